@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from goalscope.environments import believe
-from goalscope.environments.sources import build
+from goalscope.environments.environment import build
 from goalscope.meg import RationalityCurve, meg_known
 
 EPSILON = 0.3

@@ -185,8 +185,7 @@ def said_of(one: Declared, section: str) -> Iterator[Said]:
     """Yield what the sentences of a section say, and the interval of every difference behind them."""
     for sentence in one.sentences:
         if isinstance(sentence, Claim):
-            for part, keys in sentence.parts:
-                rivals = {name: sentence.estimates.get(key) for name, key in keys.items()}
+            for part, rivals in sentence.differences:
                 word = "readable" if sentence.word is READABLE else "by training"
                 rule = f"{section}: {sentence.title.removesuffix(': readable')}: {part}"
                 yield Said(rule, word, verdict(rivals, higher=sentence.higher))

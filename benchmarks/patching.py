@@ -24,8 +24,9 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, find_pairs, score_answers
 from goalscope.interventions.experiment import give_back
 from goalscope.models.base import Sampling
-from goalscope.models.decode import Settings, score, work_on_cores
+from goalscope.models.decode import Settings, score
 from goalscope.models.local import LocalModel
+from goalscope.models.threads import work_on_cores
 from goalscope.worlds import Grid, GridView
 
 GRID = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])

@@ -29,7 +29,7 @@ from serving import KINDS, ROOT, Kind, install, started
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
-from goalscope.cli.server_doctor import examine_server
+from goalscope.cli.doctor_model import examine_server
 from goalscope.models import Completion, HttpModel, LocalModel, Request, Sampling
 from goalscope.models.http_checks import ServerReport
 from goalscope.runs import Store, Study

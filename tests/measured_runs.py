@@ -63,6 +63,7 @@ def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups:
         changed=rows.where(rows.known("intervention")),
         ledger=ledger,
         groups=groups or scripted,
+        episodes={},
         study=None,
         digest="",
     )

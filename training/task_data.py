@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.agents.task_chat import STRATEGIES, system_prompt
+from goalscope.agents.prompts import STRATEGIES, system_prompt
 from goalscope.rng import stream
 from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.coordinates import MOVES, Cell

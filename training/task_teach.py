@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from goalscope.agents.task_chat import STRATEGIES
+from goalscope.agents.prompts import STRATEGIES
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.knowledge import AgentKnowledge

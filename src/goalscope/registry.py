@@ -26,7 +26,7 @@ GROUP: Final = "goalscope"
 """The group of entry points under which other packages are found."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.recorded_worlds"),
+    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.probing.builtin_heads",),
     "intervention": tuple(
@@ -41,13 +41,22 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "rules_asked", "rules_inside", "rules_given")),
-    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "arms_asked", "arms_inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "inside")),
+    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"
         for name in (
-            *("results", "invariance", "probing", "cognitive_map", "learning_curves", "beliefs", "plans", "distance"),
+            *(
+                "results",
+                "invariance",
+                "probing",
+                "cognitive_map",
+                "cognitive_map_curves",
+                "beliefs",
+                "plans",
+                "distance",
+            ),
             *("logit_lens", "patching", "steering", "environments", "behaviour", "tasks", "meg", "agents", "about"),
         )
     ),

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from goalscope.agents import Agent, ChatAgent, Observation, Past, agent_id, build_agent
-from goalscope.agents.chat import read_template
 from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import example_action, render_history
+from goalscope.agents.prompts import example_action, read_template, render_history
 from goalscope.models import TEMPLATE_FORMS, Completion, Message, Request, Sampling
 from goalscope.worlds import ACTIONS, Action, Grid, GridView
 

@@ -20,8 +20,7 @@ from goalscope.agents import (
     build_agent,
     parse_action,
 )
-from goalscope.agents.chat import TASKS
-from goalscope.agents.prompts import RULE, example_action
+from goalscope.agents.prompts import RULE, TASKS, example_action
 from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream

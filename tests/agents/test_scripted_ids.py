@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from goalscope.agents import SCRIPTED, TASK_SCRIPTED, agent_id
-from goalscope.agents.build import TASK_PREFIX
+from goalscope.agents.agent import TASK_PREFIX
 from goalscope.agents.scripted import Scripted
 
 GIVEN: dict[str, Any] = {"epsilon": 0.3, "probability": 0.4, "span": 5}

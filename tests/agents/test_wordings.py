@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from goalscope.agents import ChatAgent, Observation, agent_id, build_agent
-from goalscope.agents.prompts import placeholders, template
-from goalscope.agents.wordings import PARAPHRASES, WORDINGS, drawn_in, worded
+from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in, placeholders, template, worded
 from goalscope.worlds import Grid, GridView
 
 GRID = Grid.parse("#####\n#A_G#\n#___#\n#####")

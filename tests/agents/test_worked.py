@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from goalscope.agents import ChatAgent, Observation, agent_id
-from goalscope.agents.prompts import example_action
-from goalscope.agents.worked import WORKED_RULE, turned
+from goalscope.agents.prompts import WORKED_RULE, example_action, turned
 from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream

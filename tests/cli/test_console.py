@@ -122,7 +122,7 @@ def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> 
 
     from server import VLLM, Loopback, speaker
 
-    from goalscope.cli.server_doctor import doctor_server
+    from goalscope.cli.doctor_model import doctor_server
 
     with Loopback(speaker(positions=4096), **VLLM) as server:
         doctor_server(server.url, None, as_json=True)

@@ -292,7 +292,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
 
     assert "must name a site and a layer" in call("meg", path, "--beliefs", "pre", status=2)
     with monkeypatch.context() as patch:  # what was not captured is told before anything long is begun
-        patch.setattr(meg, "measure_goals", lambda *_, **__: pytest.fail("curves were begun"))
+        patch.setattr(meg, "measure_goals_by_parts", lambda *_, **__: pytest.fail("curves were begun"))
         assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
     assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
 

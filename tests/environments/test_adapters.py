@@ -9,7 +9,7 @@ import pytest
 
 from command_line import call
 from goalscope.environments import EnvironmentWorld, Mismatch, StateCopy, believe
-from goalscope.environments.sources import build
+from goalscope.environments.environment import build
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, run
 

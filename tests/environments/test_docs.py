@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from goalscope.environments.sources import build
+from goalscope.environments.environment import build
 from goalscope.measures.goals import measure_goals
 from goalscope.runs import Store, Study, run
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from goalscope.environments import PolicyAgent
-from goalscope.environments.policy_agent import PLANES, planes
+from goalscope.environments.agents import PLANES, planes
 from goalscope.meg import meg_known
 from goalscope.planning import TabularMDP, from_grid, shortest_length, solve
 from goalscope.rng import stream

@@ -12,8 +12,8 @@ import pytest
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.arms import Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
+from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
-from goalscope.evaluation.verdict import headline
 from goalscope.runs import Store, Study
 from goalscope.worlds.tasks.generate import generate_task_map
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from goalscope import registry
-from goalscope.agents.prompts import template
-from goalscope.agents.wordings import WORDINGS, worded
+from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, evaluate
 from goalscope.models import Completion, Message, Request, Sampling, model_backend
 from goalscope.planning import distances_to

@@ -10,10 +10,9 @@ import pytest
 from command_line import call
 from goalscope.environments import EnvironmentWorld
 from goalscope.evaluation import Evaluation, evaluate, subject_of
-from goalscope.evaluation.arms_given import GIVEN, given_arm, given_worlds
-from goalscope.evaluation.evidence import random_success
-from goalscope.evaluation.rules_given import random_arrival
-from goalscope.evaluation.verdict import headline
+from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
+from goalscope.evaluation.claims import headline
+from goalscope.evaluation.evidence import random_arrival, random_success
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.worlds import Grid

@@ -47,6 +47,10 @@ def data_of(*, probed: Rows | None = None, changed: Rows | None = None, look: in
     return ArmData(run=run, agent=AGENT, rows=none)
 
 
+def beyond(data: ArmData, what: str) -> Evidence:
+    return inside.beyond_networks(inside.map_read(data, what), data)
+
+
 def claimed(name: str, data: ArmData) -> Claim:
     return decide(resolve("claim", name), data)
 
@@ -158,19 +162,19 @@ def read(own: float, networks: float, *, walls_seen: float | None = None) -> Row
 
 def test_what_is_readable_is_what_the_report_says_and_stricter_at_a_later_look() -> None:
     rows = read(0.8, 0.6)
-    found = {look: inside.made_readable(data_of(probed=rows, look=look), "wall").estimate for look in (1, 2, 3)}
+    found = {look: beyond(data_of(probed=rows, look=look), "wall").estimate for look in (1, 2, 3)}
     widths = [one.high - one.low for one in found.values() if one is not None]
     assert len(widths) == 3 and widths == sorted(widths)
     assert [one.confidence for one in found.values() if one is not None] == pytest.approx([0.96, 0.992, 0.9984])
     data = ArmData(run=ArmRun(**{**_fields(data_of(probed=rows).run), "confidence": 0.95}), agent=AGENT, rows=rows)
-    mine = inside.made_readable(data, "wall")
+    mine = beyond(data, "wall")
     [said] = [
         sentence
         for section in cognitive_map.declared(rows)
         for sentence in section.sentences
         if isinstance(sentence, Sentence) and sentence.title == "per-cell linear: made more readable by training"
     ]
-    theirs = {kind: said.estimates.get(key) for kind, key in dict(said.parts)["walls"].items()}
+    theirs = dict(said.differences)["walls"]
     decisive = min((one for one in theirs.values() if one is not None), key=lambda one: one.low)
     assert mine.side == "yes" and mine.estimate == decisive
 
@@ -266,7 +270,9 @@ def test_planted_nulls_at_the_threshold_are_answered_no_more_often_than_the_leve
         follows = rng.random((4, len(GRIDS))) < np.array([0.75, 0.25, 0.25, 0.25])[:, None]
         own, *others = (rows_of("follows", one.astype(float)) for one in follows)
         there = dict(zip(inside.CONTROLS_OF_PATCHES, others, strict=True))
-        found = inside.beyond_all(partial(inside._less, own, there), data_of(), 0.5, needed="isotropic")
+        found = inside.beyond_all(
+            partial(inside.less_controls, data_of(), own, there), data_of(), 0.5, needed="isotropic"
+        )
         answer = answer_of(found, 0.5)
         answers[answer] = answers.get(answer, 0) + 1
     assert answers["yes"] <= most and answers["no"] <= most
@@ -285,7 +291,11 @@ def test_every_look_inside_counts_something_in_the_run_of_an_arm_with_worlds() -
 
 def test_an_evidence_without_rows_says_why() -> None:
     data = data_of()
-    empty = [inside.made_readable(data, "wall"), inside.acts_on_beliefs(data), inside.plan_beyond(data, 3, 0.1)]
+    empty = [
+        beyond(data, "wall"),
+        inside.beyond_networks(inside.beliefs_read(data), data),
+        inside.plan_beyond(data, 3, 0.1),
+    ]
     empty += [inside.patch_beyond(data, "pre", 0.5), inside.plan_followed(data, 0.5)]
     assert all(isinstance(one, Evidence) and one.estimate is None and one.why for one in empty)
     assert math.isfinite(level(3))

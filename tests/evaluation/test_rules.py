@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from goalscope import registry
 from goalscope.evaluation import evaluate, subject_of
-from goalscope.evaluation.arms_given import GIVEN
+from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import call
-from goalscope.importers import ImportResult, import_into, import_path, read_jsonl, write_jsonl
+from goalscope.importers import ImportResult, import_into, import_path, write_jsonl
 from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, begin
@@ -42,7 +42,7 @@ def read(tmp_path: Path, lines: list[Any]) -> tuple[list[Episode], ImportResult,
     path.write_bytes(
         b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
     )
-    result = read_jsonl(path)
+    result = import_path(path)
     episodes = list(result.episodes)
     return episodes, result, [str(problem) for problem in result.problems]
 
@@ -335,7 +335,7 @@ def episodes_of_worlds(draw: st.DrawFn) -> list[Episode]:
 def test_what_is_written_is_read_back_equal(episodes: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("round") / "log.jsonl"
     assert write_jsonl(iter(episodes), path) == len(episodes)
-    result = read_jsonl(path)
+    result = import_path(path)
     back = sorted(result.episodes, key=lambda episode: episode.id)
     assert result.problems == ()
     assert back == sorted(episodes, key=lambda episode: episode.id)

@@ -5,7 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
-from goalscope.importers import import_into, import_path, read_jsonl, write_jsonl
+from goalscope.importers import import_into, import_path, write_jsonl
 from goalscope.runs import Store
 
 
@@ -62,7 +62,7 @@ def test_recorded_episodes_survive_store_and_json_lines(recorded: Path, tmp_path
     with Store(tmp_path / "run") as store:
         stored = {episode.id: episode for episode in store.episodes()}
         write_jsonl(stored.values(), tmp_path / "log.jsonl")
-    assert {episode.id: episode for episode in read_jsonl(tmp_path / "log.jsonl").episodes} == stored
+    assert {episode.id: episode for episode in import_path(tmp_path / "log.jsonl").episodes} == stored
     assert stored == {episode.id: episode for episode in import_path(recorded).episodes}
 
 

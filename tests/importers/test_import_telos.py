@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.importers import ImportResult, import_into, import_path, read_telos
+from goalscope.importers import ImportResult, import_into, import_path
 from goalscope.runs import Episode, Store
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
@@ -58,7 +58,7 @@ def test_texts_and_token_ids_are_kept_and_a_seed_does_not_split_an_agent() -> No
 
 
 def test_a_single_file_and_a_second_import_change_nothing(tmp_path: Path) -> None:
-    assert len(list(read_telos(FIXTURE / FIRST).episodes)) == 1
+    assert len(list(import_path(FIXTURE / FIRST).episodes)) == 1
     assert import_into(FIXTURE, tmp_path / "run").counts["episodes stored"] == 5
     again = import_into(FIXTURE / "trajectories", tmp_path / "run")
     assert (again.counts["episodes stored"], again.counts["episodes that were stored before"]) == (0, 5)

@@ -111,8 +111,7 @@ def verdicts(kind: str, rows: Rows) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for claim in section.declared(kind, rows).sentences:
         assert isinstance(claim, Claim)
-        for label, keys in claim.parts:
-            rivals = {name: claim.estimates.get(key) for name, key in keys.items()}
+        for label, rivals in claim.differences:
             found[claim.title, label] = verdict(rivals, higher=claim.higher)
     return found
 

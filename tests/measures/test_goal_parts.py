@@ -1,10 +1,20 @@
 """MEG of a run whose steps are held of some worlds at a time: the same figures as of all steps together."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from goalscope.measures.goals import GoalSettings, HypothesisDraw, goal_settings, measure_goals, measure_goals_by_parts
+from goalscope.measures.goals import (
+    GoalSettings,
+    HypothesisDraw,
+    goal_settings,
+    held_out_goals,
+    held_out_goals_by_parts,
+    measure_goals,
+    measure_goals_by_parts,
+)
 from goalscope.measures.table import StepTable
 from goalscope.measures.testing import sample_episodes
 from goalscope.rows import Rows
@@ -32,3 +42,38 @@ def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
         measure_goals_by_parts(iter(tables), drawn)
     with pytest.raises(ValueError, match="got none"):
         measure_goals_by_parts(iter([]), settings)
+
+
+def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
+    kept = [episode for episode in sample_episodes(trajectories=2) if episode.agent in ("optimal", "random")]
+    few = set(sorted({episode.world.id for episode in kept})[:12])
+    with Store(tmp_path, "w") as store:
+        store.put_episodes(episode for episode in kept if episode.world.id in few)
+        whole = StepTable.from_episodes(store.episodes())
+        tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts_of(store, most=20)]
+    settings, told = goal_settings(whole.worlds), list[tuple[int, int]]()
+    assert len(tables) > 1 and {agent for table in tables for agent in table.agent} == {"optimal", "random"}
+    wanted = held_out_goals(whole, settings)
+    found = held_out_goals_by_parts(
+        iter(tables), settings, total=len(whole.length), progress=lambda done, total: told.append((done, total))
+    )
+    assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
+    assert told[-1] == (len(whole.length), len(whole.length))
+
+
+def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
+    def there() -> int:
+        gc.collect()
+        return sum(type(one) is StepTable for one in gc.get_objects())
+
+    with Store(tmp_path, "w") as store:
+        store.put_episodes(sample_episodes(trajectories=2))
+        settings, before, seen = goal_settings(store.worlds()), there(), list[int]()
+
+        def tables() -> Iterator[StepTable]:
+            for worlds in parts_of(store, most=20):
+                seen.append(there() - before)
+                yield StepTable.from_episodes(store.episodes(worlds=worlds))
+
+        measure_goals_by_parts(tables(), settings)
+    assert len(seen) > 4 and max(seen) <= 1  # at most the last one beside the one that is read

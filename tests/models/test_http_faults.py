@@ -1,20 +1,24 @@
 """Twenty-five kinds of server faults: each alone is outlived, and a run under all of them is the clean run."""
 
+import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from http_studies import hash_of, study, template
 from server import Loopback, speaker
 from server_faults import CHARGED, FAULTS, Mixed
-from test_http_runs import kill_and_resume
+from test_http_runs import kill_and_resume, killed
 from tiny_models import request
 
 from goalscope.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=3, reasoning_effort=None)
+TOKENS = ("prompt_tokens", "output_tokens", "tokens_at_most")
 WAITING: dict[str, Any] = {"timeout": 3.0, "retries": 30, "backoff": 0.002, "patience": 120}
 
 
@@ -85,22 +89,31 @@ def test_kills_and_faults_of_all_kinds_together_end_like_a_clean_run(model: Loca
 
 
 @pytest.mark.full
-def test_caps_hold_under_faults_of_all_kinds(model: LocalModel, tmp_path: Path) -> None:
-    """Whatever a server charges for, requests and tokens stay below their caps over sessions and workers."""
-    for cap, most in (("calls", 25), ("tokens", 9000)):
-        with Loopback(model, faults=Mixed(share=0.4, seed=3)) as server:
-            asked = study(server.url, template(tmp_path), caps={cap: most}, server=WAITING)
-            for _ in range(4):
-                with pytest.raises(ValueError, match=f"caps.{cap} must leave room"):
-                    run(asked, tmp_path / cap, workers=3)
-            made = len(server.log)
-            with Store(tmp_path / cap) as store:
-                costs = store.query(
-                    "SELECT sum(lost) + sum(ifnull(json_extract(usage, '$.requests'), 0)), "
-                    "sum(ifnull(json_extract(usage, '$.prompt_tokens'), 0) + "
-                    "ifnull(json_extract(usage, '$.output_tokens'), 0) + "
-                    "ifnull(json_extract(usage, '$.tokens_at_most'), 0)) FROM calls"
-                )
-            ((requests, tokens),) = costs
-            assert requests == made
-            assert {"calls": made, "tokens": tokens}[cap] <= most
+@pytest.mark.parametrize("kills", [(), (5, 4, 3)], ids=["sessions", "kills"])
+@pytest.mark.parametrize(("cap", "most"), [("calls", 25), ("tokens", 9000), ("usd", 90.0)])
+def test_caps_hold_under_faults_of_all_kinds(
+    cap: str, most: float, kills: tuple[int, ...], model: LocalModel, tmp_path: Path
+) -> None:
+    """Whatever a server charges for, all stays below its cap over sessions, workers, retries and kills."""
+    path, out = tmp_path / "study.yaml", tmp_path / "run"
+    prices = {"input": 1e4, "output": 2e4, "date": "2025-08-05"}
+    with Loopback(model, delay=0.01, faults=Mixed(share=0.4, seed=3)) as server:
+        asked = study(server.url, template(tmp_path), caps={cap: most}, prices=prices, server=WAITING)
+        path.write_text(yaml.safe_dump(asked.dump()), encoding="utf-8")
+        for at in kills:
+            killed(path, out, server, at)
+        for _ in range(4):
+            with pytest.raises(ValueError, match=f"caps.{cap} must leave room"):
+                run(asked, out, workers=3)
+        made = len(server.log)
+        with Store(out) as store:
+            held = store.query("SELECT lost, usage FROM calls")
+    usages = [json.loads(usage or "{}") for _, usage in held]
+    spent = {
+        "calls": sum(lost for lost, _ in held) + sum(usage.get("requests", 0) for usage in usages),
+        "tokens": sum(usage.get(name, 0) for usage in usages for name in TOKENS),
+        "usd": sum(usage.get("usd", 0.0) for usage in usages),
+    }
+    assert made <= spent["calls"] <= made + 3 * len(kills), "a call under way at a kill counts as sent"
+    assert spent[cap] <= most
+    sys.stdout.write(f"{cap}: {spent[cap]:.6g} of {most:.6g}, {made} requests, {len(kills)} kills\n")

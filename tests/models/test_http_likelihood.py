@@ -71,7 +71,7 @@ def test_a_server_without_log_probabilities_of_prompts_is_refused(model: LocalMo
     with pytest.raises(ValueError, match="mode completions"):
         chat.likelihoods([asked("_")], PLAIN, reasoned=False)
     with pytest.raises(ValueError, match="mode completions"):
-        ChatAgent.build({"model": "x", "server": {}, "answer": "likelihood"}, {"task": str})
+        ChatAgent.build({"model": "x", "server": {}, "answer": "likelihood"})
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_the_measurement_finds_a_model_that_depends_on_its_batch(monkeypatch: py
 BLOCKED = """
 import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
-from goalscope.agents.build import build_agent
+from goalscope.agents.agent import build_agent
 from goalscope.agents import agent_id
 agent = build_agent("chat", {"model": sys.argv[1]})
 print(agent_id(agent))

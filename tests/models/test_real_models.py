@@ -11,7 +11,7 @@ import pytest
 from real_models import environment, gemma3, smollm2
 
 from command_line import call
-from goalscope.agents.worked import WORKED_RULE
+from goalscope.agents.prompts import WORKED_RULE
 from goalscope.evaluation import evaluate, page, subject_of
 from goalscope.models import LocalModel
 from goalscope.runs import Store

@@ -2,19 +2,19 @@
 
 Reads tasks (directory, number) as JSON lines and forks one process for each, which kills itself with SIGKILL just
 before its number-th event: a SQL statement, a sync, a rename, the first byte of a new file. Prints for each whether it
-was killed.
+was killed; beside the directory of one that was not stands how many events it passed.
 """
 
 import json
 import os
 import signal
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")]
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "models", "runs")]
 
+from killed_runs import Countdown, trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
 from goalscope.activations import CaptureSettings, capture  # noqa: E402
@@ -23,49 +23,16 @@ SETTINGS = CaptureSettings(window=10, batch_tokens=400, shard_bytes=8_000)
 ARGUMENTS: dict[str, Any] = {"sites": ["pre", "post"], "layers": [0, 2], "settings": SETTINGS}
 
 
-def count_down(number: int) -> None:
-    left = [number]
-
-    def event(*_: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    connect, sync, rename, make = sqlite3.connect, os.fsync, Path.replace, Path.open
-
-    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*arguments, **options)
-        connection.set_trace_callback(event)
-        return connection
-
-    def synced(file: Any) -> None:
-        event()
-        sync(file)
-
-    def renamed(path: Path, target: Any) -> Path:
-        event()
-        return rename(path, target)
-
-    def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        file = make(path, mode, *arguments, **options)
-        if mode[0] in "wx":
-            event()
-        return file
-
-    sqlite3.connect = traced  # type: ignore[assignment]
-    os.fsync = synced  # type: ignore[assignment]
-    Path.replace = renamed  # type: ignore[assignment]
-    Path.open = opened  # type: ignore[assignment, method-assign]
-
-
 def main() -> None:
     model = local("gpt_oss")
     for line in sys.stdin:
         task = json.loads(line)
         child = os.fork()
         if child == 0:
-            count_down(task["number"])
+            countdown = Countdown(task["number"])
+            trace_events(countdown)
             capture(task["directory"], model, **ARGUMENTS)
+            Path(f"{task['directory']}.passed").write_text(str(countdown.passed))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

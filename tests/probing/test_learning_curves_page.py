@@ -6,7 +6,8 @@ from planted import half_walls, noise, wall_map
 
 from goalscope.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
 from goalscope.report import lay_out, short
-from goalscope.report.sections import cognitive_map, learning_curves
+from goalscope.report.sections import cognitive_map
+from goalscope.report.sections.cognitive_map_curves import learning_curves
 from goalscope.rows import Rows
 
 
@@ -23,7 +24,7 @@ def rows() -> Rows:
 
 
 def test_scores_stand_by_number_of_grids_and_a_curve_that_rises_says_so(rows: Rows) -> None:
-    (section,) = lay_out(learning_curves.declared(rows))
+    (section,) = lay_out(learning_curves(rows))
     (table,) = section.tables
     assert len(table.rows) == 3 * 2 and len(section.figures) == 2  # walls alone have undetermined cells, at two sites
     mine = rows.select(measure="area under the curve", head="percell", site="pre", **{"class": "wall"})
@@ -41,4 +42,4 @@ def test_scores_stand_by_number_of_grids_and_a_curve_that_rises_says_so(rows: Ro
 def test_the_tables_of_the_cognitive_map_leave_learning_curves_out(rows: Rows) -> None:
     assert list(cognitive_map.declared(rows)) == []
     none = rows.where(np.zeros(len(rows), dtype=bool))
-    assert list(learning_curves.declared(none)) == []
+    assert list(learning_curves(none)) == []

@@ -4,11 +4,13 @@ Called with a mode and its arguments. "kill" reads tasks (directory, log, fault,
 one process for each, which ends itself at that point: by SIGKILL, or as ``how`` says ("term": SIGTERM; "interrupt":
 Ctrl-C, twice):
 
-* "statement": just before the number-th SQL statement of the process, the ones that make the file included
+* "statement": just before the number-th event of the process, the ones that make the file included; an event is an SQL
+  statement, a sync, a rename, or the first byte of a new file
 * "answer": inside of the agent, after its number-th request went out
 * "journalled": after the number-th answer was committed and before it is used
 * "making": before the number-th line of the code that makes and opens a run.db; nothing is run
-* "measure", "report", "repair": just before the number-th SQL statement of that work on a run that is there
+* "local", "http": just before the number-th event of a run of the study beside the directory, on a model here or served
+* "measure", "capture", "report", "repair": just before the number-th event of that work on a run that is there
 """
 
 import json
@@ -20,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,7 +31,7 @@ from run_agents import Dice, small_study
 
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli.measuring import measure_run
-from goalscope.runs import Store, opening, run
+from goalscope.runs import Store, Study, opening, run
 from goalscope.runs.journal import Call, Journal
 from goalscope.runs.repair import repair
 
@@ -53,6 +56,9 @@ def interrupt() -> None:
     threading.Thread(target=send, daemon=True).start()
 
 
+SERVED = "served.yaml"
+"""The study of a served model; it lies beside the directory of each of its runs."""
+
 ENDS = {"kill": die, "term": lambda: os.kill(os.getpid(), signal.SIGTERM), "interrupt": interrupt}
 
 
@@ -69,15 +75,33 @@ class Countdown:
             self._end()
 
 
-def trace_statements(countdown: Countdown) -> None:
-    connect = sqlite3.connect
+def trace_events(event: Callable[..., None]) -> None:
+    """Call something before each SQL statement, sync and rename, and behind the opening of each new file."""
+    connect, sync, rename, make = sqlite3.connect, os.fsync, Path.replace, Path.open
 
     def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*arguments, **options)
-        connection.set_trace_callback(countdown)
+        connection.set_trace_callback(event)
         return connection
 
+    def synced(file: Any) -> None:
+        event()
+        sync(file)
+
+    def renamed(path: Path, target: Any) -> Path:
+        event()
+        return rename(path, target)
+
+    def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file = make(path, mode, *arguments, **options)
+        if mode[0] in "wx":
+            event()
+        return file
+
     sqlite3.connect = traced  # type: ignore[assignment]
+    os.fsync = synced  # type: ignore[assignment]
+    Path.replace = renamed  # type: ignore[assignment]
+    Path.open = opened  # type: ignore[assignment, method-assign]
 
 
 def trace_lines(countdown: Countdown) -> None:
@@ -108,7 +132,7 @@ def doomed_run(directory: str, log: str, fault: str, number: int, how: str = "ki
     """Run and die at a point; return how many such points were passed where the run ends first."""
     countdown = Countdown(number, how)
     if fault in WORK:
-        trace_statements(countdown)
+        trace_events(countdown)
         WORK[fault](Path(directory))
         return countdown.passed
     if fault == "making":
@@ -118,7 +142,7 @@ def doomed_run(directory: str, log: str, fault: str, number: int, how: str = "ki
         return countdown.passed
     dice = Doomed(log=Path(log))
     if fault == "statement":
-        trace_statements(countdown)
+        trace_events(countdown)
     elif fault == "answer":
         dice = replace(dice, countdown=countdown)
     else:
@@ -141,8 +165,37 @@ def report(directory: Path) -> None:
         write_report(store, directory / "report.html")
 
 
+@cache
+def model() -> Any:
+    sys.path.append(str(Path(__file__).parents[1] / "models"))
+    from server import speaker
+
+    return speaker()
+
+
+def served(directory: Path) -> Study:
+    return Study.load(directory.with_name(SERVED))
+
+
+def run_local(directory: Path) -> None:
+    from http_studies import local_agent
+
+    run(served(directory), directory, agents=[local_agent(model(), served(directory))])
+
+
+def capture(directory: Path) -> None:
+    from goalscope.activations import CaptureSettings
+    from goalscope.activations import capture as replay
+
+    settings = CaptureSettings(window=6, batch_tokens=400, shard_bytes=4_000)
+    replay(directory, model(), sites=["pre"], layers=[0, 1], settings=settings)
+
+
 WORK: dict[str, Callable[[Path], Any]] = {
+    "local": run_local,
+    "http": lambda directory: run(served(directory), directory, workers=3),
     "measure": measure_run,
+    "capture": capture,
     "report": report,
     "repair": lambda directory: repair(directory, write=True),
 }
@@ -153,6 +206,8 @@ def kill() -> None:
         task = json.loads(line)
         if task["fault"] == "report":
             import matplotlib.figure  # noqa: F401  (once, not in each child)
+        elif task["fault"] in ("local", "http", "capture"):
+            model()
         child = os.fork()
         if child == 0:
             # Counts go through a file: the process may be gone at any point.

@@ -9,6 +9,7 @@ import pytest
 from run_agents import Dice, small_study
 
 from goalscope.activations.capture_schedule import chosen_steps
+from goalscope.activations.replay_target import find_target
 from goalscope.agents import Optimal, agent_id
 from goalscope.cli.transcripts import Filter
 from goalscope.evaluation.evidence import ArmRun
@@ -59,6 +60,14 @@ READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "steps that are the same in two runs": (
         "UPDATE steps SET text = 'another'",
         lambda store: _steps(store.path, store.episode_ids()),
+    ),
+    "whose steps are replayed": (
+        "UPDATE steps SET prompt_tokens = NULL WHERE output_tokens IS NOT NULL",
+        lambda store: find_target(store, None, ("pre",)),
+    ),
+    "how many steps are replayed": (
+        "DELETE FROM steps WHERE step = 2 AND output_tokens IS NOT NULL",
+        lambda store: find_target(store, "dice", ("pre",)).steps,
     ),
     "how long episodes may last": (
         "UPDATE episodes SET horizon = horizon + 1",

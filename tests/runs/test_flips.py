@@ -9,9 +9,12 @@ import pytest
 from run_agents import Dice, small_study
 
 from command_line import call
+from flipped import FULL, attack
 from goalscope.agents import Optimal
 from goalscope.measures import measure_store
 from goalscope.runs import Store, content_hash, run
+
+SAYS = r"run\.db.*(doctor|copy)|(doctor|copy).*run\.db"
 
 
 def everything(directory: Path) -> tuple[object, ...]:
@@ -45,49 +48,59 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tried(raw: bytes, directory: Path) -> tuple[object, ...] | str:
-    """What is read of a file with these bytes, or the error."""
+def written(raw: bytes, directory: Path) -> Path:
+    """A run whose run.db has these bytes."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     (directory / "run.db").write_bytes(raw)
-    try:
-        return everything(directory)
-    except (ValueError, OSError) as error:
-        return str(error)
+    return directory
 
 
-def attack(sound: Path, folder: Path, flips: int, cuts: int, seed: int) -> dict[str, int]:
-    """Try so many changes; return how many were detected, by kind, and fail where a number changed."""
-    raw, expected, draw = (sound / "run.db").read_bytes(), everything(sound), random.Random(seed)
-    found = {"flip": 0, "cut": 0}
-    for number in range(flips + cuts):
-        changed = bytearray(raw)
-        kind = "flip" if number < flips else "cut"
-        if kind == "flip":
-            at, bit = draw.randrange(len(raw)), draw.randrange(8)
-            changed[at] ^= 1 << bit
-            what = f"bit {bit} of byte {at}"
-        else:
-            del changed[draw.randrange(len(raw)) :]
-            what = f"cut to {len(changed)} bytes"
-        said = tried(bytes(changed), folder / "run")
-        if isinstance(said, str):
-            found[kind] += 1
-            assert "run.db" in said or "found none" in said or "damaged" in said, f"{what}: {said}"
-        else:
-            assert said == expected, f"{what}: another number"
-    return found
+def rewritten(sound: Path, directory: Path, packed: bytes) -> Path:
+    """A copy of a run whose first packed rows are these bytes."""
+    written((sound / "run.db").read_bytes(), directory)
+    with sqlite3.connect(directory / "run.db") as database:
+        assert database.execute("UPDATE row_groups SET data = ? WHERE rowid = 1", (packed,)).rowcount == 1
+    database.close()
+    return directory
 
 
-def test_some_flipped_bits_and_cuts_change_no_number(sound: Path, tmp_path: Path) -> None:
-    found = attack(sound, tmp_path, flips=24, cuts=6, seed=1)
-    assert found["cut"] == 6 and found["flip"] > 5
+def packed_rows(sound: Path) -> bytes:
+    with Store(sound) as store:
+        ((data,),) = store.query("SELECT data FROM row_groups WHERE rowid = 1")
+    return bytes(data)
 
 
-@pytest.mark.full
-def test_a_thousand_flipped_bits_and_two_hundred_cuts_change_no_number(sound: Path, tmp_path: Path) -> None:
-    found = attack(sound, tmp_path, flips=1000, cuts=200, seed=2)
-    assert found["cut"] == 200 and found["flip"] > 300
+@pytest.mark.parametrize(
+    "changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]
+)
+def test_no_bit_and_no_cut_of_a_run_changes_a_number(sound: Path, tmp_path: Path, changes: dict[str, int]) -> None:
+    found = attack(
+        "run.db",
+        (sound / "run.db").read_bytes(),
+        lambda raw: everything(written(raw, tmp_path / "run")),
+        changes,
+        says=SAYS,
+        seed=2,
+    )
+    assert found["cut"] == changes["cut"] and found["flip"] > 0.2 * changes["flip"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]
+)
+def test_every_bit_and_every_cut_of_packed_rows_is_detected(
+    sound: Path, tmp_path: Path, changes: dict[str, int]
+) -> None:
+    found = attack(
+        "packed rows",
+        packed_rows(sound),
+        lambda packed: everything(rewritten(sound, tmp_path / "run", packed)),
+        changes,
+        says=SAYS,
+        seed=3,
+    )
+    assert found == changes
 
 
 def test_a_flipped_bit_in_any_value_is_detected(sound: Path, tmp_path: Path) -> None:
@@ -99,8 +112,8 @@ def test_a_flipped_bit_in_any_value_is_detected(sound: Path, tmp_path: Path) -> 
     for at in draw.sample(places, 12):
         changed = bytearray(raw)
         changed[at + draw.randrange(5)] ^= 1
-        said = tried(bytes(changed), tmp_path / "run")
-        assert isinstance(said, str) and "goalscope doctor" in said and "restore the file from a copy" in said
+        with pytest.raises(ValueError, match=r"goalscope doctor .* restore the file from a copy"):
+            everything(written(bytes(changed), tmp_path / "run"))
 
 
 @pytest.mark.parametrize("command", ["report", "measure", "export", "verify"])

@@ -25,9 +25,9 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def kill_at(tasks: list[dict[str, Any]]) -> list[int]:
-    """Run each task in a process that kills itself; return how the processes ended."""
-    process = start("kill", env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
-    out, _ = process.communicate("".join(f"{json.dumps(task)}\n" for task in tasks), timeout=300)
+    """Run each task in a process that kills itself; return how the processes ended. None may be stuck."""
+    process = start("kill", env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+    out, _ = process.communicate("".join(f"{json.dumps(task)}\n" for task in tasks), timeout=120 + 5 * len(tasks))
     assert process.returncode == 0
     return [int(line) for line in out.split()]
 

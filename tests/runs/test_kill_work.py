@@ -1,108 +1,153 @@
-"""Work on a run that is ended anywhere (killed, terminated, Ctrl-C twice) is done by the same command once more."""
+"""Work that is ended anywhere (killed, terminated, Ctrl-C twice) is done by the same command once more."""
 
 import random
 import shutil
 import signal
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import report
-from run_agents import small_study
+import yaml
+from http_studies import check_nothing_twice, journalled, study, template
+from killed_runs import SERVED, WORK
+from run_agents import Dice, small_study
+from server import Loopback, speaker
 from test_kill import check_resumed, hash_of, kill_at
 
+from goalscope.agents import Optimal
 from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, run
-from goalscope.runs.repair import repair
 
 ENDS = {"kill": {-signal.SIGKILL}, "term": {-signal.SIGTERM}, "interrupt": {130, 0}}
 """How a process that was ended so may end: Ctrl-C may come too late, or while nothing can be raised."""
 
-
-def finish(directory: Path, *, page: bool) -> None:
-    """Do all work on a finished run, as far as it is not done."""
-    repair(directory, write=True)
-    measure_run(directory)
-    if page:
-        report(directory)
-
-
 _TOGETHER = 40  # tasks of one process that forks
+
+
+def run_dice(directory: Path) -> None:
+    run(small_study(), directory, agents=[Dice(), Optimal()])
+
+
+def repaired(directory: Path) -> None:
+    """Repair a run, and measure it: rows that are damaged are left out."""
+    WORK["repair"](directory)
+    measure_run(directory)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is ended: the run that it begins with, none for one that makes its own, and what is done once more."""
+
+    begin: str
+    again: Callable[[Path], Any]
+
+
+WORKS: Mapping[str, Work] = {
+    "making": Work("", run_dice),
+    **dict.fromkeys(("statement", "answer", "journalled"), Work("", run_dice)),
+    **{name: Work("", WORK[name]) for name in ("local", "http")},
+    "measure": Work("run", WORK["measure"]),
+    "capture": Work("answered", WORK["capture"]),
+    "report": Work("measured", WORK["report"]),
+    "repair": Work("damaged", repaired),
+}
 
 
 def damage(directory: Path) -> None:
     with sqlite3.connect(directory / "run.db") as database:
         database.execute("UPDATE steps SET col = 6 - col WHERE episode = 2")
-        database.execute("UPDATE rows SET value = value + 1 WHERE number = 3")
+        database.execute("UPDATE row_groups SET data = substr(data, 2) WHERE number = 0")
     database.close()
 
 
-def prepared(folder: Path, works: Sequence[str]) -> dict[str, Any]:
-    """What each work begins with, hash and page of the finished run, and the number of statements of each work."""
-    run(small_study(), folder / "run")
-    shutil.copytree(folder / "run", folder / "measured")
-    measure_run(folder / "measured")
-    shutil.copytree(folder / "measured", folder / "damaged")
-    damage(folder / "damaged")
-    found: dict[str, Any] = {"hash": hash_of(folder / "measured"), "page": b""}
-    if "report" in works:
-        shutil.copytree(folder / "measured", folder / "whole")
-        report(folder / "whole")
-        found["page"] = (folder / "whole" / "report.html").read_bytes()
-    names = {"measure": "run", "report": "measured", "repair": "damaged"}
-    begin = {work: folder / names[work] if work in names else None for work in works}
-    tasks = []
-    for work, source in begin.items():
-        place = folder / f"try-{work}"
-        if source is not None:
-            shutil.copytree(source, place)
-        log = str(folder / f"{work}.log")
-        tasks.append({"directory": str(place), "log": log, "fault": work, "number": -1, "how": "kill"})
-    assert kill_at(tasks) == [0] * len(tasks)
-    points = {work: int((folder / f"try-{work}" / "passed").read_text()) for work in works}
-    assert all(number > 10 for number in points.values())
-    return {**found, "dice": hash_of(folder / "try-statement"), "begin": begin, "points": points}
+def state(directory: Path) -> tuple[object, ...]:
+    """The content hash of a run and the bytes of all files beside run.db, those that a kill leaves behind included."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    own = ("run.db", "run.lock", "passed")
+    beside = {str(path.relative_to(directory)): path.read_bytes() for path in files if not path.name.startswith(own)}
+    return hash_of(directory), beside
 
 
-def attack(folder: Path, works: Sequence[str], points: int, seed: int) -> None:
-    clean, draw = prepared(folder, works), random.Random(seed)
+@dataclass
+class Clean:
+    """Work that nobody disturbed.
+
+    Attributes:
+        folder: where the runs lie that it begins with.
+        server: behind which the model of some runs is.
+        state: what each work ends with.
+        points: how many points each passes at which it could be ended.
+    """
+
+    folder: Path
+    server: Loopback
+    state: dict[str, tuple[object, ...]]
+    points: dict[str, int]
+
+    def task(self, work: str, name: str, number: int, how: str) -> dict[str, Any]:
+        """Put the run in place that a work begins with, and return where it is to be ended."""
+        place = self.folder / name
+        if begin := WORKS[work].begin:
+            shutil.copytree(self.folder / begin, place)
+        log = str(place.with_suffix(".log"))
+        return {"directory": str(place), "log": log, "fault": work, "number": number, "how": how}
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clean]:
+    folder = tmp_path_factory.mktemp("clean")
+    with Loopback(speaker()) as server:
+        (folder / SERVED).write_text(yaml.safe_dump(study(server.url, template(folder)).dump()), encoding="utf-8")
+        run(small_study(), folder / "run")
+        WORK["local"](folder / "answered")
+        shutil.copytree(folder / "run", folder / "measured")
+        measure_run(folder / "measured")
+        shutil.copytree(folder / "measured", folder / "damaged")
+        damage(folder / "damaged")
+        found = Clean(folder, server, {}, {})
+        tasks = {work: found.task(work, f"clean-{work}", -1, "kill") for work in WORKS}
+        assert kill_at(list(tasks.values())) == [0] * len(tasks)
+        for work, task in tasks.items():
+            place = Path(task["directory"])
+            found.points[work] = int((place / "passed").read_text())
+            WORKS[work].again(place)
+            found.state[work] = state(place)
+        assert all(number > 10 for number in found.points.values())
+        assert found.state["repair"][0] == found.state["measure"][0] == hash_of(folder / "measured")
+        assert len({found.state[work][0] for work in ("making", "statement", "answer", "journalled")}) == 1
+        yield found
+
+
+@pytest.mark.parametrize("points", [20, pytest.param(500, marks=pytest.mark.full)])
+def test_work_that_is_ended_at_random_points_is_done_by_the_same_command(clean: Clean, points: int) -> None:
+    draw, ends = random.Random(points), list(ENDS)
     for begun in range(0, points, _TOGETHER):
-        attack_some(clean, folder, range(begun, min(begun + _TOGETHER, points)), draw)
+        tasks = []
+        for index in range(begun, min(begun + _TOGETHER, points)):
+            work, how = list(WORKS)[index % len(WORKS)], ends[(index + index // len(WORKS)) % len(ends)]
+            tasks.append(clean.task(work, f"{points}-{index}", draw.randint(1, clean.points[work]), how))
+        for task, ended in zip(tasks, kill_at(tasks), strict=True):
+            assert ended in ENDS[task["how"]], task
+            check_again(clean, task)
+            shutil.rmtree(task["directory"])
 
 
-def attack_some(clean: dict[str, Any], folder: Path, numbers: range, draw: random.Random) -> None:
-    works, tasks = list(clean["points"]), list[dict[str, Any]]()
-    for index in numbers:
-        work, how = works[index % len(works)], list(ENDS)[index // len(works) % len(ENDS)]
-        place = folder / str(index)
-        if (source := clean["begin"][work]) is not None:
-            shutil.copytree(source, place)
-        number = draw.randint(1, clean["points"][work])
-        log = str(folder / f"{index}.log")
-        tasks.append({"directory": str(place), "log": log, "fault": work, "number": number, "how": how})
-    for task, ended in zip(tasks, kill_at(tasks), strict=True):
-        assert ended in ENDS[task["how"]], task
-        place = Path(task["directory"])
-        if (page := place / "report.html").exists():
-            assert page.read_bytes() == clean["page"], "a page is there whole or not at all"
-        if task["fault"] == "statement":
-            check_resumed(place, Path(task["log"]), place.with_suffix(".again"), clean["dice"])
-        else:
-            finish(place, page=task["fault"] == "report")
-            assert hash_of(place) == clean["hash"], task
-            assert not page.exists() or page.read_bytes() == clean["page"], task
-        with Store(place) as store:
-            assert store.query("PRAGMA integrity_check") == [("ok",)]
-        assert not list(place.glob(".run-new*")), task
-        shutil.rmtree(place)
-
-
-def test_work_that_is_ended_at_random_points_is_done_by_the_same_command(tmp_path: Path) -> None:
-    attack(tmp_path, ("statement", "measure", "repair"), points=9, seed=1)
-
-
-@pytest.mark.full
-def test_work_that_is_ended_at_many_points_is_done_by_the_same_command(tmp_path: Path) -> None:
-    attack(tmp_path, ("statement", "measure", "report", "repair"), points=500, seed=2)
+def check_again(clean: Clean, task: dict[str, Any]) -> None:
+    """Give the command once more that was ended, and check that it ends like one that was not."""
+    place, work = Path(task["directory"]), task["fault"]
+    expected = clean.state[work]
+    if (page := place / "report.html").exists():
+        assert expected[1] == {page.name: page.read_bytes()}, "a page is there whole or not at all"
+    if work in ("statement", "answer", "journalled"):
+        check_resumed(place, Path(task["log"]), place.with_suffix(".again"), str(expected[0]))
+    else:
+        before, since = journalled(place) if (place / "run.db").exists() else set(), len(clean.server.log)
+        WORKS[work].again(place)
+        check_nothing_twice(clean.server, before, since)
+    assert state(place) == expected, task
+    with Store(place) as store:
+        assert store.query("PRAGMA integrity_check") == [("ok",)]
+    assert not list(place.glob(".run-new*")), task

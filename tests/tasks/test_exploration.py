@@ -7,7 +7,7 @@ from literal_tasks import literal_score, stale
 
 from goalscope.measures.exploration import StaleScore, TaskMap, score_episode
 from goalscope.measures.exploration.view import View
-from goalscope.reproduction.stale_tables import TABLES, counted
+from goalscope.reproduction.exact import TABLES, counted
 from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, TaskState, cooking_map, generate_task_map, task_spec

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from goalscope.agents import STRATEGIES, TASK_SCRIPTED
-from goalscope.agents.task_chat import system_prompt
+from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
 from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides

@@ -6,15 +6,17 @@ from itertools import islice
 from typing import Any
 
 from goalscope.activations.sites import Site
-from goalscope.agents.agent import agent_id
-from goalscope.agents.build import build_agent
+from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
 
 _LOOKED = 100
+_AGENT_ID, _AGENT = (EPISODE_COLUMNS.split(", ").index(name) for name in ("agent_id", "agent"))
+_PROMPT, _OUTPUT = (STEP_COLUMNS.split(", ").index(name) for name in ("prompt_tokens", "output_tokens"))
 _MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
 _NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "weights")
 
@@ -38,34 +40,57 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
         sites: the sites that are wanted: `post` and `action` need the ids of outputs.
 
     Raises:
-        ValueError: no such agent, several, or steps without token ids; names the setting that stores them.
+        ValueError: no such agent, several, or steps without token ids; names the setting that stores them. A damaged
+            run.
     """
-    rows = store.query(
-        "SELECT agent_id, min(agent), count(*), count(prompt_tokens), count(output_tokens) "
-        "FROM episodes JOIN steps ON steps.episode = episodes.number GROUP BY agent_id ORDER BY agent_id"
-    )
-    known = store.agents()
-    there = ", ".join(sorted({str(row[1]) for row in rows})) or "no agent with a step"
+    known, rows = store.agents(), _agents_with_steps(store)
+    there = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
     if agent is not None:
-        rows = [row for row in rows if agent in (row[0], row[1])]
+        rows = [row for row in rows if agent in (row.agent_id, row.agent)]
         if not rows:
             raise ValueError(f"the agent must be one of the run ({there}), got {agent!r}")
     output = any(site in ("post", "action") for site in sites)
-    fits = [row for row in rows if row[3] and (row[4] or not output)]
+    fits = [row for row in rows if row.prompts and (row.outputs or not output)]
     if not fits:
-        what = "outputs" if any(row[3] for row in rows) else "prompts"
-        advice = " ".join(dict.fromkeys(_advice(known.get(row[0], ("", {}))[1], str(row[1])) for row in rows))
+        what = "outputs" if any(row.prompts for row in rows) else "prompts"
+        advice = " ".join(dict.fromkeys(_advice(known.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
         raise ValueError(
             f"activations are captured by replaying exact token ids, the steps of {store.path} ({there}) hold none of "
             f"their {what}. {advice}".rstrip()
         )
     if len(fits) > 1:
-        names = ", ".join(f"{row[1]} ({row[0]})" for row in fits)
+        names = ", ".join(f"{row.agent} ({row.agent_id})" for row in fits)
         raise ValueError(f"several agents have token ids, say which one with --agent (agent=): {names}")
-    identity, name, steps, *_ = fits[0]
-    return ReplayTarget(
-        agent=str(name), agent_id=str(identity), description=known.get(identity, ("", {}))[1], steps=int(steps)
-    )
+    (row,) = fits
+    description = known.get(row.agent_id, ("", {}))[1]
+    return ReplayTarget(agent=row.agent, agent_id=row.agent_id, description=description, steps=row.steps)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Steps:
+    """The steps of an agent, and how many hold token ids of their prompt and of their output."""
+
+    agent_id: str
+    agent: str
+    steps: int = 0
+    prompts: int = 0
+    outputs: int = 0
+
+
+def _agents_with_steps(store: Store) -> list[_Steps]:
+    """Return what the steps of each agent hold, each episode compared with its checksums."""
+    found: dict[str, _Steps] = {}
+    for page in store.pages():
+        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
+        store.sums.check_episodes(page, steps)
+        for number, *header in page:
+            if not steps[number]:
+                continue
+            own = found.setdefault(header[_AGENT_ID], _Steps(agent_id=header[_AGENT_ID], agent=header[_AGENT]))
+            own.steps += len(steps[number])
+            own.prompts += sum(step[_PROMPT] is not None for step in steps[number])
+            own.outputs += sum(step[_OUTPUT] is not None for step in steps[number])
+    return [found[identity] for identity in sorted(found)]
 
 
 def model_of(

@@ -1,9 +1,9 @@
 """Agents: anything that answers observations with turns."""
 
-from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id
-from goalscope.agents.build import agent_kind, build_agent
+from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id, agent_kind, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.parse import parse_action
+from goalscope.agents.prompts import STRATEGIES
 from goalscope.agents.scripted import (
     SCRIPTED,
     EpsilonGreedy,
@@ -15,7 +15,7 @@ from goalscope.agents.scripted import (
     Uniform,
     WrongGoal,
 )
-from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import (
     TASK_SCRIPTED,
     DepthFirst,

@@ -1,4 +1,4 @@
-"""The chat agent of all worlds: a language model, how it is asked about an observation, and how its answers are read.
+"""Chat agents: a language model, how it is asked about an observation, and how its answers are read.
 
 What differs by kind of world is how a view is written into a prompt: see `ChatAgent.asked`.
 """
@@ -10,59 +10,46 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
-from goalscope.agents.agent import HISTORIES, History, Observation, Past, Turn
-from goalscope.agents.build import CHAT, agent_kind
+from goalscope.agents.agent import CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.prompts import (
-    ANY,
+    EXAMPLES,
+    OF_GRIDS,
     RULE,
-    check_placeholders,
+    TASKS,
+    WORKED_RULE,
+    drawn_in,
     example_action,
     fill,
     placeholders,
-    read_text,
+    read_template,
     render_history,
-    template,
+    wording,
+    worked_examples,
 )
-from goalscope.agents.wordings import drawn_in, naming, symbols_of, worded
-from goalscope.agents.worked import EXAMPLES, WORKED_RULE, worked_examples
 from goalscope.ids import canonical_json
-from goalscope.models.backends import build_model, check_type
-from goalscope.models.base import TEMPLATE_FORMS, Completion, Likelihoods, Message, Model, Request, Sampling, Scoring
+from goalscope.models.base import (
+    TEMPLATE_FORMS,
+    Completion,
+    Likelihoods,
+    Message,
+    Model,
+    Request,
+    Sampling,
+    Scoring,
+    build_model,
+    check_type,
+)
 from goalscope.models.http_budget import Budget
 from goalscope.rows import Tag
-from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.named import NamedView
+from goalscope.worlds.gridworld import GridView, NamedView
 from goalscope.worlds.world import View
+
+_TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
 
 MARKERS: Final = "markers"
 """Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
-
-TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "named": "grid", "text": ANY}
-"""The tasks that come with the package, and the names of their templates."""
-
-NAMED: Final = "named"
-"""The task of grids in which the instruction names the place to go to."""
-
-_OF_GRIDS: Final = ("grid", "carrying_key")
-PLACEHOLDERS: Final = (*_OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
-"""What a template may hold, written ``{{grid}}``; it must hold the grid, or the view of any world in words."""
-
-
-def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
-    """Return the template of a task, in another wording where one is named."""
-    if wording:
-        if task != "grid":
-            raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
-        return worded(wording, form)
-    if task in TASKS:
-        found = template(TASKS[str(task)], form)
-        return naming(found) if task == NAMED else found
-    text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
-    if not {"grid", "view"} & check_placeholders(text, PLACEHOLDERS, task):
-        raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +64,7 @@ class ChatAgent:
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
             model's card names, "completion" for a base model whose files are here, else "example".
-        wording: name of another wording of the task grid, see `goalscope.agents.wordings`; "" for the usual one.
+        wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the usual one.
         choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
         text: the template.
         system: the system prompt, "" for none.
@@ -98,30 +85,16 @@ class ChatAgent:
     system: str = field(default="", init=False)
 
     journalled: ClassVar[bool] = True
+    settings: ClassVar[Mapping[str, type]] = {"task": str, "wording": str}
+    """The parameters of a study that are this class's own, and their types."""
 
     def __post_init__(self) -> None:
         if self.history is not None and self.history not in HISTORIES:
             raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
         if self.choice is not None:
-            self._check_choice()
+            self.choice.check_model(self.model, self.sampling)
         for name, value in self._read().items():
             object.__setattr__(self, name, value)
-
-    def _check_choice(self) -> None:
-        if not isinstance(self.model, Scoring):
-            raise ValueError(
-                f"answer: likelihood needs a model that tells likelihoods, {self.model.name} does not: use a local "
-                "model or a server in mode completions, or answer: generated"
-            )
-        if getattr(self.model, "dialect", self) is None:
-            raise ValueError(
-                "answer: likelihood needs a server in mode completions, got mode chat, which does not tell how likely "
-                "it finds a given answer: set server.mode, or use answer: generated"
-            )
-        if self.sampling.top_logprobs:
-            raise ValueError(
-                "top_logprobs must be 0 with answer: likelihood, which keeps those of all actions: leave it out"
-            )
 
     def _read(self) -> dict[str, Any]:
         """Return the fields that follow from the others."""
@@ -174,7 +147,7 @@ class ChatAgent:
         blanked, held = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
         if "aim" in held:
             return NamedView
-        return GridView if blanked or set(_OF_GRIDS) & held else View
+        return GridView if blanked or set(OF_GRIDS) & held else View
 
     def drawn(self, grid: str) -> str:
         """Return the text of a grid in the symbols of the agent's wording."""
@@ -199,7 +172,7 @@ class ChatAgent:
             **({"example": RULE} if "example" in held else {}),
             **({EXAMPLES: WORKED_RULE} if EXAMPLES in held else {}),
         }
-        symbols = symbols_of(self.wording)
+        symbols = wording(self.wording).symbols
         own = {"symbols": dict(symbols)} if symbols else {}
         return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **own}
 
@@ -285,22 +258,25 @@ class ChatAgent:
         ]
 
     @classmethod
-    def build(cls, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Self:
+    def build(cls, parameters: Mapping[str, Any]) -> Self:
         """Build an agent from the parameters of a study; no weight is read and nothing is sent yet.
 
         Args:
-            parameters: see `chat_agent`.
-            settings: the parameters of this class alone, and their types.
+            parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
+                the attributes of the class that `settings` names, ``template``, ``name``, ``history``, the fields of
+                `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
+                `goalscope.agents.choice.Choice`), ``backend`` and its options, see `goalscope.models.base`.
 
         Raises:
-            FileNotFoundError, ValueError: see `chat_agent`.
+            FileNotFoundError: a folder, a strategy or a template that is not there.
+            ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
         """
         if "model" not in parameters:
             raise ValueError(
                 "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which "
                 "comes with the package"
             )
-        types = {**_TEXTS, **CHOICE_KEYS, **get_type_hints(Sampling), **settings}
+        types = {**_TEXTS, **CHOICE_KEYS, **get_type_hints(Sampling), **cls.settings}
         own = {key: value for key, value in parameters.items() if key in types}
         for parameter, value in own.items():
             check_type(parameter, value, types[parameter])
@@ -311,24 +287,7 @@ class ChatAgent:
         return cls(model=model, sampling=sampling, choice=take_choice(own), **own)
 
 
-_TEXTS = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
-
-
-@agent_kind(CHAT)
-def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
-    """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
-
-    Args:
-        parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
-            ``task``, ``template``, ``wording``, ``name``, ``history``, the fields of `Sampling`, ``answer``,
-            ``answer_after``, ``least_mass`` and ``prior_symbol`` (see `goalscope.agents.choice.Choice`), ``backend``
-            and its options, see `goalscope.models.backends`.
-
-    Raises:
-        FileNotFoundError: a folder or a template that is not there.
-        ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
-    """
-    return ChatAgent.build(parameters, {"task": str, "wording": str})
+agent_kind(CHAT)(ChatAgent.build)
 
 
 def example_name(observation: Observation, step: int, view: View) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.agents.agent import Observation, Turn
-from goalscope.models.base import Likelihoods, Sampling
+from goalscope.models.base import Likelihoods, Model, Sampling, Scoring
 from goalscope.worlds.grid import AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL
 from goalscope.worlds.gridworld import GridView
 
@@ -76,6 +76,23 @@ class Choice:
     def describe(self) -> Mapping[str, Any]:
         """Return the settings as plain values."""
         return {"kind": "likelihood", **asdict(self)}
+
+    def check_model(self, model: Model, sampling: Sampling) -> None:
+        """Raise a ValueError for a model that tells no likelihoods, or settings that have no place beside them."""
+        if not isinstance(model, Scoring):
+            raise ValueError(
+                f"answer: likelihood needs a model that tells likelihoods, {model.name} does not: use a local "
+                "model or a server in mode completions, or answer: generated"
+            )
+        if getattr(model, "dialect", self) is None:
+            raise ValueError(
+                "answer: likelihood needs a server in mode completions, got mode chat, which does not tell how likely "
+                "it finds a given answer: set server.mode, or use answer: generated"
+            )
+        if sampling.top_logprobs:
+            raise ValueError(
+                "top_logprobs must be 0 with answer: likelihood, which keeps those of all actions: leave it out"
+            )
 
     def reads(self, actions: int) -> int:
         """Return how many answers a turn reads, those of the prior included; each comes with its whole prompt."""
@@ -173,36 +190,32 @@ def chosen(
     usage = dict(found.usage)
     for name, value in (prior.usage if prior is not None else {}).items():
         usage[name] = usage.get(name, 0.0) + value
-    common: dict[str, Any] = {
-        "reasoning": None if reasoned is None else reasoned.reasoning,
-        "prompt_tokens": found.prompt_tokens,
-        "usage": usage,
-    }
     extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.text}
     if found.unsupported:
         extra["unsupported"] = list(found.unsupported)
+    action, text, output = None, "", None if reasoned is None else reasoned.output_tokens
+    failure: str | None = None
     if not found.logprobs:
-        cut = reasoned is not None and reasoned.finish == "length"
-        output = None if reasoned is None else reasoned.output_tokens
-        failure = "truncated" if cut else "empty"
-        return Turn(action=None, failure=failure, text="", output_tokens=output, extra=extra, **common)
-    mass = math.fsum(map(math.exp, found.logprobs))
-    told: dict[str, Any] = {"logprobs": list(found.logprobs), "beginning": found.beginning, "mass": mass}
-    if prior is not None:
-        told["prior"] = list(prior.logprobs)
-    extra["likelihood"] = told
-    if not mass >= choice.least_mass:
-        output = None if reasoned is None else reasoned.output_tokens
-        return Turn(action=None, failure=LITTLE_MASS, text="", output_tokens=output, extra=extra, **common)
-    policy = policy_of(found.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
-    action = min(int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right")), len(policy) - 1)
-    if sampling.temperature == 0:
-        action = policy.index(1.0)
-    extra["policy"] = policy
+        failure = "truncated" if reasoned is not None and reasoned.finish == "length" else "empty"
+    else:
+        mass = math.fsum(map(math.exp, found.logprobs))
+        extra["likelihood"] = {"logprobs": list(found.logprobs), "beginning": found.beginning, "mass": mass}
+        if prior is not None:
+            extra["likelihood"]["prior"] = list(prior.logprobs)
+        failure = None if mass >= choice.least_mass else LITTLE_MASS
+    if failure is None:
+        policy = policy_of(found.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
+        drawn = int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right"))
+        action = policy.index(1.0) if sampling.temperature == 0 else min(drawn, len(policy) - 1)
+        extra["policy"] = policy
+        text, output = answers_of(observation.view.actions)[action], found.outputs[action]
     return Turn(
         action=action,
-        text=answers_of(observation.view.actions)[action],
-        output_tokens=found.outputs[action],
+        failure=failure,
+        text=text,
+        reasoning=None if reasoned is None else reasoned.reasoning,
+        prompt_tokens=found.prompt_tokens,
+        output_tokens=output,
+        usage=usage,
         extra=extra,
-        **common,
     )

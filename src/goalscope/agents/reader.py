@@ -6,14 +6,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.build import agent_kind
+from goalscope.agents.agent import Observation, agent_kind
+from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.agents.scripted import PROBABILITY, Distribution, Optimal, ScriptedAgent, WrongGoal
-from goalscope.agents.wordings import WORDINGS, wording
 from goalscope.rows import Tag
 from goalscope.worlds.grid import Position
-from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.named import NamedView
+from goalscope.worlds.gridworld import GridView, NamedView
 
 OWN_GOAL: Final = "goal"
 """Target of a reader that goes to the goal where nothing else is named."""
@@ -33,7 +31,7 @@ def _wording(name: str, given: Any) -> str:
 class Reader(ScriptedAgent):
     """Goes to the place that its instruction names in words; where it names none, to a place of its own.
 
-    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.wordings` more of them
+    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.prompts` more of them
     are, where it is told so: what such a wording costs it is known exactly.
 
     Args:

@@ -9,15 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
-from itertools import accumulate
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.agents.agent import Observation, Turn
-from goalscope.agents.build import agent_kind
-from goalscope.checks import check_probability, check_whole, freeze
+from goalscope.agents.agent import Observation, Turn, agent_kind
+from goalscope.checks import check_probability, check_whole, freeze, is_whole
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
 from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
@@ -91,9 +89,7 @@ class ScriptedAgent(Scripted):
         """
 
     def _choose(self, observation: Observation) -> int:
-        cumulative = list(accumulate(self.probabilities(observation).tolist()))
-        drawn = observation.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
-        return next(index for index, total in enumerate(cumulative) if drawn < total)
+        return observation.draw(self.probabilities(observation).tolist())
 
 
 @dataclass(frozen=True)
@@ -168,15 +164,11 @@ def _target(name: str, target: Any) -> str | Position:
     if isinstance(target, str):
         if target in _CORNERS:
             return target
-    elif isinstance(target, Sequence) and len(target) == 2 and all(_index(item) for item in target):
+    elif isinstance(target, Sequence) and len(target) == 2 and all(is_whole(item) and item >= 0 for item in target):
         return int(target[0]), int(target[1])
     raise ValueError(
         f"{name} must be one of {', '.join(_CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
     )
-
-
-def _index(item: Any) -> bool:
-    return isinstance(item, int | np.integer) and not isinstance(item, bool) and bool(item >= 0)
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,28 @@ Source: measuring exploration and exploitation errors, Appendices C.3 and D; the
 """
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Self
 
-from goalscope.agents.agent import History, Observation, Past
-from goalscope.agents.build import TASK_CHAT, agent_kind
+from goalscope.agents.agent import TASK_CHAT, History, Observation, Past, agent_kind
 from goalscope.agents.chat import ChatAgent, example_name
-from goalscope.agents.prompts import RULE, SUFFIXES, check_placeholders, fill, passage, placeholders, read_text
+from goalscope.agents.prompts import (
+    PAPER,
+    RULE,
+    STRATEGIES,
+    fill,
+    passage,
+    placeholders,
+    system_prompt,
+    template_text,
+)
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.rows import Tag
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, write_log
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View
-
-STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
-"""The strategy sentences; "base" has none."""
-
-PLACEHOLDERS: Final = ("rules", "summary", "strategy", "answer")
-"""What a system prompt may hold, written ``{{rules}}``."""
-
-PAPER: Final = "paper"
-"""The template that tells what the paper's base prompt tells and no more: neither axes nor to take few steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +53,17 @@ class TaskChatAgent(ChatAgent):
     history: History | None = "conversation"
     example: bool = field(default=False, init=False)
     axes_told: bool = field(default=True, init=False)
+
+    settings: ClassVar[Mapping[str, type]] = {"strategy": str, "reasoned": bool, "memory": bool}
+
+    @classmethod
+    def build(cls, parameters: Mapping[str, Any]) -> Self:
+        """Build an agent as `ChatAgent.build` does; it has no task."""
+        if "task" in parameters:
+            raise ValueError(
+                "an agent of task worlds takes no task: its prompt is made of strategy, reasoned and memory"
+            )
+        return super().build(parameters)
 
     def _read(self) -> dict[str, Any]:
         bundled = self.template in ("", *TEMPLATE_FORMS)
@@ -121,33 +130,7 @@ class TaskChatAgent(ChatAgent):
         return f"{text}\n\n{fill(passage('example'), {'example': example_name(observation, step, view)})}"
 
 
-@agent_kind(TASK_CHAT)
-def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
-    """Build a chat agent of task worlds from the parameters of a study; nothing is read or sent yet.
-
-    Args:
-        parameters: those of `goalscope.agents.chat.chat_agent` but for ``task``, and ``strategy``, ``reasoned``,
-            ``memory`` and ``template`` as in `TaskChatAgent`.
-
-    Raises:
-        FileNotFoundError: a folder, a strategy or a template that is not there.
-        ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
-    """
-    if "task" in parameters:
-        raise ValueError("an agent of task worlds takes no task: its prompt is made of strategy, reasoned and memory")
-    return TaskChatAgent.build(parameters, {"strategy": str, "reasoned": bool, "memory": bool})
-
-
-def template_text(template: str = "") -> str:
-    """Return the text of a system prompt with its placeholders: `PAPER`, a file of one's own, or ours for ""."""
-    if template in ("", PAPER):
-        text = passage(template or "system")
-    else:
-        text = read_text(template, f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or").strip(
-            "\n"
-        )
-    check_placeholders(text, PLACEHOLDERS, template)
-    return text
+agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
@@ -156,30 +139,3 @@ def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
     for action, report in memory.turns:
         learned.add(report, action)
     return learned
-
-
-def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
-    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
-
-    Args:
-        template: as in `template_text`.
-        strategy, reasoned, memory: as in `TaskChatAgent`.
-        form: form of the passage on the answer, one of `TEMPLATE_FORMS`.
-    """
-    text = template_text(template)
-    wanted = set(placeholders(text))
-    if strategy in STRATEGIES:
-        sentence = "" if strategy == "base" else passage(strategy)
-    else:
-        sentence = read_text(strategy, f"a strategy must be one of {', '.join(STRATEGIES)} or").strip("\n")
-    values = {
-        "rules": RULES,
-        "summary": passage("summary") if memory else "",
-        "strategy": sentence,
-        "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
-    }
-    needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
-    for name in sorted(needed - wanted):
-        raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
-    filled = fill(text, {name: value for name, value in values.items() if name in wanted})
-    return re.sub(r"\n{3,}", "\n\n", filled).strip()

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.build import TASK_PREFIX, agent_kind
+from goalscope.agents.agent import TASK_PREFIX, Observation, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Scripted
 from goalscope.checks import check_whole
 from goalscope.worlds.grid import Action

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, doctor, evaluate, figures, interventions, reproduce, show, studies, verify
+from goalscope.cli import activations, doctor, figures, interventions, reproduce, studies, verify
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -75,8 +75,44 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     commands.demo(out)
 
 
-_command("evaluate")(evaluate.evaluate)
-_command("ledger")(evaluate.ledger)
+@_command("evaluate")
+def evaluate(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL ...",
+            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind "
+            "and its parameters, as in epsilon-greedy:epsilon=0.3.",
+        ),
+    ],
+    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
+    budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (15m).")] = "",
+    quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
+    worlds: Annotated[str, option("STUDY", "Ask in the environments of a study alone, as in toy-text.")] = "",
+    seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
+    workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
+    dry: Annotated[bool, flag("--dry-run", "Say what would be asked and what it costs, ask nothing.")] = False,
+) -> None:
+    """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
+
+    A larger budget on the same directory adds worlds to those that are there and repeats no call.
+    """
+    from goalscope.cli import verdicts
+
+    more = {} if seed is None else {"seed": seed}
+    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **more)
+
+
+@_command("ledger")
+def ledger(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an evaluation, or its ledger.json.")],
+    as_json: Annotated[bool, flag("--json", "Everything, as JSON.")] = False,
+    card: Annotated[bool, flag("--card", "One paragraph for a model card.")] = False,
+) -> None:
+    """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds."""
+    from goalscope.cli import verdicts
+
+    verdicts.ledger(path, as_json=as_json, card=card)
 
 
 _command("reproduce")(reproduce.reproduce)
@@ -124,7 +160,29 @@ def measure(
     commands.measure(run, split(by), split(measures, separator=";"), everything=everything)
 
 
-_command("show")(show.show)
+@_command("show")
+def show(
+    run: RunDirectory,
+    episode: Annotated[
+        str | None, typer.Argument(metavar="EPISODE", help="How its id begins; a list of episodes if left out.")
+    ] = None,
+    agent: Annotated[str | None, option("NAME", "Only episodes of this agent.")] = None,
+    world: Annotated[str | None, option("ID", "Only episodes in worlds whose id begins so.")] = None,
+    outcome: Annotated[
+        str | None, option("WHICH", "Only episodes that ended so: goal, horizon, failure, stopped or ended.")
+    ] = None,
+    failures: Annotated[bool, flag("--failures", "Only episodes with turns that held no action.")] = False,
+    full: Annotated[bool, flag("--full", "Every line of every prompt, also those that did not change.")] = False,
+    limit: Annotated[int, option("N", "Most episodes of the list.", min=1)] = 20,
+) -> None:
+    """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes."""
+    from goalscope.cli.transcripts import Filter, list_episodes, show_episode
+
+    chosen = Filter(agent=agent, world=world, outcome=outcome, failures=failures)
+    if episode is None:
+        list_episodes(run, chosen, limit)
+    else:
+        show_episode(run, episode, chosen, full=full)
 
 
 @_command("compare")

@@ -69,7 +69,7 @@ def doctor(
     answers, and what that means for run and probe. With --server: what the server can do.
     """
     if run is not None:
-        from goalscope.cli.repair import doctor_run
+        from goalscope.cli.verify import doctor_run
 
         if server or model or as_json or device != "auto":
             raise ValueError("RUN must come alone or with --repair: leave --model, --server, --device and --json out")
@@ -82,7 +82,7 @@ def doctor(
     if server is not None and device != "auto":
         raise ValueError("--device is for --model alone, a server has its own: leave it out")
     if server is not None:
-        from goalscope.cli.server_doctor import doctor_server
+        from goalscope.cli.doctor_model import doctor_server
 
         doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
     elif model is not None:

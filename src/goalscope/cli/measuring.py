@@ -18,6 +18,7 @@ from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.hashing import keep_content_hash
+from goalscope.runs.walks import count_episodes
 from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
@@ -39,7 +40,7 @@ def measure_run(path: Path) -> None:
     """Measure all episodes of a run and store the rows."""
     began = time.monotonic()
     with Store(path) as reader:
-        total = len(reader.episode_ids())
+        total = count_episodes(reader)
     if not total:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -16,10 +16,9 @@ from goalscope.measures.goals import (
     GoalFindings,
     GoalSettings,
     goal_settings,
-    held_out_goals,
+    held_out_goals_by_parts,
     joined,
     measure_decoded_beliefs,
-    measure_goals,
     measure_goals_by_parts,
     measure_restricted,
 )
@@ -38,7 +37,7 @@ from goalscope.report.sections.meg import (
     where,
 )
 from goalscope.runs import Store
-from goalscope.runs.walks import parts_of
+from goalscope.runs.walks import count_episodes, parts_of, walk_parts
 from goalscope.studies.cliff_figures import write_figures, write_json
 from goalscope.studies.cliff_world import CliffCase, cliff_study
 from goalscope.worlds.world import World
@@ -188,7 +187,7 @@ def meg_run(
     }
     began = time.monotonic()
     with Store(path) as store:
-        total, worlds = len(store.episode_ids()), _worlds(store)
+        total, worlds = count_episodes(store), _worlds(store)
         if not total:
             raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
         tasks, grids = all(world.own_measures for world in worlds), all(world.planar for world in worlds)
@@ -200,21 +199,24 @@ def meg_run(
         relative = []
         if beliefs:  # first: a site that was not captured is to be told at once
             relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
-        if unknown or seen or not (grids or not any(world.planar for world in worlds)):
-            # Halves of all episodes predict one another: they are needed together. Grids and others are refused.
+        if not grids and any(world.planar for world in worlds):
+            raise ValueError(
+                "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
+                "measures, run them apart"
+            )
+        if seen:  # scores of all episodes at once: mazes under fog are few, since each takes seconds
             steps = StepTable.from_episodes(store.episodes(), tasks=tasks)
-            if seen:
-                with progress("worlds as they were seen") as told:
-                    relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
-            with progress("curves of worlds") as told:
-                found = measure_goals(steps, settings, progress=told)
-        else:
-            parts = (StepTable.from_episodes(store.episodes(worlds=part), tasks=tasks) for part in parts_of(store))
-            with progress("curves of worlds") as told:
-                found = measure_goals_by_parts(parts, settings, progress=told)
+            with progress("worlds as they were seen") as told:
+                relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
+            del steps
+        with progress("curves of worlds") as told:
+            found = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=told)
         if unknown:
             with progress("unknown utilities") as told:
-                found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
+                held = held_out_goals_by_parts(
+                    _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=told
+                )
+            found = replace(found, held_out=held)
     if relative:
         found = joined([found, *relative])
     with Store(path, "w") as store:
@@ -226,6 +228,18 @@ def meg_run(
         return
     _show_findings(found)
     say(f"{counted(len(found.rows), 'row')} stored in {path}")
+
+
+def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
+    """Yield the episodes of a run by parts of whole worlds; on grids without what was said, where nothing was."""
+    # Exact policies stand in the extra values of steps; without any, actions and states are all that counts.
+    ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
+    if grids and not tasks and not extra:
+        for walks, _ in walk_parts(store):
+            yield StepTable.from_walks(walks)
+        return
+    for worlds in parts_of(store):
+        yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)
 
 
 def _worlds(store: Store) -> list[World]:

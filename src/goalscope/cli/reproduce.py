@@ -116,7 +116,7 @@ def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int,
     """Run the study of an item at its size and read it."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import read_overrides
-    from goalscope.reproduction.scale import scaled
+    from goalscope.reproduction.items import scaled
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
     study = scaled(commands.load_study(item.study, changes), scale, least=item.least)
@@ -173,7 +173,7 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
 
 def _known(mine: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the name under which the papers know the model that is read, "" for none of theirs."""
-    from goalscope.preflight.ready_models import ready_name
+    from goalscope.preflight.model_defaults import ready_name
 
     found = set()
     for name in mine:

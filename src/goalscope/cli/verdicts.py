@@ -9,11 +9,10 @@ from typing import Final
 from goalscope.cli.commands import load_study
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.evaluation import Evaluation, evaluate, subjects_of
-from goalscope.evaluation.arms import SEED, Arm, arms
-from goalscope.evaluation.arms_given import given_arm, given_worlds
+from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
+from goalscope.evaluation.claims import verdict
 from goalscope.evaluation.subject import Subject
-from goalscope.evaluation.verdict import verdict
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 

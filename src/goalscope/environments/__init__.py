@@ -1,12 +1,9 @@
 """Worlds of others: finite environments, enumerated, solved exactly and played back."""
 
-from goalscope.environments.environment import Environment, Observed, Player
+from goalscope.environments.agents import PolicyAgent
+from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
-from goalscope.environments.policy_agent import PolicyAgent
-from goalscope.environments.sampled import SampledStates, sample_states
-from goalscope.environments.solution import SolvedTable, solve_table
-from goalscope.environments.sources import environment_kind
-from goalscope.environments.state_copy import StateCopy
+from goalscope.environments.solution import SampledStates, SolvedTable, sample_states, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
 

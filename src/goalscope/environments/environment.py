@@ -1,17 +1,31 @@
-"""The protocol of environments: finite worlds of anybody's, told as a pure function of hashable states.
+"""The seam of environments: finite worlds of anybody's, told as a pure function of hashable states.
 
 An environment says what happens, `goalscope.environments.table` enumerates it, `goalscope.environments.solution` solves
 it exactly. What it says of itself is believed only after it was played back (`goalscope.environments.playback`).
+
+A run that a stranger wrote names the source of its worlds. So registered adapters take plain values alone, and for a
+module of one's own holds what `goalscope.own` says.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope import registry
+from goalscope.own import is_own, load_own
+
 S = TypeVar("S", bound=Hashable)
+Made = TypeVar("Made")
+
+OVER, LOST = ("over", True), ("over", False)
+"""States of a `StateCopy` behind the end of an episode: at the goal, or anywhere else."""
+
+_METHODS: Final = ("initial", "step", "done", "goal", "observe", "describe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +113,23 @@ class Player(Protocol):
         ...
 
 
+class StatePlayer:
+    """A player whose environment tells by the state whether the episode is over; `act` is a derived class's own."""
+
+    def __init__(self, environment: Environment[Any], state: Hashable) -> None:
+        self.environment, self.state = environment, state
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return bool(self.environment.done(self.state)) or self.goal
+
+    @property
+    def goal(self) -> bool:
+        """Whether it ended at the goal."""
+        return bool(self.environment.goal(self.state))
+
+
 def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool]]:
     """Return the goals that an environment names: "goal" first, then its own.
 
@@ -132,3 +163,126 @@ def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray
         )
     found[offered] = True
     return found
+
+
+def environment_kind(name: str) -> Callable[[Made], Made]:
+    """Return a decorator that registers a class of environments; its keyword arguments must be plain values.
+
+    Studies name it with ``kind: environment`` and ``source: NAME``.
+
+    Args:
+        name: the name, without a colon.
+
+    Raises:
+        ValueError: a name that is taken, or that could stand for a class.
+    """
+    if is_own(name):
+        raise ValueError(f"the name of a kind of environments must not look like module:Class, got {name!r}")
+    return registry.register("environment", name)
+
+
+def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
+    """Make an environment.
+
+    Args:
+        source: a registered name, see `environment_kind`, or ``module:Class`` of a file in the working directory.
+        parameters: keyword arguments of its class: plain values.
+
+    Raises:
+        ValueError: an unknown source, a class that is no environment, parameters that it does not take.
+        ImportError: a package is missing; names the extra.
+    """
+    made = load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
+    try:
+        found = made(**parameters)
+    except TypeError as error:
+        raise ValueError(f"{source} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
+    if not isinstance(found, Environment):
+        lacking = [name for name in ("actions", *_METHODS) if not hasattr(found, name)]
+        raise ValueError(f"{source} must be an environment, but has no {', '.join(lacking)}")
+    return found
+
+
+class StateCopy(ABC):
+    """An environment without chance whose real state can be read and written: a base class for adapters.
+
+    The rules stay those of the real environment: a state is written into it, one step is taken, and the state is read
+    back. A derived class gives `actions`, `make`, `read`, `write`, `words` and `describe`; where success is not just a
+    reward above 0 at the end, `success`, too. What `read` leaves out shows in the play-back, which acts in a fresh
+    environment without writing anything.
+
+    Attributes:
+        actions: names of the actions; the index is what the real environment's `step` is given.
+    """
+
+    actions: tuple[str, ...]
+
+    @abstractmethod
+    def make(self) -> Any:
+        """Return the real environment, made anew, at the beginning of an episode; always the same beginning."""
+
+    @abstractmethod
+    def read(self, real: Any) -> Hashable:
+        """Return all that decides what follows, as a value that can be hashed; the number of steps left out."""
+
+    @abstractmethod
+    def write(self, real: Any, state: Any) -> None:
+        """Put the real environment into a state."""
+
+    @abstractmethod
+    def words(self, state: Any) -> str:
+        """Return what is seen in a state, in words."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Return all that decides what happens as plain values."""
+
+    def success(self, reward: float) -> bool:
+        """Return whether an episode that ended with this reward ended at the goal."""
+        return reward > 0
+
+    def act(self, real: Any, action: int) -> Hashable:
+        """Take an action in the real environment, as Gymnasium's `step`, and return the state that it leads to."""
+        _, reward, over, _, _ = real.step(action)
+        return (OVER if self.success(float(reward)) else LOST) if over else self.read(real)
+
+    @cached_property
+    def _real(self) -> Any:
+        return self.make()
+
+    def initial(self) -> dict[Hashable, float]:
+        """Return the first state."""
+        return {self.read(self.make()): 1.0}
+
+    def step(self, state: Any, action: int) -> dict[Hashable, float]:
+        """Return the state after an action."""
+        self.write(self._real, state)
+        return {self.act(self._real, action): 1.0}
+
+    def done(self, state: Any) -> bool:
+        """Return whether the episode is over."""
+        return state in (OVER, LOST)
+
+    def goal(self, state: Any) -> bool:
+        """Return whether it ended at the goal."""
+        return bool(state == OVER)
+
+    def observe(self, state: Any) -> Observed:
+        """Return what is seen in a state."""
+        return Observed(text="The episode is over." if self.done(state) else self.words(state))
+
+    def play(self, seed: int) -> "Player":
+        """Return the real environment at the beginning of an episode."""
+        return _RealPlayer(self)
+
+
+class _RealPlayer(StatePlayer):
+    """An episode in the real environment, into which nothing is written."""
+
+    def __init__(self, outer: StateCopy) -> None:
+        self._outer, self._real = outer, outer.make()
+        super().__init__(outer, outer.read(self._real))
+
+    def act(self, action: int) -> None:
+        """Take an action."""
+        self.state = self._outer.act(self._real, action)

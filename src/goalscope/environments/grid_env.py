@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_number
-from goalscope.environments.policy_agent import PLANES, planes
+from goalscope.environments.agents import PLANES, planes
 from goalscope.extras import lacking
 from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.worlds.dynamics import State, initial_state, shown, step

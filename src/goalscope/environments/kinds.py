@@ -23,6 +23,11 @@ class _Searched(Part):
     limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
     depth: int | None = Field(default=None, ge=1, le=100_000)
 
+    @field_validator("*")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed(value) if isinstance(value, tuple) else value
+
     def _world(
         self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
     ) -> EnvironmentWorld:
@@ -50,11 +55,6 @@ class Environments(_Searched):
     name: str = Field(default="", max_length=80)
     parameters: tuple[dict[str, Any], ...] = sequence(default=({},))
 
-    @field_validator("parameters")
-    @classmethod
-    def _different(cls, given: Any) -> Any:
-        return listed(given)
-
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.kind == "environment":
@@ -69,10 +69,7 @@ class Environments(_Searched):
         source = self.source or self.kind
         name = self.name or source.rpartition(":")[2]
         for index, parameters in enumerate(self.parameters):
-            plain: dict[str, Tag] = {
-                key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)
-            }
-            yield self._world(path, source, parameters, {**plain, "kind": name, "index": index})
+            yield self._world(path, source, parameters, {**_tags(parameters), "kind": name, "index": index})
 
 
 @world_kind("gymnasium", world=EnvironmentWorld)
@@ -86,17 +83,11 @@ class GymnasiumWorlds(_Searched):
     environments: tuple[str, ...] = sequence()
     options: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("environments")
-    @classmethod
-    def _different(cls, given: Any) -> Any:
-        return listed(given)
-
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield one world for each name."""
         for index, name in enumerate(self.environments):
             options = {"options": self.options} if self.options else {}
-            tags: dict[str, Tag] = {"kind": "gymnasium", "environment": name, "index": index}
-            tags |= {key: one for key, one in self.options.items() if isinstance(one, str | int | float | bool)}
+            tags = {"kind": "gymnasium", "environment": name, "index": index, **_tags(self.options)}
             yield self._world(path, "gymnasium", {"name": name, **options}, tags)
 
 
@@ -111,11 +102,6 @@ class MiniGridWorlds(_Searched):
     levels: tuple[str, ...] = sequence()
     seeds: tuple[_Seed, ...] = sequence(default=(1,))
     form: Literal["words", "grid"] = "words"
-
-    @field_validator("levels", "seeds")
-    @classmethod
-    def _different(cls, given: Any) -> Any:
-        return listed(given)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield level by level, seed by seed."""
@@ -137,14 +123,14 @@ class TextWorlds(_Searched):
     quest_length: int = Field(ge=1, le=20)
     seeds: tuple[_Seed, ...] = sequence(default=(1,))
 
-    @field_validator("seeds")
-    @classmethod
-    def _different(cls, given: Any) -> Any:
-        return listed(given)
-
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield seed by seed."""
         shape = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
             tags: dict[str, Tag] = {"kind": "textworld", **shape, "world seed": number}
             yield self._world(path, "textworld", {**shape, "seed": number}, tags, same=("game",))
+
+
+def _tags(given: Mapping[str, Any]) -> dict[str, Tag]:
+    """Return the parameters that rows can be grouped by."""
+    return {key: value for key, value in given.items() if isinstance(value, str | int | float | bool)}

@@ -8,13 +8,9 @@ have a memory of their own, which is reset before each step: a level in which it
 from functools import partial
 from typing import Any
 
-from goalscope.environments.environment import Observed
-from goalscope.environments.sources import environment_kind
+from goalscope.environments.environment import StateCopy, environment_kind
 from goalscope.extras import lacking
 from goalscope.ids import content_id
-
-OVER = "over"
-"""What a state behind the end of an episode begins with; whether it ended at the goal follows."""
 
 CARRIED, GONE, INSIDE = -1, -2, -10
 """Where a thing is that lies in no cell; inside of thing n it is at ``INSIDE - n``."""
@@ -100,11 +96,10 @@ class _Simulator:
         if hasattr(level, "instrs"):
             level.instrs.reset_verifier(level)
 
-    def act(self, action: int) -> Key:
-        """Take an action and return the key of the state that it leads to."""
+    def step(self, action: int) -> Any:
+        """Take an action, as Gymnasium has it."""
         self.real.step_count = 0  # the reward of the goal falls with the steps, below 0 at last
-        _, reward, over, _, _ = self.real.step(action)
-        return (OVER, bool(reward > 0)) if over else self.read()
+        return self.real.step(action)
 
     def layout(self) -> list[str]:
         """Return the fixed cells row by row, in words, "" for free ones."""
@@ -122,7 +117,7 @@ class _Simulator:
 
 
 @environment_kind("minigrid")
-class MiniGridLevel:
+class MiniGridLevel(StateCopy):
     """A level of MiniGrid or BabyAI as it is laid out for one seed, fully observed.
 
     Args:
@@ -139,36 +134,37 @@ class MiniGridLevel:
         if form not in ("words", "grid"):
             raise ValueError(f"form must be words or grid, got {form!r}")
         self._level, self._seed, self._form = level, seed, form
-        self._simulator = _Simulator(level, seed)
+        self._simulator: _Simulator = self._real
         real = self._simulator.real
         real.gen_obs = dict  # pictures take most of the time of a step, and nobody looks at them here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
 
-    def initial(self) -> dict[Key, float]:
-        """Return the first state."""
-        return {self._first: 1.0}
+    def make(self) -> _Simulator:
+        """Return the level at the beginning of an episode; the layout is always the same."""
+        return _Simulator(self._level, self._seed)
 
-    def step(self, state: Key, action: int) -> dict[Key, float]:
-        """Return the state after an action."""
-        self._simulator.write(state)
-        return {self._simulator.act(action): 1.0}
+    def read(self, real: _Simulator) -> Key:
+        """Return the key of the state."""
+        return real.read()
 
-    def done(self, state: Key) -> bool:
-        """Return whether the episode is over."""
-        return bool(state[0] == OVER)
-
-    def goal(self, state: Key) -> bool:
-        """Return whether it ended with a reward."""
-        return self.done(state) and bool(state[1])
+    def write(self, real: _Simulator, state: Key) -> None:
+        """Put the level into a state."""
+        real.write(state)
 
     def goals(self) -> dict[str, Any]:
         """Return what else can be pursued: to hold each thing that can be picked up, to have each door open."""
         found: dict[str, Any] = {}
         for number, thing in enumerate(self._simulator.things):
             name = f"{thing.color} {thing.type} {'open' if thing.type == 'door' else 'held'}"
-            found.setdefault(name, partial(_opened if thing.type == "door" else _held, number))
+            found.setdefault(name, partial(self._opened if thing.type == "door" else self._held, number))
         return found
+
+    def _held(self, number: int, state: Key) -> bool:
+        return not self.done(state) and bool(state[1][number][0] == CARRIED)
+
+    def _opened(self, number: int, state: Key) -> bool:
+        return not self.done(state) and bool(state[1][number][1][0])
 
     def heuristic(self, state: Key) -> float:
         """Return the cells to the goal, or without a goal cell to the nearest thing, walls and turns overlooked."""
@@ -180,10 +176,8 @@ class MiniGridLevel:
         cells = goals or [where for where, _ in things if where >= 0]
         return float(min((abs(at % width - col) + abs(at // width - row) for at in cells), default=0))
 
-    def observe(self, state: Key) -> Observed:
+    def words(self, state: Key) -> str:
         """Return the mission and the whole level, in words or as a grid."""
-        if self.done(state):
-            return Observed(text="The episode is over.")
         (col, row, facing), things = state
         width = self._simulator.size[0]
         cells = {at: words for at, words in enumerate(self._simulator.layout()) if words}
@@ -200,7 +194,7 @@ class MiniGridLevel:
             "Forward goes where you look; pick up, drop and toggle act on the cell in front of you.",
         ]
         if self._form == "grid":
-            return Observed(text="\n".join([*lines, *_rows(cells, self._simulator.size, col + row * width, facing)]))
+            return "\n".join([*lines, *_rows(cells, self._simulator.size, col + row * width, facing)])
         placed = [
             f"a {words} at row {at // width}, column {at % width}"
             for at, words in sorted(cells.items())
@@ -208,7 +202,7 @@ class MiniGridLevel:
         ]
         walls = [f"({at // width},{at % width})" for at, words in sorted(cells.items()) if words.startswith("wall")]
         lines.append(f"There is {'; '.join(placed)}." if placed else "There is nothing else.")
-        return Observed(text="\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."]))
+        return "\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."])
 
     def describe(self) -> dict[str, Any]:
         """Return level, seed, form and layout: another version of MiniGrid may lay it out otherwise."""
@@ -219,40 +213,6 @@ class MiniGridLevel:
             "form": self._form,
             "layout": content_id("layout", layout),
         }
-
-    def play(self, seed: int) -> "_Player":
-        """Return the level itself at the beginning of an episode; the layout is always the same."""
-        return _Player(_Simulator(self._level, self._seed))
-
-
-class _Player:
-    """An episode in the level itself, nothing written into it."""
-
-    def __init__(self, simulator: _Simulator) -> None:
-        self._simulator = simulator
-        self.state: Key = simulator.read()
-
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over."""
-        return bool(self.state[0] == OVER)
-
-    @property
-    def goal(self) -> bool:
-        """Whether it ended with a reward."""
-        return self.done and bool(self.state[1])
-
-    def act(self, action: int) -> None:
-        """Take an action."""
-        self.state = self._simulator.act(action)
-
-
-def _held(number: int, state: Key) -> bool:
-    return bool(state[0] != OVER and state[1][number][0] == CARRIED)
-
-
-def _opened(number: int, state: Key) -> bool:
-    return bool(state[0] != OVER and state[1][number][1][0])
 
 
 def _named(thing: Any, doors: tuple[bool, ...]) -> str:

@@ -7,14 +7,14 @@ With chance every next state must be possible, and its frequencies must fit the 
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.environments.environment import Environment, Player
+from goalscope.environments.environment import Environment, Player, StatePlayer
 from goalscope.environments.solution import SolvedTable
 from goalscope.environments.table import StateTable
 from goalscope.rng import stream
@@ -54,30 +54,20 @@ class PlayBack:
     p_value: float
 
 
-class Simulated:
+class Simulated(StatePlayer):
     """A player that asks an environment's own `step`, one action after the other, as an episode would."""
 
     def __init__(self, environment: Environment[Any], rng: np.random.Generator) -> None:
-        self._environment, self._rng = environment, rng
-        self.state: Hashable = self._draw(environment.initial())
+        self._rng = rng
+        super().__init__(environment, self._draw(environment.initial()))
 
     def _draw(self, chances: Mapping[Any, float]) -> Any:
         states, weights = list(chances), np.array(list(chances.values()), dtype=np.float64)
         return states[int(self._rng.choice(len(states), p=weights / weights.sum()))] if len(states) > 1 else states[0]
 
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over."""
-        return bool(self._environment.done(self.state)) or self.goal
-
-    @property
-    def goal(self) -> bool:
-        """Whether the goal is reached."""
-        return bool(self._environment.goal(self.state))
-
     def act(self, action: int) -> None:
         """Take an action."""
-        self.state = self._draw(self._environment.step(self.state, action))
+        self.state = self._draw(self.environment.step(self.state, action))
 
 
 def play_back(

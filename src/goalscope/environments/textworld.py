@@ -14,8 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from goalscope.environments.environment import Observed
-from goalscope.environments.sources import environment_kind
+from goalscope.environments.environment import Observed, environment_kind
 from goalscope.extras import lacking
 from goalscope.ids import content_id
 

@@ -3,21 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from goalscope.environments.environment import Observed
-from goalscope.environments.sources import environment_kind
+from goalscope.environments.environment import Observed, StatePlayer, environment_kind
 from goalscope.extras import lacking
+from goalscope.ids import content_id
 
 OVER, LOST = -1, -2
 """States behind the end of an episode: at the goal, or anywhere else."""
-
-
-def gymnasium() -> Any:
-    """Return the package, with what to install where it is missing."""
-    try:
-        import gymnasium as found
-    except ImportError as error:
-        raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
-    return found
 
 
 def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -27,13 +18,16 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
         ValueError: a name that is not registered, or that would import a module.
         ImportError: Gymnasium is missing.
     """
-    package = gymnasium()
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
     if not isinstance(name, str) or ":" in name:
         # Gymnasium imports what stands before a colon; a stored run may name anything.
         raise ValueError(f"an environment of Gymnasium must be named without a module, e.g. Taxi-v4, got {name!r}")
     try:
-        return package.make(name, **(options or {}))
-    except (package.error.Error, TypeError, ImportError) as error:
+        return gymnasium.make(name, **(options or {}))
+    except (gymnasium.error.Error, TypeError, ImportError) as error:
         raise ValueError(f"Gymnasium must know the environment and its options, got {name!r}: {error}") from error
 
 
@@ -125,8 +119,6 @@ class ToyText:
             for state, row in self._table.items()
             for action, outcomes in row.items()
         ]
-        from goalscope.ids import content_id
-
         return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
 
     def play(self, seed: int) -> "_Player":
@@ -134,23 +126,12 @@ class ToyText:
         return _Player(self, make(self._name, self._options), seed)
 
 
-class _Player:
+class _Player(StatePlayer):
     """An episode in the environment itself."""
 
     def __init__(self, toy: ToyText, real: Any, seed: int) -> None:
         self._toy, self._real = toy, real
-        observation, _ = real.reset(seed=seed)
-        self.state = int(observation)
-
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over."""
-        return self.state < 0
-
-    @property
-    def goal(self) -> bool:
-        """Whether it ended at the goal."""
-        return self.state == OVER
+        super().__init__(toy, int(real.reset(seed=seed)[0]))
 
     def act(self, action: int) -> None:
         """Take an action."""

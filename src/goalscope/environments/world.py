@@ -1,5 +1,6 @@
 """Environments as worlds: sessions move through the enumerated table, which was played back before."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
@@ -8,15 +9,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.environments.environment import Environment, Observed
+from goalscope.environments.environment import Environment, Observed, build
 from goalscope.environments.playback import PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
-from goalscope.environments.sources import build, decisive
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.ids import canonical_json
 from goalscope.planning.process import Process
 from goalscope.rows import Tag
-from goalscope.worlds.world import Oracle, Session, State, View, World
+from goalscope.worlds.world import Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int
 @lru_cache(maxsize=256)
 def _believed(source: str, parameters: str, limit: int, depth: int | None) -> Believed:
     """Return a believed environment, enumerated once for all worlds and stores that name it."""
-    return believe(lambda: build(source, decisive(parameters)), limit, depth)
+    return believe(lambda: build(source, json.loads(parameters)), limit, depth)
 
 
 class EnvironmentSession(Session):
@@ -245,7 +245,7 @@ class EnvironmentWorld(World):
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
         """Return the world of an environment, which is made to ask it what it is."""
-        described = decisive(canonical_json(dict(build(source, parameters).describe())))
+        described = json.loads(canonical_json(dict(build(source, parameters).describe())))
         return cls(
             source=source, parameters=parameters, description=described, limit=limit, depth=depth, tags=tags or {}
         )
@@ -289,15 +289,8 @@ class EnvironmentWorld(World):
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from its plain values; nothing is imported or made."""
-        names = ("source", "parameters", "description", "limit", "depth")
-        if not isinstance(plain, Mapping) or set(plain) != set(names):
-            raise ValueError(f"a stored environment must have {', '.join(names)}, got {plain!r:.200}")
-        texts = isinstance(plain["source"], str)
-        if not texts or not isinstance(plain["parameters"], Mapping) or not isinstance(plain["description"], Mapping):
-            raise ValueError(f"a stored environment must have a source and two mappings, got {plain!r:.200}")
-        for name in ("limit", "depth"):
-            if not (type(plain[name]) is int or (name == "depth" and plain[name] is None)):
-                raise ValueError(f"{name} of a stored environment must be a whole number, got {plain[name]!r:.80}")
+        kinds = {"source": str, "parameters": Mapping, "description": Mapping, "limit": int, "depth": int | None}
+        plain = read_plain(plain, "a stored environment", **kinds)
         return cls(**plain, cluster=cluster, tags=tags or {})
 
     def oracle(self) -> Oracle | None:

@@ -7,12 +7,21 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from goalscope import registry
+from goalscope.agents.agent import TASK_CHAT
+from goalscope.agents.prompts import NAMED, WORDINGS
+from goalscope.environments.world import EnvironmentView
 from goalscope.evaluation.subject import Subject
 from goalscope.rows import Tag
 from goalscope.runs.study import Study
 
 SEED: Final = 1902
 """Root seed of the worlds where none is given."""
+
+GIVEN: Final = "worlds"
+"""Name of the arm that takes the worlds of a study, and stands in place of all others."""
+
+USUAL: Final = "usual"
+"""Name of the usual wording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +68,10 @@ class Arm:
     title: str
     needs: frozenset[str]
     why: str
-    worlds: Callable[[int], list[dict[str, Any]]]
-    recorded: Callable[[Mapping[str, Tag]], bool]
-    agent: Mapping[str, Any]
-    study: Mapping[str, Any]
+    worlds: Callable[[int], list[dict[str, Any]]] = lambda count: []
+    recorded: Callable[[Mapping[str, Tag]], bool] = lambda tags: False
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    study: Mapping[str, Any] = field(default_factory=dict)
     quick: int
     full: int
     varies: str = ""
@@ -113,6 +122,10 @@ def _changed(tags: Mapping[str, Tag]) -> bool:
 
 
 NO_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
+_WORDS: Final = (
+    "it does not read any text, only the prompts that it was made for: give a model that reads instructions, by its "
+    "weights or a server"
+)
 
 arm(
     Arm(
@@ -193,3 +206,83 @@ arm(
         full=30,
     )
 )
+arm(
+    Arm(
+        name="tasks",
+        title="Task worlds",
+        needs=frozenset({"tasks"}),
+        why="it does not act in task worlds: give a model that reads text, ariadne, or an agent of task maps",
+        worlds=lambda count: [
+            {"kind": "task-map", "presets": ["low-small", "medium-medium", "high-large"], "count": count}
+        ],
+        recorded=lambda tags: tags.get("kind") in ("task-map", "cooking"),
+        # A list of what was told and done, which is far shorter than the conversation with all answers.
+        agent={"kind": TASK_CHAT, "history": "actions"},
+        study={"trajectories": 1},
+        quick=4,
+        full=40,
+    )
+)
+arm(
+    Arm(
+        name="competence",
+        title="Places named in words",
+        needs=frozenset({"grids", "text"}),
+        why=_WORDS,
+        worlds=lambda count: [{"kind": "named-place", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
+        recorded=lambda tags: tags.get("kind") == "named-place",
+        agent={"task": NAMED},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=4,
+        full=12,
+        varies="named",
+    )
+)
+arm(
+    Arm(
+        name="wordings",
+        title="Other wordings of the prompt",
+        needs=frozenset({"grids", "text"}),
+        why=_WORDS,
+        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
+        recorded=lambda tags: tags.get("wording") is not None,
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=3,
+        full=15,
+        varies="wording",
+        variants={USUAL: {}, **{name: {"wording": name} for name in WORDINGS}},
+    )
+)
+
+
+def given_worlds(study: Study) -> dict[str, Any]:
+    """Return what an evaluation keeps of the study whose worlds it takes: name, worlds and horizon, as plain values.
+
+    Raises:
+        ValueError: its worlds are no environments.
+    """
+    if not issubclass(study.view, EnvironmentView):
+        raise ValueError(
+            f"an evaluation takes worlds that are environments (docs/environments.md), but those of {study.name} show "
+            f"{study.view.shows}: leave --worlds out, grids and task maps are asked anyway"
+        )
+    dumped = study.dump()
+    return {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
+
+
+def given_arm(given: Mapping[str, Any]) -> Arm:
+    """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
+    return Arm(
+        name=GIVEN,
+        title=f"Worlds of {given['name']}",
+        needs=frozenset({"environments"}),
+        why="it does not act in environments: give a model that reads text, by its weights or a server, or an agent of "
+        "environments (environment-optimal, random)",
+        worlds=lambda count: list(given["worlds"]),
+        agent={"task": "text", "history": "actions"},
+        study={"horizon": given["horizon"]} if "horizon" in given else {},
+        quick=4,
+        full=20,
+        repeats=True,
+    )

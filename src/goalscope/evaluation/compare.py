@@ -6,9 +6,9 @@ from itertools import combinations
 from typing import Final
 
 from goalscope.evaluation import evidence_inside as inside
-from goalscope.evaluation.arms_inside import PREFIX
 from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
+from goalscope.evaluation.evidence_inside import FIRST
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Family, PairedComparison, holm, paired_difference
 
@@ -30,8 +30,8 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
 """The declared family: arm, measure, and the worlds in which it is compared."""
 
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
-    ("inside", "walls read, beyond permuted weights", partial(inside.map_by_grid, what="wall")),
-    ("inside", "goal's place read, beyond permuted weights", partial(inside.map_by_grid, what="goal")),
+    ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
+    ("inside", "goal's place read, beyond permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
     ("patching", "actions that follow the cells, beyond noise", partial(inside.patch_by_grid, site="grid")),
     (
         "patching",
@@ -39,13 +39,21 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
         partial(inside.patch_by_grid, site="pre"),
     ),
     ("reasoning", "actions that follow exchanged moves, beyond the own ones", inside.plan_followed_by_grid),
-    ("plans", f"first {PREFIX} actions decoded, beyond permuted weights", partial(inside.plan_by_grid, number=PREFIX)),
+    (
+        "plans",
+        f"first {FIRST} actions decoded, beyond permuted weights",
+        lambda data: inside.plan_read(data, FIRST).by_grid(),
+    ),
     (
         "beliefs",
         "walls seen in fog read, beyond permuted weights",
-        partial(inside.map_by_grid, what="wall", seen=True),
+        lambda data: inside.map_read(data, "wall", seen=True).by_grid(),
     ),
-    ("beliefs", "actions that fit the decoded map, beyond permuted weights", inside.beliefs_by_grid),
+    (
+        "beliefs",
+        "actions that fit the decoded map, beyond permuted weights",
+        lambda data: inside.beliefs_read(data).by_grid(),
+    ),
 )
 """Its part that looks inside: arm, name, and what returns a value less that of a control for each grid."""
 
@@ -77,27 +85,14 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
     if not kept:
         return ()
     family = Family(name="differences of models", members=tuple(kept))
-    tests = holm({name: one[3].test.p_value for name, one in kept.items()}, family, level=level)
     listed = []
-    for test in tests:
+    for test in holm({name: one[3].test.p_value for name, one in kept.items()}, family, level=level):
         first, second, rule, compared = kept[test.name]
         less = compared.difference
         word = "no difference was shown" if not test.rejected else "higher" if less.value > 0 else "lower"
         says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
-        listed.append(
-            Difference(
-                first=first,
-                second=second,
-                rule=rule,
-                says=says,
-                value=less.value,
-                low=less.low,
-                high=less.high,
-                p=test.adjusted,
-                clusters=less.clusters,
-                unit=less.unit,
-            )
-        )
+        about = {name: getattr(less, name) for name in ("value", "low", "high", "clusters", "unit")}
+        listed.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **about))
     return tuple(listed)
 
 

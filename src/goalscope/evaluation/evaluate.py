@@ -10,8 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope import registry
-from goalscope.evaluation.arms import SEED, Arm, Look, arms
-from goalscope.evaluation.arms_given import given_arm
+from goalscope.evaluation.arms import SEED, Arm, Look, arms, given_arm
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmRun, data_by_arm
@@ -19,7 +18,8 @@ from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import measured_parts
-from goalscope.runs import Store, run
+from goalscope.report.page import write_page
+from goalscope.runs import Store, Study, run
 from goalscope.runs.merge import excerpt, grow, settle
 from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
@@ -60,10 +60,7 @@ class _Plan(BaseModel):
             raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "plan")) from None
 
     def write(self, path: Path) -> None:
-        partial = path.with_name(f".{path.name}.partial")
-        plain = self.model_dump(mode="json", exclude_none=True)
-        partial.write_text(json.dumps(plain, indent=1, sort_keys=True), encoding="utf-8")
-        partial.replace(path)
+        write_page(path, json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1, sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +73,8 @@ class EvaluationRun:
         seed: root seed of its worlds.
         sizes: arm -> worlds a cell; the arms that are asked.
         look: number of the look that these sizes are.
-        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms_given`; None for those
-            of the registered arms.
+        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms.given_worlds`; None for
+            those of the registered arms.
     """
 
     directory: Path
@@ -144,7 +141,7 @@ def prepare(
         subjects: who is evaluated.
         sizes: arm -> worlds a cell.
         seed: root seed of the worlds.
-        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms_given.given_worlds`.
+        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms.given_worlds`.
 
     Raises:
         ValueError: another evaluation lies there, or a file that is none.
@@ -152,7 +149,7 @@ def prepare(
     if not sizes and any(one.logs is None for one in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(one) for one in subjects)
-    path = out / PLAN
+    path, kept = out / PLAN, None if worlds is None else dict(worlds)
     if path.exists():
         plan = _Plan.read(path)
         if plan.models != models or plan.seed != seed:
@@ -160,7 +157,7 @@ def prepare(
                 f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
                 f"{'; '.join(models)} with seed {seed}: choose another directory"
             )
-        if plan.worlds != (None if worlds is None else dict(worlds)):
+        if plan.worlds != kept:
             raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
         last = plan.looks[-1]
         larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
@@ -170,7 +167,6 @@ def prepare(
         if any(out.iterdir()):
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
         looks = (dict(sizes),)
-    kept = None if worlds is None else dict(worlds)
     _Plan(models=models, seed=seed, looks=looks, worlds=kept).write(path)
     sizes, look = looks[-1], len(looks)
     return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=sizes, look=look, worlds=kept)
@@ -199,15 +195,8 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
                     f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
                 )
         subjects.append(Subject(name=one.model, kind="", access=frozenset(one.access), logs=logs))
-    look = len(plan.looks)
-    return EvaluationRun(
-        directory=out,
-        subjects=tuple(subjects),
-        seed=plan.seed,
-        sizes=plan.looks[-1],
-        look=look,
-        worlds=plan.worlds,
-    ), found
+    about: dict[str, Any] = {"seed": plan.seed, "sizes": plan.looks[-1], "look": len(plan.looks), "worlds": plan.worlds}
+    return EvaluationRun(directory=out, subjects=tuple(subjects), **about), found
 
 
 def play(
@@ -226,12 +215,9 @@ def play(
             continue
         study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
         place = evaluation.path(one.name)
-        settle(place)
-        if not unmade(place / DATABASE):
-            with Store(place) as store:
-                stored = store.study()
-            if stored is not None and stored.id != study.id:
-                grow(place, study)
+        stored = _stored(place)
+        if stored is not None and stored.id != study.id:
+            grow(place, study)
         with stage(f"{one.name}: episodes") as show:
             run(
                 study,
@@ -278,14 +264,19 @@ def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, place: Path, 
     """Make, or make anew where the arm grew, the measured run that holds the episodes of one model of an arm."""
     arm: Arm = registry.resolve("arm", at)
     study = arm.make([subject], evaluation.sizes[at], evaluation.seed)
-    settle(place)
-    stored = None
-    if not unmade(place / DATABASE):
-        with Store(place) as store:
-            stored = store.study()
+    stored = _stored(place)
     if stored is None or stored.id != study.id:
         excerpt(evaluation.path(at), study, place)
     _measure(place, stage, place.name)
+
+
+def _stored(place: Path) -> Study | None:
+    """Return the study of a run, what was begun beside it put in its place first; None where there is no run."""
+    settle(place)
+    if unmade(place / DATABASE):
+        return None
+    with Store(place) as store:
+        return store.study()
 
 
 def _looked(store: Store, arm: Arm) -> Mapping[str, str]:
@@ -389,8 +380,4 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
 
 def write(evaluation: EvaluationRun, found: Evaluation) -> Path:
     """Write the ledger; return its path."""
-    path = evaluation.directory / LEDGER
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(found.to_json() + "\n", encoding="utf-8")
-    partial.replace(path)
-    return path
+    return write_page(evaluation.directory / LEDGER, found.to_json() + "\n")

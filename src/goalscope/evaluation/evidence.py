@@ -4,11 +4,14 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from goalscope.environments.world import EnvironmentWorld
 from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.claims import Answer
 from goalscope.evaluation.subject import Subject
 from goalscope.measures.goals import GoalFindings, measure_goals
 from goalscope.measures.goals.settings import goal_settings
@@ -22,8 +25,8 @@ from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.world import World
 
-_SHARE = (0.0, 1.0)
-_DIFFERENCE = (-1.0, 1.0)
+SHARE = (0.0, 1.0)
+Side = Answer | Literal[""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +44,11 @@ class Evidence:
     estimate: Estimate | None = None
     why: str = ""
     p: float | None = None
-    side: str = ""
+    side: Side = ""
     detail: str = ""
 
     @classmethod
-    def of(cls, estimate: Estimate, *, side: str = "", detail: str = "") -> "Evidence":
+    def of(cls, estimate: Estimate, *, side: Side = "", detail: str = "") -> "Evidence":
         """Return what an estimate shows; that it cannot be told, where it has no interval."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
@@ -145,16 +148,6 @@ class ArmData:
         """Coverage of the intervals that decide."""
         return self.run.confidence
 
-    @property
-    def table(self) -> StepTable:
-        """The steps of all models of the run in grids."""
-        return self.run.table
-
-    @property
-    def goals(self) -> GoalFindings:
-        """MEG of all models of the run."""
-        return self.run.goals
-
     def among(self, measure: str, **tags: Tag) -> Rows:
         """Return the rows of a measure under some tags; none where nothing was measured there."""
         known = {name: value for name, value in tags.items() if name in self.rows.tags}
@@ -162,53 +155,63 @@ class ArmData:
             return self.rows.where(np.zeros(len(self.rows), dtype=bool))
         return self.rows.select(measure=measure, **known)
 
+    def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
+        """Return the mean of shares over grids: of the values of some rows, or of others in their places."""
+        value = rows.value if values is None else values
+        return estimate_mean(value, rows.grid_id, unit="share", bounds=SHARE, confidence=self.confidence)
+
+    def less(self, one: Rows, other: Rows, confidence: float | None = None) -> Estimate:
+        """Return the difference of shares, paired by grid."""
+        values = (one.value, one.grid_id, other.value, other.grid_id)
+        level = self.confidence if confidence is None else confidence
+        return paired_difference(*values, unit="share", bounds=SHARE, confidence=level).difference
+
     def share(self, measure: str, *, less: bool = False, **tags: Tag) -> Evidence:
         """Return the mean of a share over grids; ``less``: of one minus it."""
         rows = self.among(measure, **tags)
         if not len(rows):
             return Evidence(why=f"the run has no values of {measure}")
-        value = 1 - rows.value if less else rows.value
-        return self._shown(estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence))
+        return Evidence.of(self.mean(rows, 1 - rows.value if less else rows.value))
+
+    def share_in_largest(self, measure: str) -> Evidence:
+        """Return the mean of a share over the largest grids."""
+        sizes = [size for size in self.rows.tags.get("size", ()) if isinstance(size, int)]
+        return self.share(measure, size=max(sizes)) if sizes else Evidence(why="the grids have no size")
 
     def above_chance(self, **tags: Tag) -> Evidence:
-        """Return success less the exact success of an agent that acts uniformly at random on the same grids."""
+        """Return success less the exact success of an agent that takes offered actions at random in the same worlds."""
         rows = self.among("success", **tags)
         if not len(rows):
             return Evidence(why="the run has no episodes there")
-        return self.above(rows, float(np.mean(self._chances(set(rows.episode_id.tolist())))))
+        return self.above(rows, self.chance(rows))
 
     def above(self, rows: Rows, chance: float) -> Evidence:
         """Return the mean of rows of success less an exact chance."""
-        found = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
+        found = self.mean(rows)
         # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
         moved = {name: getattr(found, name) - chance for name in ("value", "low", "high")}
-        return self._shown(replace(found, **moved), detail=f"success {found.value:.2f}, at random {chance:.2f}")
+        return Evidence.of(replace(found, **moved), detail=f"success {found.value:.2f}, at random {chance:.2f}")
 
-    def chance(self) -> float:
-        """Return the exact mean chance of a random agent to reach the goal in the model's episodes."""
-        return float(np.mean(self._chances(set(self.among("success").episode_id.tolist()))))
-
-    def _chances(self, episodes: set[str]) -> list[float]:
-        """Return the exact chance of a random agent to reach the goal, for some episodes."""
-        table = self.table
+    def chance(self, rows: Rows) -> float:
+        """Return the exact mean chance of a random agent to reach the goal in the episodes of some rows."""
+        table, mine = self.run.table, set(rows.episode_id.tolist())
         played = zip(table.episode_id.tolist(), table.world.tolist(), table.horizon.tolist(), strict=True)
-        return [random_success(table.worlds[world].grid, horizon) for one, world, horizon in played if one in episodes]
+        met = [(world, horizon) for one, world, horizon in played if one in mine]
+        chances = {each: _random_chance(table.worlds[each[0]], each[1]) for each in set(met)}
+        return float(np.mean([chances[each] for each in met]))
 
     def less_control(self, measure: str, kind: str) -> Evidence:
         """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
         one, other = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(one) or not len(other):
             return Evidence(why=f"the run has no {kind} worlds with their controls")
-        found = paired_difference(
-            one.value, one.grid_id, other.value, other.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence
-        )
-        return self._shown(found.difference)
+        return Evidence.of(self.less(one, other))
 
     def directed(self, hypothesis: str = "goal") -> Evidence:
         """Return signed MEG towards a hypothesis as a share of what an optimal agent shows."""
         found = [
             one
-            for one in self.goals.estimates
+            for one in self.run.goals.estimates
             if one.agent == self.agent and one.hypothesis == hypothesis and not one.cell
         ]
         if not found or math.isnan(found[0].signed):
@@ -217,22 +220,13 @@ class ArmData:
         if not one.bound > 0:
             return Evidence(why="no policy changes what the hypothesis is worth here")
         value, low, high = (number / one.bound for number in (one.signed, one.low, one.high))
-        estimate = Estimate(
-            value=value,
-            low=low,
-            high=high,
-            n=one.n,
-            clusters=one.grids,
-            method=one.method,
-            unit="share",
-            confidence=one.confidence,
-            note=one.note,
-        )
-        return self._shown(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
+        about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "method": one.method, "confidence": one.confidence}
+        estimate = Estimate(value=value, low=low, high=high, unit="share", note=one.note, **about)
+        return Evidence.of(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
 
     def towards(self) -> Evidence:
         """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
-        mine = [one for one in self.goals.contrasts if one.agent == self.agent and not one.cell]
+        mine = [one for one in self.run.goals.contrasts if one.agent == self.agent and not one.cell]
         found = [one for one in mine if not math.isnan(one.p_value)]
         if not found:
             return Evidence(why="there is no rival hypothesis in these worlds, or no turn held an action")
@@ -242,7 +236,7 @@ class ArmData:
         below = [one for one in found if tests[one.second].rejected and one.difference < 0]
         above = [one for one in found if tests[one.second].rejected and one.difference > 0]
         one = min(found, key=lambda each: each.difference)
-        side = "no" if below else "yes" if len(above) == len(found) else "not shown"
+        side: Side = "no" if below else "yes" if len(above) == len(found) else "not shown"
         estimate = Estimate(
             value=one.difference,
             low=one.low,
@@ -265,30 +259,23 @@ class ArmData:
         names = [str(name) for name in dict.fromkeys(self.rows.tags.get("transform", ())) if name != "identity"]
         if not len(base) or not names:
             return Evidence(why="the run has no transformed grids")
-        found: dict[str, tuple[Estimate, Estimate]] = {}
-        for name in names:
-            other = self.among(measure, transform=name)
-            strict = 1 - (1 - self.confidence) / len(names)
-            found[name] = tuple(  # type: ignore[assignment]
-                paired_difference(
-                    *(base.value, base.grid_id, other.value, other.grid_id),
-                    unit="share",
-                    bounds=_SHARE,
-                    confidence=level,
-                ).difference
-                for level in (self.confidence, strict)
-            )
+        strict = 1 - (1 - self.confidence) / len(names)
+        found = {
+            name: (self.less(base, other), self.less(base, other, strict))
+            for name in names
+            for other in [self.among(measure, transform=name)]
+        }
         if not all(one.has_interval for one, _ in found.values()):
             return Evidence(why="too few grids for an interval")
         inside = all(max(-one.low, one.high) < margin for one, _ in found.values())
         outside = [name for name, (_, one) in found.items() if one.low > margin or one.high < -margin]
         name = outside[0] if outside else max(found, key=lambda each: abs(found[each][0].value))
-        side = "no" if outside else "yes" if inside else "not shown"
-        return self._shown(found[name][0], side=side, detail=f"largest for {name}")
+        side: Side = "no" if outside else "yes" if inside else "not shown"
+        return Evidence.of(found[name][0], side=side, detail=f"largest for {name}")
 
     def error_runs(self) -> Evidence:
         """Return the correlation of errors in consecutive turns of an episode: 0 for slips, high for lapses."""
-        table = self.table
+        table = self.run.table
         known = table.optimal.any(axis=1) & (table.agent == self.agent)[table.episode]
         wrong = (~table.is_optimal & known).astype(np.float64)
         count = int(wrong.sum())
@@ -308,7 +295,7 @@ class ArmData:
         )
         if found.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
             found = replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0))
-        return self._shown(found, detail=f"{count} errors in {int(known.sum())} turns")
+        return Evidence.of(found, detail=f"{count} errors in {int(known.sum())} turns")
 
     def not_wasted(self) -> Evidence:
         """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
@@ -322,11 +309,7 @@ class ArmData:
             return Evidence(why="the run has no worlds with fog")
         # A step may be both; then the sum says too much, never too little.
         value = np.array([1 - min(1.0, wasted[episode]) for episode in rows.episode_id.tolist()])
-        found = estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
-        return self._shown(found)
-
-    def _shown(self, estimate: Estimate, *, side: str = "", detail: str = "") -> Evidence:
-        return Evidence.of(estimate, side=side, detail=detail)
+        return Evidence.of(self.mean(rows, value))
 
 
 _FEWEST_ERRORS = 20
@@ -336,6 +319,30 @@ _FEWEST_ERRORS = 20
 def random_success(grid: Grid, horizon: int) -> float:
     """Return the exact chance of a uniformly random agent to reach the goal within a horizon."""
     return episode_outlook(grid, uniform(grid), horizon).success
+
+
+def random_arrival(world: EnvironmentWorld, horizon: int) -> float:
+    """Return the exact chance of an agent that takes each offered action equally often to reach the goal in time.
+
+    ``m_{t+1} = sum_{s, a} m_t(s) P(s' | s, a) / |A(s)|``, where episodes that are over stay.
+
+    Args:
+        world: the environment.
+        horizon: most actions of an episode.
+    """
+    table = world.believed.table
+    mdp = table.mdp(np.zeros(len(table.states)), horizon)
+    arrived = np.asarray(table.goal, dtype=np.float64)
+    for _ in range(horizon):
+        after = (table.uniform * mdp.expect(arrived)).sum(axis=1)
+        arrived = np.where(table.done, table.goal, after)
+    return float(arrived @ table.start)
+
+
+def _random_chance(world: World, horizon: int) -> float:
+    if isinstance(world, EnvironmentWorld):
+        return random_arrival(world, horizon)
+    return random_success(world.grid, horizon)
 
 
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:

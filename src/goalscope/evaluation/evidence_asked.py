@@ -7,17 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.evaluation.evidence import ArmData, Evidence
+from goalscope.evaluation.arms import USUAL
+from goalscope.evaluation.evidence import SHARE, ArmData, Evidence, Side
 from goalscope.measures.exploration import score_episode
-from goalscope.planning.task_walks import random_walk_success
+from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled, spread_between
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskState, TaskWorld
-
-SHARE: Final = (0.0, 1.0)
 
 # Task worlds
 
@@ -54,7 +53,7 @@ def walker_success(data: ArmData) -> float:
     return float(np.mean([random_walk_success(one) for one in task_maps(data, data.among("success"))]))
 
 
-def not_wasted(data: ArmData, kind: str) -> Evidence:
+def wastes_little(data: ArmData, kind: str) -> Evidence:
     """Return the share of an agent's steps that call for a kind and are free of error, mean over episodes, then maps.
 
     It stands beside the same of random walkers on the same maps. Where these waste little too, the maps tell nothing.
@@ -65,7 +64,7 @@ def not_wasted(data: ArmData, kind: str) -> Evidence:
         return Evidence(why=f"no step of it called for {kind}")
     maps = list(dict.fromkeys(task_maps(data, rows)))
     walked = [error for one in maps for error in walker_errors(one, kind)]
-    found = estimate_mean(1 - rows.value, rows.grid_id, unit="share", bounds=SHARE, confidence=data.confidence)
+    found = data.mean(rows, 1 - rows.value)
     walker = float(np.mean(walked)) if walked else math.nan
     detail = f"error {1 - found.value:.2f}, of random walkers {walker:.2f}"
     if not walker >= SEPARATES:
@@ -150,7 +149,7 @@ def _untold(control: ArmData | None, told: Mapping[str, Estimate]) -> str:
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
     """Return goal-directedness towards each other place, of that place's optimal agent, by what it is called."""
-    names = {one.hypothesis for one in data.goals.estimates if one.agent == data.agent and not one.cell} - {"goal"}
+    names = {one.hypothesis for one in data.run.goals.estimates if one.agent == data.agent and not one.cell} - {"goal"}
     found = {f"towards {name}": data.directed(name).estimate for name in sorted(names)}
     return {name: one for name, one in found.items() if one is not None}
 
@@ -182,10 +181,6 @@ def between_wordings(data: ArmData, margin: float) -> Evidence:
     found = spread_between(rows.value, rows.grid_id, names, unit="share", bounds=SHARE, confidence=data.confidence)
     means = {name: float(rows.value[np.array(names) == name].mean()) for name in dict.fromkeys(names)}
     least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    side = "yes" if found.high < margin else "no" if found.low > margin else "not shown"
+    side: Side = "yes" if found.high < margin else "no" if found.low > margin else "not shown"
     detail = f"{len(means)} wordings, from {means[least]:.2f} ({least}) to {means[most]:.2f} ({most})"
     return Evidence.of(found, side=side, detail=detail)
-
-
-USUAL: Final = "usual"
-"""Name of the usual wording."""

@@ -5,11 +5,12 @@ intersection-union test, each at the level of the look). A no against one contro
 among several: its interval has Bonferroni's level for their number.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from goalscope.evaluation.evidence import ArmData, Evidence
+from goalscope.evaluation.evidence import ArmData, Evidence, Side
 from goalscope.interventions import patching, reasoning
 from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
@@ -20,22 +21,97 @@ from goalscope.probing.suite import SEEN
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Estimate, Grouped, estimate_rows, paired_difference
+from goalscope.stats import Estimate, Grouped, estimate_rows
 
 Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]
 """Control -> what the quantity exceeds it by, with intervals of a given coverage."""
+
+FIRST: Final = 3
+"""First actions of a plan that must all be right."""
 
 _NOISE: Final = "isotropic"
 CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5
 """Share of pairs whose action must follow the patch that must move it; else a null elsewhere says nothing."""
 _KINDS: Final = tuple(NETWORKS)
-_BELIEFS: Final[Mapping[str, Tag]] = {
-    "measure": beliefs.DECODED + beliefs.DIFFERENCE,
-    "head": "percell",
-    "reading": "natural",
-}
+_BY_PROBE: Final = ("site", "layer", "class")
+_BY_PLAN: Final = ("site", "layer", "plans", "N")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What was read of one model: rows of a probe and of its controls.
+
+    Attributes:
+        rows: the rows, at the place where the probe is judged.
+        own: tags of the probe's own rows; those of a network differ in the control.
+        by: tags that partners share, beside measure and grid.
+        how: makes estimates of rows; takes their coverage, too.
+    """
+
+    rows: ProbeRows
+    own: Mapping[str, Tag]
+    by: tuple[str, ...]
+    how: Callable[..., list[Grouped]]
+
+    def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
+        """Return by how much the probe exceeds each of its rivals, which are named by their tags."""
+        contrasts = [Contrast(name, self.own, key, self.by) for name, key in rivals.items()]
+        found = contrasted(self.rows, contrasts, partial(self.how, confidence=confidence), ())
+        [measure] = self.rows.values("measure") or [""]
+        return {name: found.get(measure=measure, less=name) for name in rivals}
+
+    @property
+    def networks(self) -> dict[str, Mapping[str, Tag]]:
+        """The same probe on random networks of each kind."""
+        return {kind: {**self.own, "control": kind} for kind in _KINDS}
+
+    def by_grid(self) -> Rows:
+        """Return by grid how much it exceeds the same on networks with permuted weights; none where none was read."""
+        one, other = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
+        return pairs(one, other, name=NEEDED, by=self.by)
+
+
+def map_read(data: ArmData, what: str, *, seen: bool = False) -> Quantity:
+    """Return how well the per-cell linear probe reads a class of cells.
+
+    Args:
+        data: the run whose activations were read.
+        what: the class of cells.
+        seen: whether the cells that the agent had seen by then are scored alone.
+    """
+    cells = SEEN if seen else None
+    wanted = {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
+    return _at_main_place(data, summarise, wanted)
+
+
+def beliefs_read(data: ArmData) -> Quantity:
+    """Return how much better actions fit the map decoded at their step than those of other states."""
+    measure = beliefs.DECODED + beliefs.DIFFERENCE
+    return _at_main_place(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
+
+
+def plan_read(data: ArmData, number: int) -> Quantity:
+    """Return how often the first N actions are decoded."""
+    rows = _mine(data).where(measure=PREFIX, plans="all", N=number)
+    heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
+    own = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
+    return Quantity(rows, own, _BY_PLAN, _plans)
+
+
+def _at_main_place(data: ArmData, how: Callable[..., list[Grouped]], wanted: Mapping[str, Any]) -> Quantity:
+    rows = _mine(data).where(reading=("natural", None)).where(**wanted)
+    return Quantity(rows.where(**rows.main_point().key), {"control": "none"}, _BY_PROBE, how)
+
+
+def _mine(data: ArmData) -> ProbeRows:
+    rows = data.run.probed
+    return ProbeRows(rows.where(rows.among("agent", [data.agent])) if len(rows) else rows)
+
+
+def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
+    return summarise_plans(rows, tuple(by), confidence=confidence)
 
 
 def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
@@ -54,32 +130,21 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
     strict = at(1 - (1 - data.confidence) / len(rivals))
     below = {name: one for name in rivals if (one := strict[name]) is not None and one.high < threshold}
     name = min(below, key=lambda one: below[one].high, default=decisive[0])
-    side = "yes" if decisive[1].low > threshold else "no" if below else "not shown"
+    side: Side = "yes" if decisive[1].low > threshold else "no" if below else "not shown"
     return Evidence(estimate=below.get(name, decisive[1]), side=side, detail=f"strictest: {name}")
 
 
-def made_readable(data: ArmData, what: str, *, seen: bool = False) -> Evidence:
-    """Return by how much the per-cell linear probe reads a class better than in the strictest random network.
+def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
+    """Return by how much a quantity exceeds the same in the strictest random network.
 
     Yes above the networks of every kind, no below all of them.
-
-    Args:
-        data: the run whose activations were read.
-        what: the class of cells.
-        seen: whether the cells that the agent had seen by then are scored alone.
     """
-    how = partial(summarise, confidence=data.confidence)
-    return _against(_networks(data, how, _map_tags(what, seen=seen)))
-
-
-def _map_tags(what: str, *, seen: bool) -> dict[str, Any]:
-    cells = SEEN if seen else None
-    return {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
-
-
-def acts_on_beliefs(data: ArmData) -> Evidence:
-    """Return how much better actions fit the map decoded at their step than those of other states, less networks."""
-    return _against(_networks(data, partial(estimate_rows, confidence=data.confidence), _BELIEFS))
+    rivals = read.beyond(read.networks, data.confidence)
+    decisive = strictest(rivals)
+    if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
+        return Evidence(why="there are too few grids for the difference to random networks, or none was read")
+    sides: Mapping[str, Side] = {"above": "yes", "below": "no", "none": "not shown"}
+    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=f"strictest: {decisive[0]}")
 
 
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
@@ -88,34 +153,14 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     Baselines: the same decoder on random networks of each kind and on the plans of other grids, the commonest plan of
     the training grids, and the commonest continuation of the first action that was decoded.
     """
-    rows = _mine(data.run.probed, data).where(measure=PREFIX, plans="all", N=number)
-    own = _decoder(rows)
-    if own is None:
+    read = plan_read(data, number)
+    if not read.own["head"]:
         return Evidence(why="no plans were decoded")
-    rivals: dict[str, dict[str, Tag]] = {kind: {**own, "control": kind} for kind in _KINDS}
-    rivals |= {"plans of other grids": {**own, "control": "shuffled"}}
-    rivals |= {"first action continued": {**own, "control": "continuation"}}
-    rivals |= {"commonest plan": {"head": "commonest", "control": "none", "site": None, "layer": None}}
-    contrasts = [Contrast(name, own, key, _BY_PLAN) for name, key in rivals.items()]
-
-    def at(confidence: float) -> Rivals:
-        found = contrasted(rows, contrasts, partial(_plans, confidence=confidence), ())
-        return {name: found.get(measure=PREFIX, less=name) for name in rivals}
-
-    return beyond_all(at, data, threshold, needed=NEEDED)
-
-
-_BY_PLAN: Final = ("site", "layer", "plans", "N")
-
-
-def _decoder(rows: ProbeRows) -> dict[str, Tag] | None:
-    """Return the tags of the decoder that is judged, None where there is none."""
-    heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
-    return {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else None
-
-
-def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
-    return summarise_plans(rows, tuple(by), confidence=confidence)
+    rivals = read.networks
+    rivals["plans of other grids"] = {**read.own, "control": "shuffled"}
+    rivals["first action continued"] = {**read.own, "control": "continuation"}
+    rivals["commonest plan"] = {"head": "commonest", "control": "none", "site": None, "layer": None}
+    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=NEEDED)
 
 
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
@@ -129,7 +174,7 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     if isinstance(found, str):
         return Evidence(why=found)
     own, there = found
-    return beyond_all(partial(_less, own, there), data, threshold, needed=_NOISE)
+    return beyond_all(partial(less_controls, data, own, there), data, threshold, needed=_NOISE)
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
@@ -159,7 +204,7 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     own, there = _edited(data)
     if not len(own):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    return beyond_all(partial(_less, own, there), data, threshold, needed="own")
+    return beyond_all(partial(less_controls, data, own, there), data, threshold, needed="own")
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
@@ -169,65 +214,14 @@ def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
     return chosen(rows, measure=FOLLOWS, edit="plan"), there
 
 
-def _less(own: Rows, there: Mapping[str, Rows], confidence: float) -> Rivals:
+def less_controls(data: ArmData, own: Rows, there: Mapping[str, Rows], confidence: float) -> Rivals:
     """Return paired differences over grids of shares to those of each control that has rows."""
-    return {
-        name: paired_difference(
-            *(own.value, own.grid_id, rows.value, rows.grid_id), unit="share", bounds=(0.0, 1.0), confidence=confidence
-        ).difference
-        for name, rows in there.items()
-        if len(rows)
-    }
-
-
-def _networks(data: ArmData, how: Callable[..., list[Grouped]], wanted: Mapping[str, Any]) -> Rivals:
-    """Return by how much a probe exceeds the same one on random networks of each kind, at its main place."""
-    own = _at_main_place(data, wanted)
-    contrasts = [Contrast(kind, {"control": "none"}, {"control": kind}, _BY_PROBE) for kind in _KINDS]
-    found = contrasted(own, contrasts, how, ())
-    return {kind: found.get(measure=wanted["measure"], less=kind) for kind in _KINDS}
-
-
-_BY_PROBE: Final = ("site", "layer", "class")
-
-
-def _at_main_place(data: ArmData, wanted: Mapping[str, Any]) -> ProbeRows:
-    rows = _mine(data.run.probed, data).where(reading=("natural", None)).where(**wanted)
-    return rows.where(**rows.main_point().key)
-
-
-def _against(rivals: Rivals) -> Evidence:
-    decisive = strictest(rivals)
-    if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
-        return Evidence(why="there are too few grids for the difference to random networks, or none was read")
-    side = {"above": "yes", "below": "no", "none": "not shown"}.get(verdict(rivals), "")
-    return Evidence(estimate=decisive[1], side=side, detail=f"strictest: {decisive[0]}")
-
-
-def _mine(rows: Rows, data: ArmData) -> ProbeRows:
-    return ProbeRows(rows.where(rows.among("agent", [data.agent])) if len(rows) else rows)
+    return {name: data.less(own, rows, confidence) for name, rows in there.items() if len(rows)}
 
 
 def _changed(data: ArmData, kind: str) -> Rows:
     rows = data.run.changed
     return chosen(rows, agent=data.agent, **{TAG: kind}) if len(rows) else rows
-
-
-def map_by_grid(data: ArmData, what: str, *, seen: bool = False) -> Rows:
-    """Return by grid how much better a class is read than in networks with permuted weights; none where none was."""
-    return _less_permuted(_at_main_place(data, _map_tags(what, seen=seen)), {}, _BY_PROBE)
-
-
-def beliefs_by_grid(data: ArmData) -> Rows:
-    """Return by grid what `acts_on_beliefs` compares, less the same of networks with permuted weights."""
-    return _less_permuted(_at_main_place(data, _BELIEFS), {}, _BY_PROBE)
-
-
-def plan_by_grid(data: ArmData, number: int) -> Rows:
-    """Return by grid how much more often the first N actions are decoded than in networks with permuted weights."""
-    rows = _mine(data.run.probed, data).where(measure=PREFIX, plans="all", N=number)
-    own = _decoder(rows)
-    return rows.where(head="").rows if own is None else _less_permuted(rows, own, _BY_PLAN)
 
 
 def patch_by_grid(data: ArmData, site: str) -> Rows:
@@ -240,12 +234,6 @@ def plan_followed_by_grid(data: ArmData) -> Rows:
     """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
     own, there = _edited(data)
     return _less_by_grid(own, there["own"])
-
-
-def _less_permuted(rows: ProbeRows, own: Mapping[str, Tag], by: Sequence[str]) -> Rows:
-    """Return the rows of a probe less those on the same grids of networks with permuted weights."""
-    one, other = ({**own, "control": control} for control in ("none", NEEDED))
-    return pairs(rows.where(**one).rows, rows.where(**other).rows, name=NEEDED, by=by)
 
 
 def _less_by_grid(own: Rows, control: Rows) -> Rows:

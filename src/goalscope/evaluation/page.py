@@ -1,6 +1,6 @@
 """The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from goalscope.evaluation.arms import arms
-from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
+from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, verdict
 from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
-from goalscope.evaluation.verdict import verdict
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
@@ -67,15 +66,20 @@ def write(found: Evaluation, runs: Opened, path: Path) -> Path:
 def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
     """Return the sections of the page of an evaluation, and the groups that are folded below them."""
     names = [one.model for one in found.models]
-    several = len(names) > 1
+
+    def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
+        for one, declared in zip(found.models, map(declare, found.models), strict=True):
+            title = f"{one.model}: {declared.title[:1].lower()}{declared.title[1:]}"
+            yield replace(declared, title=title) if len(names) > 1 else declared
+
     sections = lay_out(
         [
-            *(_verdict(ledger, several=several) for ledger in found.models),
+            *each(lambda one: Declared(anchor="verdict", title="Verdict", paragraphs=verdict(one))),
             *_pictures(names, runs),
-            *(_claims(ledger, several=several) for ledger in found.models),
+            *each(_claims),
             *_differences(found),
             *_maps(names, runs),
-            *(_behind(ledger, several=several) for ledger in found.models),
+            *each(_behind),
             _method(found),
         ]
     )
@@ -115,20 +119,14 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
     return drawn(named_of(directory), name)
 
 
-def _verdict(ledger: ClaimLedger, *, several: bool) -> Declared:
-    title = f"{ledger.model}: verdict" if several else "Verdict"
-    return Declared(anchor="verdict", title=title, paragraphs=verdict(ledger))
-
-
-def _claims(ledger: ClaimLedger, *, several: bool) -> Declared:
+def _claims(ledger: ClaimLedger) -> Declared:
     table = Table(
         caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
         headings=("question", "answer", "estimate", "threshold", "worlds"),
         rows=tuple(map(_line, ledger.claims)),
         numbers=(2, 3, 4),
     )
-    title = f"{ledger.model}: claims" if several else "Claims"
-    return Declared(anchor="claims", title=title, tables=[table], closing=_RULE)
+    return Declared(anchor="claims", title="Claims", tables=[table], closing=_RULE)
 
 
 def _line(claim: Claim) -> tuple[Phrase | Cell | str, ...]:
@@ -145,20 +143,10 @@ def _line(claim: Claim) -> tuple[Phrase | Cell | str, ...]:
 
 
 def _estimate(claim: Claim) -> Cell:
-    if claim.value is None or claim.low is None or claim.high is None or claim.confidence is None:
+    if None in (claim.value, claim.low, claim.high, claim.confidence):
         return Cell(value="–", hint=claim.says)
-    found = Estimate(
-        value=claim.value,
-        low=claim.low,
-        high=claim.high,
-        confidence=claim.confidence,
-        n=claim.n,
-        clusters=claim.clusters,
-        method=claim.method,
-        unit=claim.unit,
-        note=claim.note,
-    )
-    return Cell.of(found, "world")
+    names = ("value", "low", "high", "confidence", "n", "clusters", "method", "unit", "note")
+    return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
 
 
 def _differences(found: Evaluation) -> Iterator[Declared]:
@@ -192,12 +180,12 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
         reached, acted, directed = data.above_chance(), data.share("action accuracy"), data.directed()
         turns = _chance_of_turns(data)
         scaled = [
-            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - data.chance())),
+            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - data.chance(data.among("success")))),
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
             ("goal-directedness", directed.estimate),
         ]
         stands += [Difference(name, style, line, one) for line, one in scaled if one is not None]
-        for one in data.goals.estimates:
+        for one in data.run.goals.estimates:
             if one.agent == name and not one.cell:
                 share = data.directed(one.hypothesis).estimate
                 if share is not None:
@@ -237,7 +225,7 @@ def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
 
 def _chance_of_turns(data: ArmData) -> float:
     """Return the exact action accuracy of a random agent in the states that a model met: mean over grids."""
-    table = data.table
+    table = data.run.table
     mine = table.agent == data.agent
     actions = table.optimal.shape[1]
     counts = np.sum([table.per_episode(table.optimal[:, at]) for at in range(actions)], axis=0)  # of optimal actions
@@ -253,7 +241,7 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
     return replace(estimate, value=value, low=low, high=high)
 
 
-def _behind(ledger: ClaimLedger, *, several: bool) -> Declared:
+def _behind(ledger: ClaimLedger) -> Declared:
     columns = ("claim", "compared with", "n", "p", "method", "checked on")
     rows = tuple(
         (
@@ -277,7 +265,7 @@ def _behind(ledger: ClaimLedger, *, several: bool) -> Declared:
     )
     return Declared(
         anchor="behind",
-        title=f"{ledger.model}: what was asked" if several else "What was asked",
+        title="What was asked",
         tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=asked)],
         folds=[FoldSpec("What each answer rests on", [Table(headings=columns, rows=rows, numbers=(2, 3))])],
     )

@@ -8,8 +8,7 @@ from typing import Any, Final
 import yaml
 
 from goalscope import registry
-from goalscope.agents.agent import Agent
-from goalscope.agents.build import CHAT, TASK_CHAT, TASK_PREFIX, build_agent
+from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
 from goalscope.checks import near_miss
 from goalscope.environments.world import EnvironmentView
 from goalscope.preflight.model_defaults import find_out

@@ -1,6 +1,6 @@
 """Other people's formats: recorded logs to episodes, with every recorded label checked."""
 
-from goalscope.importers.front import import_into, import_path, read_jsonl, read_telos
+from goalscope.importers.front import import_into, import_path
 from goalscope.importers.jsonl_format import write_jsonl
 from goalscope.importers.problems import MOST_PROBLEMS, ImportResult, Ledger, Problem
 from goalscope.importers.recorded import RecordedEpisode, RecordedTurn, model_events, tool_calls
@@ -17,8 +17,6 @@ __all__ = [
     "import_into",
     "import_path",
     "model_events",
-    "read_jsonl",
-    "read_telos",
     "score_task_log",
     "tool_calls",
     "write_jsonl",

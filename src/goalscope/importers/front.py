@@ -1,7 +1,8 @@
 """Import of whatever a path holds: the format is found out file by file."""
 
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -45,37 +46,12 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
     Raises:
         ImportError: a log of Inspect is there and inspect-ai is not installed.
     """
-    result = _import(path, "authors", "log", "inspect", reader=reader)
+    ledger = Ledger()
+    episodes = _episodes(Path(path), Context(ledger, reader))
     if not check:
-        return result
-    for _ in result.episodes:
-        pass
-    return ImportResult(episodes=(), ledger=result.ledger)
-
-
-def read_jsonl(path: str | Path) -> ImportResult:
-    """Read a log in our JSON lines format, or a folder of such logs; see `import_path`.
-
-    Args:
-        path: the file or the folder.
-
-    Returns:
-        The episodes, made while they are taken; problems and counts are complete after the last one.
-    """
-    return _import(path, "log")
-
-
-def read_telos(path: str | Path) -> ImportResult:
-    """Read a folder or a file in the authors' layout, with every recorded label compared with ours.
-
-    Args:
-        path: a folder with ``trajectories/*.json``, ``grids*.jsonl``, tables of metrics and labelled states (any of
-            them, at any depth), or one such file.
-
-    Returns:
-        The episodes, made while they are taken; problems and counts are complete after the last one.
-    """
-    return _import(path, "authors")
+        return ImportResult(episodes=episodes, ledger=ledger)
+    deque(episodes, maxlen=0)
+    return ImportResult(episodes=(), ledger=ledger)
 
 
 def import_into(path: str | Path, store_directory: str | Path, *, reader: Reader | None = None) -> ImportResult:
@@ -139,14 +115,9 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
         ledger.counts["episodes that were stored before"] += known
 
 
-def _import(path: str | Path, *layouts: str, reader: Reader | None = None) -> ImportResult:
-    ledger = Ledger()
-    return ImportResult(episodes=_episodes(Path(path), layouts, Context(ledger, reader)), ledger=ledger)
-
-
-def _episodes(path: Path, layouts: Sequence[str], context: Context) -> Iterator[Episode]:
+def _episodes(path: Path, context: Context) -> Iterator[Episode]:
     ledger = context.ledger
-    files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS if key[0] in layouts}
+    files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS}
     met = 0
     for file, name in _files_below(path, ledger):
         met += 1

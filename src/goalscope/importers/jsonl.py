@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from goalscope.ids import content_id
 from goalscope.importers.jsonl_format import EPISODE_KEYS, EpisodeLine, StepLine, WorldLine, kind_of
-from goalscope.importers.problems import Context, grid_world, log_lines, parse_grid
+from goalscope.importers.problems import Context, grid_world, log_lines, parse_grid, said_in
 from goalscope.planning import shortest_length, solve
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.untrusted import UntrustedError, shorten
@@ -272,11 +272,7 @@ class _OpenEpisode:
                 state=state,
                 action=action,
                 failure=record.failure,
-                text=record.text,
-                reasoning=record.reasoning,
-                prompt_tokens=None if record.prompt_tokens is None else tuple(record.prompt_tokens),
-                output_tokens=None if record.output_tokens is None else tuple(record.output_tokens),
-                reward=record.reward,
+                **said_in(record),
                 extra=dict(record.extra or {}),
             )
         )
@@ -324,15 +320,12 @@ class _OpenEpisode:
             raise UntrustedError(must, f"{taken}", "outcome")
         agent, context = said.get("agent", UNNAMED_AGENT), self.log.context
         agent_id = said.get("agent_id") or content_id("agent", {"recorded": agent})
-        number = said.get("trajectory")
-        if number in context.taken[world.id, agent_id]:
-            must = "a trajectory's number must be free for its world and agent"
-            raise UntrustedError(must, f"{number} a second time", "trajectory")
+        number = context.number(world.id, agent_id, said.get("trajectory"), exact=True)
         self.ledger.agents.setdefault(agent_id, (agent, {"recorded": agent}))
         spec = EpisodeSpec(
             world_id=world.id,
             agent_id=agent_id,
-            trajectory=context.number(world.id, agent_id, number),
+            trajectory=number,
             seed=said.get("seed", 0),
             horizon=horizon,
             rules=said.get("rules", ""),

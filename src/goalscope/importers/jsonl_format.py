@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from goalscope.importers.problems import LogLine
+from goalscope.importers.problems import SAID, LogLine
+from goalscope.inspect_ai.record import TokenId
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, Step, World
 from goalscope.untrusted import UntrustedError, shorten
@@ -38,7 +39,6 @@ def _no_repeats(value: list[str]) -> list[str]:
 _Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
 _ActionName = Annotated[str, BeforeValidator(_action)]
 _Radius = Annotated[int, Field(ge=1, le=10_000)]
-TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class WorldLine(LogLine):
@@ -119,7 +119,7 @@ def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
     """Write episodes as JSON lines: each world once, before its first episode; then an episode line and its steps.
 
-    What `read_jsonl` gives back is equal: specification ids, worlds with cluster and tags, all steps, outcome, final
+    What `import_path` gives back is equal: specification ids, worlds with cluster and tags, all steps, outcome, final
     state and tags. (Tuples among the ``extra`` values of steps come back as lists, and agents by id and name alone.)
     The file appears under its name when it is complete.
 
@@ -200,6 +200,6 @@ def _step(step: Step) -> dict[str, Any]:
         "action": None if step.action is None else step.action.name,
         "failure": step.failure,
         **{name: getattr(step.state, name) or None for name in ("carrying_key", "door_open")},
-        **{name: getattr(step, name) for name in ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")},
+        **{name: getattr(step, name) for name in SAID},
         "extra": dict(step.extra) or None,
     }

@@ -163,6 +163,16 @@ class ImportResult:
             yield f"problem: {self.problem_count - len(self.ledger.problems)} more, not listed"
 
 
+SAID = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
+"""What a record holds of a step beside its state and action, as `Step` calls it."""
+
+
+def said_in(record: Any) -> dict[str, Any]:
+    """Return what a record says under the names of `SAID`, lists as tuples."""
+    found = {name: getattr(record, name) for name in SAID}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+
+
 class LogLine(BaseModel):
     """A record that one line of a log holds: all of its keys are known."""
 
@@ -223,14 +233,18 @@ class Context:
         if self.worlds.setdefault(world.id, world) != world:
             must = "one world must have one cluster and one set of tags"
             raise UntrustedError(must, f"other ones for {shorten(world.id)}")
-        if spec.trajectory in self.taken[world.id, spec.agent_id]:
-            must = "a trajectory's number must be free for its world and agent"
-            raise UntrustedError(must, f"{spec.trajectory} a second time", "trajectory")
-        self.taken[world.id, spec.agent_id].add(spec.trajectory)
+        self.number(world.id, spec.agent_id, spec.trajectory, exact=True)
 
-    def number(self, world_id: str, agent_id: str, wanted: int | None = None) -> int:
-        """Take a trajectory's number: the wanted one where it is free for its world and agent, else the lowest free."""
+    def number(self, world_id: str, agent_id: str, wanted: int | None = None, *, exact: bool = False) -> int:
+        """Take a trajectory's number: the wanted one where it is free for its world and agent, else the lowest free.
+
+        Raises:
+            UntrustedError: exactly the wanted one is asked for, and it is taken.
+        """
         key = (world_id, agent_id)
+        if exact and wanted in self.taken[key]:
+            must = "a trajectory's number must be free for its world and agent"
+            raise UntrustedError(must, f"{wanted} a second time", "trajectory")
         if wanted is None or wanted in self.taken[key]:
             while self._lowest[key] in self.taken[key]:
                 self._lowest[key] += 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from goalscope.ids import content_id
+from goalscope.importers.problems import said_in
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.untrusted import UntrustedError, shorten
@@ -168,10 +169,6 @@ def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:
         state=(index,),
         action=action,
         failure=UNKNOWN_ACTION if unknown else turn.failure,
-        text=turn.text,
-        reasoning=turn.reasoning,
-        prompt_tokens=turn.prompt_tokens,
-        output_tokens=turn.output_tokens,
-        reward=turn.reward,
+        **said_in(turn),
         extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
     )

@@ -11,12 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from goalscope.agents.agent import Turn
 from goalscope.ids import content_id
 from goalscope.importers.problems import Ledger, LogLine, log_lines
 from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
 from goalscope.rows import COLUMNS, Tag
-from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import Store
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -117,26 +119,14 @@ class LoggedRun:
         self._agents[identity] = agent
         trajectory = self._seen[world.id, identity]
         self._seen[world.id, identity] += 1
-        session, steps = world.begin(), []
-        for step in line.score.steps:
-            failure = None if step.action is not None else "unparsable"
-            steps.append(Step(index=step.index, state=session.state, action=step.action, failure=failure))
-            session.step(step.action)
         spec = EpisodeSpec(
             world_id=world.id, agent_id=identity, trajectory=trajectory, seed=0, horizon=line.task_map.budget
         )
-        ended: Outcome = "goal" if session.solved else "horizon" if len(steps) == line.task_map.budget else "stopped"
-        self._waiting.append(
-            Episode(
-                spec=spec,
-                world=world,
-                agent=agent,
-                steps=tuple(steps),
-                final=session.state,
-                outcome=ended,
-                tags=_storable({"episode": line.episode, **line.tags}),
-            )
-        )
+        live = LiveEpisode(spec, world, None)
+        for step in line.score.steps:
+            live.apply(Turn(action=step.action, failure=None if step.action is not None else "unparsable"))
+        live.outcome = live.outcome or "stopped"
+        self._waiting.append(live.record(agent, _storable({"episode": line.episode, **line.tags})))
         if len(self._waiting) >= _GROUP:
             self._put()
 

@@ -9,16 +9,45 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from goalscope.importers.problems import Context, Ledger, log_lines, parse_grid
-from goalscope.importers.telos_records import GridRecord, StateRecord, unread_keys
-from goalscope.importers.telos_trajectory import METRICS, read_trajectory
+from goalscope.importers.telos_trajectory import METRICS, Pair, Record, read_trajectory, unread_keys
 from goalscope.planning import optimal_actions, shortest_length, solve
 from goalscope.runs.record import Episode
 from goalscope.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, read_octets, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import settle, step
+
+
+class GridRecord(Record):
+    """One line of a grid manifest: coordinates are x (column) and y (row)."""
+
+    layout: list[list[str]]
+    grid_text: str | None = None
+    grid_id: str | None = None
+    start_x: int | None = None
+    start_y: int | None = None
+    goal_x: int | None = None
+    goal_y: int | None = None
+    optimal_path_length: int | None = None
+    observed_wall_fraction: float | None = None
+
+
+class StateRecord(Record):
+    """One labelled state of a key-and-door trajectory: positions are [x, y]."""
+
+    example_id: str | None = None
+    step_index: int | None = None
+    grid_text: str
+    carrying_key: bool
+    observed_action: str | None = None
+    optimal_actions: list[str]
+    legacy_optimal_actions: list[str] | None = None
+    is_optimal_action: bool | None = None
+    wall_hit: bool | None = None
+    current_position: Pair
+    next_position: Pair | None = None
+    current_optimal_distance: int | None = None
+    next_optimal_distance: int | None = None
 
 
 def holds_grid(value: object) -> bool:
@@ -160,7 +189,7 @@ def _check_state(record: StateRecord, source: str, place: str, ledger: Ledger) -
     _count(record, "labelled states", ledger)
 
 
-def _count(record: BaseModel, name: str, ledger: Ledger) -> None:
+def _count(record: Record, name: str, ledger: Ledger) -> None:
     ledger.counts[name] += 1
     if unread := unread_keys(record):
         ledger.counts["keys not read"] += unread

@@ -3,10 +3,13 @@
 import math
 import re
 from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from goalscope.ids import content_id
 from goalscope.importers.problems import Context, Ledger, grid_world, parse_grid
-from goalscope.importers.telos_records import Scalar, StepRecord, TrajectoryRecord, unread_keys
+from goalscope.inspect_ai.record import TokenId
 from goalscope.planning import shortest_length, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
@@ -23,6 +26,95 @@ METRICS = ("goal_reached", "steps", "optimal_path_length", "optimal_action_fract
 _SETTINGS = ("provider", "temperature", "top_p", "reasoning_effort", "max_tokens", "seed")
 _NAME = re.compile(r"size\d{1,4}_[a-z]{1,20}[\d.]{1,10}_grid\d{1,9}")
 _TRAJECTORY = re.compile(r"_traj(\d{1,9})\.json$")
+
+Scalar = str | int | float | bool | None
+Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+def _text_lines(value: Any) -> Any:
+    return value.splitlines() if isinstance(value, str) else value
+
+
+def _token_ids(value: Any) -> Any:
+    """Take the ids out of a list of token objects; lists of ids pass."""
+    if isinstance(value, list):
+        return [item.get("token_id", item) if isinstance(item, dict) else item for item in value]
+    return value
+
+
+_Tokens = Annotated[list[TokenId] | None, BeforeValidator(_token_ids)]
+_GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
+
+
+class Record(BaseModel):
+    """What is read of a file of the authors; other keys are counted."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+
+class GridParameters(Record):
+    """``grid_params``: coordinates are [row, col]."""
+
+    grid_width: int | None = None
+    grid_height: int | None = None
+    grid_complexity: float | None = None
+    fully_observable: bool = True
+    transform_type: str | None = None
+    astar_distance: int | None = None
+    agent_start_coordinates: Pair | None = None
+    goal_coordinates: Pair | None = None
+
+
+class Source(Record):
+    """``source``: where the file comes from, and its recorded metrics."""
+
+    trajectory_id: str | None = None
+    recorded_metrics: dict[str, Scalar] | None = None
+
+
+class Prompt(Record):
+    """``prompt``: the pieces of the prompt that all steps share."""
+
+    prompt_prefix_tokens: _Tokens = None
+
+
+class StepRecord(Record):
+    """One entry of ``steps``."""
+
+    step_id: int | None = None
+    grid_state: _GridLines
+    agent_action: str | None
+    carrying_key: bool | None = None
+    recorded_optimal_actions: list[str] | None = None
+    recorded_is_optimal_action: bool | None = None
+    recorded_goal_reached_after_action: bool | None = None
+    output_text: str | None = None
+    reasoning_content: str | None = None
+    prompt_tokens: _Tokens = None
+    grid_state_tokens: _Tokens = None
+    prompt_suffix_tokens: _Tokens = None
+    output_tokens: _Tokens = None
+    reward: float | None = None
+
+
+class TrajectoryRecord(Record):
+    """A trajectory file."""
+
+    grid_params: GridParameters
+    model_params: dict[str, Scalar]
+    steps: Annotated[list[StepRecord], Field(min_length=1)]
+    source: Source = Source()
+    prompt: Prompt = Prompt()
+
+
+def unread_keys(record: BaseModel) -> int:
+    """Return how many keys of a record, and of the records in it, are kept out."""
+    count = len(record.model_extra or ())
+    for name in type(record).model_fields:
+        value = getattr(record, name)
+        parts = value if isinstance(value, list) else [value]
+        count += sum(unread_keys(part) for part in parts if isinstance(part, BaseModel))
+    return count
 
 
 def read_trajectory(value: object, source: str, context: Context) -> Episode | None:

@@ -1,26 +1,96 @@
-"""The solver that plays an episode: observe, ask Inspect's model, read the answer, act."""
+"""An episode in Inspect: the chat agent of a task, the solver that plays with it, the scorer of what was played.
 
-from collections.abc import Mapping
-from typing import Any
+The agent has our prompts and our parser, around whatever model Inspect asks. The solver observes, asks that model,
+reads the answer and acts.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from inspect_ai.event import ModelEvent
 from inspect_ai.log import transcript
 from inspect_ai.model import GenerateConfig, ModelOutput, get_model
 from inspect_ai.model import Model as InspectModel
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from goalscope.agents.agent import History, Observation, Turn, agent_id, check_fits
-from goalscope.agents.build import CHAT
+from goalscope import registry
+from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.inspect_ai.chat import asked_model, chat_agent, split_parameters
-from goalscope.inspect_ai.outputs import read_output, write_messages
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.inspect_ai.outputs import read_config, read_output, write_messages
 from goalscope.inspect_ai.provider import GoalscopeAPI, body_of
-from goalscope.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
-from goalscope.inspect_ai.settings import read_config
-from goalscope.models.base import Sampling
+from goalscope.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
+from goalscope.measures.behaviour import measure_episodes
+from goalscope.models.base import Completion, Message, Model, Request, Sampling, check_type
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.record import Episode, EpisodeSpec
+from goalscope.runs.record import Episode, EpisodeSpec, Step
 from goalscope.runs.study import FailurePolicy, write_rules
+from goalscope.untrusted import UntrustedError
+from goalscope.worlds.world import World
+
+MEASURES: Final = ("success", "action accuracy", "invalid turns")
+TASK_MEASURES: Final = ("success", "exploration error", "exploitation error", "invalid actions")
+"""The measures that a log shows; all others are computed after an import."""
+
+_KINDS: Final[Mapping[str, type[ChatAgent]]] = {CHAT: ChatAgent, TASK_CHAT: TaskChatAgent}
+_TYPES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("task", "template", "wording", "name", "history", "strategy"), str),
+    **dict.fromkeys(("reasoned", "memory"), bool),
+}
+_SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
+
+
+@dataclass(frozen=True)
+class AskedByInspect:
+    """A model of another provider: Inspect asks it, here it has a name and no more.
+
+    Attributes:
+        name: as Inspect writes it, ``provider/model``.
+    """
+
+    name: str
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the provider and the model; what else decides its answers, Inspect's log holds."""
+        return {"kind": "inspect", "model": self.name}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
+        """Return None: only its provider knows the text."""
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Refuse: Inspect asks it."""
+        raise TypeError(f"{self.name} must be asked by Inspect")
+
+
+def asked_model(model: InspectModel) -> Model:
+    """Return the model of ours behind one of Inspect's, or what stands for it where there is none."""
+    return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedByInspect(str(model))
+
+
+def split_parameters(kind: str, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Sampling]:
+    """Return the parameters of an agent's prompt and its sampling, out of those that a study gives a chat agent.
+
+    Parameters of its model are left out: Inspect says which model is asked.
+
+    Raises:
+        ValueError: another kind of agent, a value of the wrong type or out of its range, or an agent whose action is
+            drawn by likelihoods, which Inspect cannot ask for.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"the agent of a task of Inspect must be one of {', '.join(_KINDS)}, got {kind!r}")
+    if parameters.get("answer", "generated") != "generated":
+        raise ValueError(
+            "the agent of a task of Inspect must read generated answers, got answer: likelihood, which Inspect cannot "
+            "ask for: leave answer out, or use goalscope run"
+        )
+    taken = {entry.name for entry in fields(_KINDS[kind]) if entry.init} & set(_TYPES)
+    own = {name: value for name, value in parameters.items() if name in taken}
+    for name, value in own.items():
+        check_type(name, value, _TYPES[name])
+    return own, Sampling(**{name: value for name, value in parameters.items() if name in _SAMPLING})
 
 
 @solver(name="episode")
@@ -46,7 +116,7 @@ def play(
         # Its description hashes the files of a model: once, not for each sample.
         if id(model) not in made:
             asked = read_config(model.config, sampling)
-            made[id(model)] = model, chat_agent(kind, asked_model(model), asked, own)
+            made[id(model)] = model, _KINDS[kind](model=asked_model(model), sampling=asked, **own)
         return made[id(model)][1]
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -70,10 +140,11 @@ def play(
             while live.outcome is None:
                 observation = live.observe()
                 output = await _ask(model, player, observation, state)
-                live.apply(_turn(output, observation))
+                live.apply(turn(read_output(output), observation.view.actions))
                 turns.append(_message_id(output))
         finally:  # a limit may end it anywhere
-            episode = _record(live, player)
+            live.outcome = live.outcome or "stopped"  # one that goes on is recorded as stopped
+            episode = live.record(player.name, player.tags)
             state.store.set(KEY, EpisodeRecord.of(episode, dict(player.describe()), turns).plain())
         return state
 
@@ -106,10 +177,6 @@ def _check_settings(assumed: Sampling) -> None:
         )
 
 
-def _turn(output: ModelOutput, observation: Observation) -> Turn:
-    return turn(read_output(output), observation.view.actions)
-
-
 def _message_id(output: ModelOutput) -> str:
     identity: str | None = output.message.id
     if identity is None:
@@ -117,7 +184,59 @@ def _message_id(output: ModelOutput) -> str:
     return identity
 
 
-def _record(live: LiveEpisode, player: ChatAgent) -> Episode:
-    """Return the episode so far; one that goes on is recorded as stopped."""
-    live.outcome = live.outcome or "stopped"
-    return live.record(player.name, player.tags)
+@scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]}, name="episode_measures")
+def episode_measures() -> Scorer:
+    """Score an episode by our measures; the standard errors are over the clusters that worlds belong to."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        held = state.store.get(KEY, None)
+        if held is None:
+            return Score.unscored("the sample holds no episode: it ended before its first turn")
+        sample = SampleRecord.read(state.metadata.get(KEY), "metadata")
+        record = EpisodeRecord.read(held, "store")
+        return score_of(recorded_episode(sample, record))
+
+    return score
+
+
+def score_of(episode: Episode) -> Score:
+    """Return the score of an episode; a measure that is not defined for it is NaN, which Inspect leaves out."""
+    names = TASK_MEASURES if episode.world.own_measures else MEASURES
+    rows = measure_episodes([episode], [registry.resolve("measure", name) for name in names])
+    found = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
+    value: dict[str, Any] = {name: float(found.get(name, math.nan)) for name in names}
+    return Score(value=value, answer=episode.outcome, explanation=_in_words(episode))
+
+
+def recorded_episode(sample: SampleRecord, record: EpisodeRecord) -> Episode:
+    """Return the episode that a log records, without what was said.
+
+    Raises:
+        UntrustedError: its records are not those of an episode.
+    """
+    world = sample.begin()
+    try:
+        steps = tuple(
+            Step(index=index, state=world.check_state(tuple(state)), action=_action(world, action), failure=failure)
+            for index, (state, action, failure) in enumerate(record.steps)
+        )
+        return Episode(
+            spec=record.spec(sample),
+            world=world,
+            agent=record.agent,
+            steps=steps,
+            final=world.check_state(tuple(record.final)),
+            outcome=record.outcome,
+            tags=record.tags,
+        )
+    except ValueError as error:
+        raise UntrustedError(str(error).split("\n", 1)[0], where="store") from error
+
+
+def _action(world: World, action: int | None) -> Any:
+    return None if action is None else world.action(action)
+
+
+def _in_words(episode: Episode) -> str:
+    names = [step.failure or getattr(step.action, "name", f"{step.action}") for step in episode.steps]
+    return f"{episode.outcome} after {len(names)} of at most {episode.spec.horizon} steps: {', '.join(names)}"

@@ -36,10 +36,9 @@ from inspect_ai.scorer import SampleScore, Score, mean, stderr
 from goalscope import __version__
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
-from goalscope.inspect_ai.outputs import write_messages
+from goalscope.inspect_ai.episode import score_of
+from goalscope.inspect_ai.outputs import write_config, write_messages
 from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, SampleRecord, TurnRecord
-from goalscope.inspect_ai.scores import score_of
-from goalscope.inspect_ai.settings import write_config
 from goalscope.measures.transcript import agent_of
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode

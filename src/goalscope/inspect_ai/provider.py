@@ -12,11 +12,9 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput,
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from goalscope.ids import content_id
-from goalscope.inspect_ai.outputs import read_messages, write_output
+from goalscope.inspect_ai.outputs import check_config, read_config, read_messages, write_output
 from goalscope.inspect_ai.record import KEY
-from goalscope.inspect_ai.settings import check_config, read_config
-from goalscope.models.backends import build_model
-from goalscope.models.base import Completion, Message, Model, Request, Sampling
+from goalscope.models.base import Completion, Message, Model, Request, Sampling, build_model
 
 MOST_WAITING: Final = 256
 """Requests that wait for a model at the same time."""

@@ -8,12 +8,10 @@ from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 
 from goalscope import studies
-from goalscope.agents.build import CHAT, TASK_CHAT
-from goalscope.inspect_ai.chat import split_parameters
-from goalscope.inspect_ai.episode import play
+from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.inspect_ai.episode import episode_measures, play, split_parameters
+from goalscope.inspect_ai.outputs import write_config
 from goalscope.inspect_ai.record import CLUSTER, KEY, VERSION, SampleRecord
-from goalscope.inspect_ai.scores import episode_measures
-from goalscope.inspect_ai.settings import write_config
 from goalscope.runs.study import Study
 from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.world import World

@@ -186,28 +186,6 @@ class StepTable:
             _episodes=episodes,
         )
 
-    @classmethod
-    def heads(cls, parts: Sequence["StepTable"]) -> "StepTable":
-        """Return the episodes of several tables in one, without their steps; no world may be in two of them."""
-        columns: dict[str, Any] = {}
-        for name, shape in _SHAPES.items():
-            held = [getattr(part, name) for part in parts]
-            columns[name] = held[0][:0] if shape.startswith("N") else np.concatenate(held) if shape == "E" else None
-        width = max(part.final.shape[1] for part in parts)  # states of fewer numbers are filled up
-        filled = [((0, 0), (0, width - part.final.shape[1])) for part in parts]
-        final = [np.pad(part.final, fill, constant_values=-1) for part, fill in zip(parts, filled, strict=True)]
-        columns |= {"final": np.concatenate(final), "state": np.zeros((0, width), dtype=np.int64)}
-        begun = np.cumsum([0, *(len(part.worlds) for part in parts)])[:-1]
-        columns["world"] = np.concatenate([part.world + first for part, first in zip(parts, begun, strict=True)])
-        names = dict.fromkeys(name for part in parts for name in part.tags)
-        lacking = [np.full(len(part.length), None, dtype=object) for part in parts]
-        tags = {
-            name: np.concatenate([part.tags.get(name, none) for part, none in zip(parts, lacking, strict=True)])
-            for name in names
-        }
-        worlds = tuple(world for part in parts for world in part.worlds)
-        return cls(**columns, tags=tags, worlds=worlds, offers=frozenset.intersection(*(part.offers for part in parts)))
-
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """The episodes themselves, in order, with their texts.

@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from goalscope.models.backends import model_backend
 from goalscope.models.base import (
     TEMPLATE_FORMS,
     Completion,
@@ -14,14 +13,14 @@ from goalscope.models.base import (
     Request,
     Sampling,
     Scoring,
+    model_backend,
 )
 from goalscope.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
-    from goalscope.models.determinism import measure_determinism
     from goalscope.models.folders import folder_identity, parts_identity, read_training
     from goalscope.models.http import HttpModel
-    from goalscope.models.local import LocalModel
+    from goalscope.models.local import LocalModel, measure_determinism
 
 __all__ = [
     "TEMPLATE_FORMS",
@@ -50,7 +49,7 @@ _LATER = {
     "HttpModel": "http",
     "LocalModel": "local",
     "folder_identity": "folders",
-    "measure_determinism": "determinism",
+    "measure_determinism": "local",
     "parts_identity": "folders",
     "read_training": "folders",
 }

@@ -2,27 +2,23 @@
 
 Finished requests leave the batch and waiting ones enter it. The longest common prefix of the prompts is computed once
 and its cache copied. What a request yields depends on the request alone, up to the rounding of differently shaped
-matrix products: see `goalscope.models.determinism`.
+matrix products: see `goalscope.models.measure_determinism`.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from goalscope.models._fast import all_experts
 from goalscope.models.base import Finish
 from goalscope.models.cache import Rows, check_layers, join, rearrange, shifted
-from goalscope.models.sampling import draw, log_probabilities
-from goalscope.models.threads import ROWS, batches, fitting_threads, side_by_side
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Surrounds a pass of prompts: it is told the prompt of each row, and the place in it of the row's first token."""
 
@@ -63,7 +59,7 @@ class Decoded:
         tokens: ids, the stop token included.
         finish: how it ended.
         logprobs: one mapping a token where they were asked for, else empty.
-        margins: one number a token where they were asked for, else empty; see `goalscope.models.sampling.Drawn`.
+        margins: one number a token where they were asked for, else empty; see `Drawn`.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -92,7 +88,7 @@ def decode(model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> l
 
 
 def score(model: Any, settings: Settings, prompts: Prompts, answers: Sequence[Prompts]) -> list[list[list[float]]]:
-    """Return the log-probability of each token of some answers to each prompt, see `score_on_cores`."""
+    """Return the log-probability of each token of some answers to each prompt, as `score_on_cores` does."""
     import torch
 
     if not prompts:
@@ -101,79 +97,7 @@ def score(model: Any, settings: Settings, prompts: Prompts, answers: Sequence[Pr
         return _Batch(model, settings, prompts, ()).score(answers)
 
 
-def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return what a function that runs a model gives for each item; a small model works on one a core at a time."""
-    with fitting_threads(model) as small, all_experts(model):
-        return side_by_side(model, work, items) if small else [work(item) for item in items]
-
-
-def decode_on_cores(
-    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, *, slots: int | None = None
-) -> list[Decoded]:
-    """Return the output of each prompt, in order, with as many threads as fit the model.
-
-    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
-    """
-
-    def work(part: Sequence[int], most: int | None) -> list[Decoded]:
-        asked = [prompts[index] for index in part]
-        live = replace(settings, slots=most or len(prompts) or 1)
-        return decode(model, live, asked, [rngs[index] for index in part])
-
-    return _on_cores(model, prompts, work, slots, settings.slots)
-
-
-def score_on_cores(
-    model: Any, prompts: Prompts, answers: Sequence[Prompts], *, slots: int | None = None
-) -> list[list[list[float]]]:
-    """Return the log-probability of each token of some answers to each prompt, in order.
-
-    Args:
-        model: a transformers model.
-        prompts: ``[N]`` ids of each prompt, at least one.
-        answers: ``[N, A]`` ids of each answer, at least one.
-        slots: most rows that are computed at once.
-
-    Returns:
-        ``[N, A]`` lists with one number a token, nats, without temperature.
-    """
-
-    def work(part: Sequence[int], most: int | None) -> list[list[list[float]]]:
-        mine = [answers[index] for index in part]
-        rows = most or sum(map(len, mine)) or 1
-        return score(model, Settings(slots=rows), [prompts[index] for index in part], mine)
-
-    if not prompts:
-        return []
-    longest = [max(map(len, each), default=1) - 1 for each in answers]
-    _check(model, [[*prompt, *[0] * more] for prompt, more in zip(prompts, longest, strict=True)])
-    return _on_cores(model, prompts, work, slots, Settings().slots)
-
-
-def _on_cores(
-    model: Any,
-    prompts: Prompts,
-    work: Callable[[Sequence[int], int | None], list[Result]],
-    slots: int | None,
-    usual: int,
-) -> list[Result]:
-    """Return what a function of some prompts and of the most live rows gives, with as many threads as fit the model.
-
-    No number of rows is given where all of them can be live: the batches of a small model are cut beforehand.
-    """
-    with fitting_threads(model) as small, all_experts(model):
-        if not small:
-            return work(range(len(prompts)), slots or usual)
-        _check(model, prompts)  # a prompt is named by its place among all of them
-        parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
-        outputs: dict[int, Result] = {}
-        done = side_by_side(model, lambda part: work(part, None), parts)
-        for part, found in zip(parts, done, strict=True):
-            outputs.update(zip(part, found, strict=True))
-    return [outputs[index] for index in range(len(prompts))]
-
-
-def _check(model: Any, prompts: Prompts) -> int | None:
+def check_prompts(model: Any, prompts: Prompts) -> int | None:
     """Refuse prompts that cannot be decoded; return the positions of the model, None where they have no limit."""
     limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     limit = limit if isinstance(limit, int) and limit > 0 else None
@@ -203,7 +127,7 @@ class _Batch:
         # Only the last position goes through the head: logits of all prompt positions take gigabytes.
         self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._device = next(model.parameters()).device
-        limit = _check(model, prompts)
+        limit = check_prompts(model, prompts)
         # Most output tokens of each prompt.
         self._room = [min(settings.max_tokens, (limit or np.inf) - len(prompt)) for prompt in prompts]
         self._prompts, self._rngs = prompts, rngs
@@ -396,3 +320,80 @@ class _Batch:
             rearrange(rows, order)
             logits = logits[order]
         return rows, logits
+
+
+class Drawn(NamedTuple):
+    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how far each draw was from another one.
+
+    A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
+    probability that changes the draw.
+    """
+
+    tokens: Any
+    margins: Any
+
+
+def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Drawn:
+    """Draw one token a row.
+
+    The tokens kept are the most likely ones, as few as reach the mass ``top_p``; the uniform number is then looked
+    up in the cumulative probabilities *in the order of the ids*. Neighbouring probabilities that change places in
+    the last digit, as they do between batch shapes, therefore do not change a draw.
+
+    Args:
+        logits: ``[B, V]`` tensor.
+        temperature: 0 takes the largest logit, the lowest id on exact ties.
+        top_p: in (0, 1].
+        uniforms: ``[B]`` in [0, 1), one number a row; not used at temperature 0.
+
+    Raises:
+        ValueError: logits that are not finite.
+    """
+    import torch
+
+    if bool(torch.isnan(logits).any()) or not bool((logits.amax(dim=-1) < torch.inf).all()):
+        raise ValueError(
+            "the logits of a model must be numbers, got some that are not: check the weights, and the dtype "
+            "(float16 overflows in some models; bfloat16 or float32 does not)"
+        )
+    if temperature == 0:
+        best = torch.topk(logits, 2, dim=-1).values.double()
+        return Drawn(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
+    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    before = torch.cumsum(ordered, dim=-1) - ordered
+    # The most likely token stays whatever top_p is.
+    dropped = before >= top_p if top_p < 1 else torch.zeros_like(before, dtype=torch.bool)
+    dropped[:, 0] = False
+    kept = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
+    cumulative = torch.cumsum(kept, dim=-1)
+    total = cumulative[:, -1:]
+    wanted = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
+    # The first id whose cumulative probability exceeds the wanted mass; it always has a probability above 0.
+    tokens = torch.searchsorted(cumulative, wanted, right=True).clamp(max=logits.shape[-1] - 1)
+    beyond = kept.gather(-1, tokens) == 0  # the wanted mass was rounded up to the whole of it
+    last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
+    tokens = torch.where(beyond, last, tokens)
+    upper = cumulative.gather(-1, tokens)
+    lower = upper - kept.gather(-1, tokens)
+    margins = torch.minimum(wanted - lower, upper - wanted).clamp(min=0.0) / total
+    if top_p < 1:
+        margins = torch.minimum(margins, (before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
+    return Drawn(tokens[:, 0], margins[:, 0])
+
+
+def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
+    """Return the log-probabilities of tokens ``[B]`` drawn from logits ``[B, V]``, in nats, before temperature.
+
+    One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely tokens.
+    """
+    import torch
+
+    scores = torch.log_softmax(logits.float(), dim=-1)
+    chosen = scores.gather(-1, tokens[:, None])[:, 0].tolist()
+    best = torch.topk(scores, min(top, scores.shape[-1]), dim=-1)
+    rows = zip(tokens.tolist(), chosen, best.indices.tolist(), best.values.tolist(), strict=True)
+    return [
+        {"token": token, "logprob": score, "top": [list(pair) for pair in zip(ids, values, strict=True)]}
+        for token, score, ids, values in rows
+    ]

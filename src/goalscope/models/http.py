@@ -5,8 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from goalscope.models.backends import model_backend
-from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
+from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling, model_backend
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
@@ -338,10 +337,8 @@ class HttpModel:
         client = self.client
         if not wait:
             client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
-        chat = [Message(role=one["role"], content=one["content"]) for one in asked.get("messages", ())]
-        prompt = asked.get("prompt", ())
-        sent = prompt.encode() if isinstance(prompt, str) else prompt
-        most = most_prompt_tokens(chat, max_tokens) if chat else len(sent)
+        chat = [Message(**one) for one in asked.get("messages", ())]
+        most = most_prompt_tokens(chat, max_tokens) if chat else len(asked["prompt"])
         while True:
             body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
             with self.budget.reserve(most, max_tokens) as reservation:

@@ -9,13 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from goalscope.models.base import MOST_NUMBER
 from goalscope.untrusted import faults
 
 DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
 """Settings of a server that change answers; all others may change while a study goes on."""
-
-MOST_NUMBER: Final = 2**63 - 1
-"""The largest whole number that a study may hold, in size."""
 
 NotNegative = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]

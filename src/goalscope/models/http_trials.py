@@ -4,9 +4,10 @@ Few servers reject what they cannot do: one that ignores the temperature answers
 reasoning in the answer answers too. Each ability is therefore seen in an answer, not in a promise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,7 +16,7 @@ from goalscope.models.http import HttpModel
 from goalscope.models.http_answers import Answer
 from goalscope.models.http_budget import most_prompt_tokens
 from goalscope.models.http_errors import RejectedError, rejection
-from goalscope.models.http_settings import CONSTRAINTS, Server, constraint, constraint_name, kept_to
+from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
 
 DRAWS: Final = 8
 """Draws that show whether the temperature acts."""
@@ -74,23 +75,9 @@ class Wanted:
 
     def settings(self, server: Server) -> dict[str, Any]:
         """Return what decides which trials are made and what comes out; neither a prompt nor waiting times."""
-        return {
-            "base_url": server.base_url,
-            "mode": server.mode,
-            "tokenizer": server.tokenizer,
-            "body": dict(server.body),
-            "constrained": server.constrained,
-            "unsupported": server.unsupported,
-            "token_ids": server.token_ids,
-            "max_tokens": self.sampling.max_tokens,
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
-            "reasoning_effort": self.sampling.reasoning_effort,
-            "top_logprobs": self.sampling.top_logprobs,
-            "written": self.written,
-            "scored": self.scored,
-            "everything": self.everything,
-        }
+        told = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
+        own = {name: getattr(self, name) for name in ("written", "scored", "everything")}
+        return {**server.model_dump(include=told), **self.sampling.describe(), **own}
 
 
 def most_trial_tokens(wanted: Wanted, server: Server, most_prompt: int | None = None) -> tuple[int, int, int]:
@@ -129,10 +116,16 @@ class Trials:
         """Whether the server answers at all."""
         return bool(self.seen)
 
-    @property
-    def _failures(self) -> tuple[type[Exception], ...]:
-        """What counts as a no; before a run, a server that cannot be reached is no answer to anything."""
-        return (ValueError, ConnectionError) if self.wanted.everything else (ValueError,)
+    @contextmanager
+    def _trying(self, name: str, *failures: type[Exception], most: int = 200) -> Iterator[None]:
+        """Take some failures for a no; before a run, a server that cannot be reached is no answer to anything."""
+        failures = failures or ((ValueError, ConnectionError) if self.wanted.everything else (ValueError,))
+        try:
+            yield
+        except NotSentError:
+            raise
+        except failures as error:
+            self.add(name, "no", _shown(str(error), most))
 
     def add(self, name: str, state: State | bool, detail: str) -> None:
         """Take note of what was seen."""
@@ -246,43 +239,32 @@ class Trials:
         if len(text) < 8 or not middle:
             self.add("stop strings", "unknown", f"the answer is too short to be cut ({_shown(text)})")
             return
-        try:
+        with self._trying("stop strings", RejectedError, ConnectionError):
             cut = self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False).text
-        except (RejectedError, ConnectionError) as error:
-            self.add("stop strings", "no", _shown(str(error), 200))
-            return
-        if "stop" in self.rejected:
-            self.add("stop strings", "no", f"rejected: {self.rejected.pop('stop')}")
-            return
-        acts = len(cut) < len(text)  # some servers keep the whole token that held it
-        self.add("stop strings", acts, f"{middle!r} {'ends' if acts else 'does not end'} an answer that holds it")
+            acts = len(cut) < len(text)  # some servers keep the whole token that held it
+            detail = f"{middle!r} {'ends' if acts else 'does not end'} an answer that holds it"
+            if "stop" in self.rejected:
+                acts, detail = False, f"rejected: {self.rejected.pop('stop')}"
+            self.add("stop strings", acts, detail)
 
     def constraints(self) -> None:
         """See whether an answer is kept to actions where it is asked for plain words."""
         if self.model.dialect is not None or not self.wanted.answers:
             return
-        own = self.model.server.constrained
-        for how in (
-            ("json_schema", "structured_outputs", "guided_choice") if self.wanted.everything else (own,) * bool(own)
-        ):
-            try:
-                acts = constraint_acts(self.model, self.wanted.answers, how, wait=not self.wanted.everything)
+        own, everything = self.model.server.constrained, self.wanted.everything
+        for how in get_args(Constraint) if everything else (own,) * bool(own):
+            with self._trying(f"constrained: {how}"):
+                acts = constraint_acts(self.model, self.wanted.answers, how, wait=not everything)
                 detail = "keeps the answer to an action" if acts else "taken, and the answer is another text"
-            except NotSentError:
-                raise
-            except self._failures as error:
-                acts, detail = False, _shown(str(error), 200)
-            self.add(f"constrained: {how}", acts, detail)
+                self.add(f"constrained: {how}", acts, detail)
 
     def logprobs(self) -> None:
         """See whether log-probabilities of the output come with an answer, where that was not seen yet."""
         if not self.wanted.everything or self.wanted.sampling.top_logprobs:
             return
         extra = {"logprobs": True, "top_logprobs": 2} if self.model.dialect is None else {"logprobs": 2}
-        try:
+        with self._trying("log-probabilities", RejectedError, ConnectionError):
             self._logprobs(self.ask([Message(role="user", content=_SEA)], 8, {**_COLD, **extra}, wait=False))
-        except (RejectedError, ConnectionError) as error:
-            self.add("log-probabilities", "no", _shown(str(error), 200))
 
     def _logprobs(self, answer: Answer) -> None:
         told = bool(answer.logprobs)
@@ -295,30 +277,21 @@ class Trials:
             self.add("log-probabilities of prompts", "unknown", "tried in mode completions, with the model's tokenizer")
             return
         ids = self.model.dialect.encode(_SEA)
-        try:
+        with self._trying("log-probabilities of prompts", most=300):
             with self.model.budget.reserve(len(ids), 1) as reservation:
                 answer, _ = self.model.score([ids], reservation)
                 reservation.settle(answer.prompt_count, answer.output_count)
             self.add("log-probabilities of prompts", "yes", "returned")
-        except NotSentError:
-            raise
-        except self._failures as error:
-            self.add("log-probabilities of prompts", "no", _shown(str(error), 300))
 
     def token_prompts(self) -> None:
         """See whether mode completions would work, by the ids that the server returned or some small ones."""
         if self.model.dialect is not None:
             return
         known = next((one.prompt_tokens for one in self.seen if one.prompt_tokens), None)
-        try:
+        with self._trying("prompts as token ids"):
             answer = self.model.trial({"prompt": [*(known or (10, 11, 12))]}, 1, {"temperature": 0.0}, wait=False)
-        except NotSentError:
-            raise
-        except (ValueError, ConnectionError) as error:
-            self.add("prompts as token ids", "no", _shown(str(error), 200))
-            return
-        self.seen.append(answer)
-        self.add("prompts as token ids", "yes", "mode completions works, with server.tokenizer")
+            self.seen.append(answer)
+            self.add("prompts as token ids", "yes", "mode completions works, with server.tokenizer")
 
 
 def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = None, *, wait: bool = True) -> bool:

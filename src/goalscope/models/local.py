@@ -4,13 +4,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 from goalscope.ids import content_id
-from goalscope.models.backends import model_backend
-from goalscope.models.base import Completion, Likelihoods, Request, Sampling
-from goalscope.models.decode import Decoded, Settings, decode_on_cores, score_on_cores
+from goalscope.models.base import MOST_NUMBER, Completion, Likelihoods, Request, Sampling, model_backend
+from goalscope.models.decode import Decoded, Settings
 from goalscope.models.dialect import Dialect, Loaded
 from goalscope.models.folders import check_folder, folder_identity, parts_identity, read_training
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
@@ -23,12 +23,13 @@ from goalscope.models.loading import (
     load_weights,
     needed,
 )
-from goalscope.models.threads import SMALL
+from goalscope.models.threads import SMALL, decode_on_cores, score_on_cores
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
-MOST_SEED: Final = 2**63 - 1
+MARGIN: Final = 1e-4
+"""Draws with a larger margin must not depend on the batch in float32."""
 
 
 @model_backend("local")
@@ -83,8 +84,8 @@ class LocalModel(Dialect):
         if slots is not None and slots < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
         check_device_name(device)
-        if untrained is not None and not 0 <= untrained <= MOST_SEED:
-            raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_SEED}, got {untrained}")
+        if untrained is not None and not 0 <= untrained <= MOST_NUMBER:
+            raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_NUMBER}, got {untrained}")
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
         super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
@@ -327,3 +328,64 @@ class LocalModel(Dialect):
 def _may_have_gpu() -> bool:
     """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
     return sys.platform != "linux" or any(Path(driver).exists() for driver in _DRIVERS)
+
+
+@dataclass(slots=True, kw_only=True)
+class Determinism:
+    """How the outputs of a batch compare with those of single decoding.
+
+    Attributes:
+        requests: number of requests compared.
+        repeatable: whether decoding the batch again gave the same tokens and bit-equal log-probabilities.
+        tokens: number of tokens compared: up to and including the first difference of each output.
+        equal: number of requests with the same tokens.
+        near_ties: number of first differences at a draw whose margin is at most `MARGIN`.
+        violations: number of first differences at a draw whose margin is larger.
+        close_draws: number of compared tokens whose margin is at most `MARGIN`.
+        largest_change: largest change of a drawn token's log-probability while the tokens agree, nats.
+    """
+
+    requests: int
+    repeatable: bool
+    tokens: int = 0
+    equal: int = 0
+    near_ties: int = 0
+    violations: int = 0
+    close_draws: int = 0
+    largest_change: float = 0.0
+
+
+def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling: Sampling) -> Determinism:
+    """Decode requests together, together once more, and one by one, and compare.
+
+    Args:
+        model: the model.
+        requests: what to ask; each one three times.
+        sampling: how outputs are drawn.
+
+    Raises:
+        ValueError: no request.
+    """
+    if not requests:
+        raise ValueError("determinism needs at least one request to be measured, got none")
+    scored = replace(sampling, top_logprobs=max(1, sampling.top_logprobs))
+    _, together = model.decode(requests, scored, margins=True)
+    _, again = model.decode(requests, scored, margins=True)
+    pairs = zip(together, again, strict=True)
+    repeatable = all(first.tokens == second.tokens and first.logprobs == second.logprobs for first, second in pairs)
+    found = Determinism(requests=len(requests), repeatable=repeatable)
+    for batched, request in zip(together, requests, strict=True):
+        (single,) = model.decode([request], scored, margins=True)[1]
+        for index in range(min(len(batched.tokens), len(single.tokens))):
+            close = min(batched.margins[index], single.margins[index]) <= MARGIN
+            found.tokens += 1
+            found.close_draws += close
+            if batched.tokens[index] != single.tokens[index]:
+                found.near_ties += close
+                found.violations += not close
+                break
+            change = abs(batched.logprobs[index]["logprob"] - single.logprobs[index]["logprob"])
+            found.largest_change = max(found.largest_change, change)
+        else:
+            found.equal += 1
+    return found

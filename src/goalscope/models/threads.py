@@ -4,8 +4,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, TypeVar
+
+from goalscope.models._fast import all_experts
+from goalscope.models.decode import Decoded, Prompts, Settings, Streams, check_prompts, decode, score
 
 SMALL = 30_000_000
 """Parameters below which one thread computes a model."""
@@ -93,3 +97,75 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
     finally:
         # After an interrupt nobody waits for the batches that are under way.
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return what a function that runs a model gives for each item; a small model works on one a core at a time."""
+    with fitting_threads(model) as small, all_experts(model):
+        return side_by_side(model, work, items) if small else [work(item) for item in items]
+
+
+def decode_on_cores(
+    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, *, slots: int | None = None
+) -> list[Decoded]:
+    """Return the output of each prompt, in order, with as many threads as fit the model.
+
+    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
+    """
+
+    def work(part: Sequence[int], most: int | None) -> list[Decoded]:
+        asked = [prompts[index] for index in part]
+        live = replace(settings, slots=most or len(prompts) or 1)
+        return decode(model, live, asked, [rngs[index] for index in part])
+
+    return _on_cores(model, prompts, work, slots, settings.slots)
+
+
+def score_on_cores(
+    model: Any, prompts: Prompts, answers: Sequence[Prompts], *, slots: int | None = None
+) -> list[list[list[float]]]:
+    """Return the log-probability of each token of some answers to each prompt, in order.
+
+    Args:
+        model: a transformers model.
+        prompts: ``[N]`` ids of each prompt, at least one.
+        answers: ``[N, A]`` ids of each answer, at least one.
+        slots: most rows that are computed at once.
+
+    Returns:
+        ``[N, A]`` lists with one number a token, nats, without temperature.
+    """
+
+    def work(part: Sequence[int], most: int | None) -> list[list[list[float]]]:
+        mine = [answers[index] for index in part]
+        rows = most or sum(map(len, mine)) or 1
+        return score(model, Settings(slots=rows), [prompts[index] for index in part], mine)
+
+    if not prompts:
+        return []
+    longest = [max(map(len, each), default=1) - 1 for each in answers]
+    check_prompts(model, [[*prompt, *[0] * more] for prompt, more in zip(prompts, longest, strict=True)])
+    return _on_cores(model, prompts, work, slots, Settings().slots)
+
+
+def _on_cores(
+    model: Any,
+    prompts: Prompts,
+    work: Callable[[Sequence[int], int | None], list[Result]],
+    slots: int | None,
+    usual: int,
+) -> list[Result]:
+    """Return what a function of some prompts and of the most live rows gives, with as many threads as fit the model.
+
+    No number of rows is given where all of them can be live: the batches of a small model are cut beforehand.
+    """
+    with fitting_threads(model) as small, all_experts(model):
+        if not small:
+            return work(range(len(prompts)), slots or usual)
+        check_prompts(model, prompts)  # a prompt is named by its place among all of them
+        parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
+        outputs: dict[int, Result] = {}
+        done = side_by_side(model, lambda part: work(part, None), parts)
+        for part, found in zip(parts, done, strict=True):
+            outputs.update(zip(part, found, strict=True))
+    return [outputs[index] for index in range(len(prompts))]

@@ -10,7 +10,7 @@ from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.knowledge import NodeReport, Report
 from goalscope.worlds.tasks.taskmap import TaskMap
 
-MOST_STATES = 200_000
+MOST_STATES = 500_000
 
 
 class TaskProcess:
@@ -25,7 +25,7 @@ class TaskProcess:
         next: ``[S, 4]`` int64, the state after each move.
 
     Raises:
-        ValueError: more than 200,000 states.
+        ValueError: more than 500,000 states.
     """
 
     def __init__(self, task_map: TaskMap) -> None:
@@ -125,3 +125,32 @@ class TaskProcess:
 def process_of_map(task_map: TaskMap) -> TaskProcess:
     """Return the process of a map, kept for the next call."""
     return TaskProcess(task_map)
+
+
+@lru_cache(maxsize=4096)
+def random_walk_success(task_map: TaskMap) -> float:
+    """Return the chance that a random walker achieves the goal within the budget of a map.
+
+    It takes each open direction with equal probability. With ``p_t`` the distribution over the states of `TaskProcess`
+    before step t and P the transition matrix, in which states with the goal achieved stay, the chance is the mass of
+    these states in ``p_0 P**budget``. It is what an agent's success is held against.
+
+    Args:
+        task_map: the map.
+
+    Raises:
+        ValueError: more than 500,000 states.
+    """
+    from scipy.sparse import csr_array, diags_array
+
+    process = TaskProcess(task_map)
+    done, before = process.achieved(), np.arange(len(process.states))
+    moved = process.next != before[:, None]  # a move without a way leaves the state as it is
+    start, way = np.nonzero(moved)
+    chances = 1 / moved.sum(axis=1)[start]
+    backwards = csr_array((chances, (process.next[start, way], start)), shape=(len(before), len(before)))
+    backwards += diags_array(done)
+    mass = (before == 0).astype(np.float64)
+    for _ in range(task_map.budget):
+        mass = np.asarray(backwards @ mass)
+    return float(min(1.0, mass @ done))

@@ -1,18 +1,23 @@
-"""How a model that nobody has described is asked: what its tokenizer says of chats and reasoning, and what follows."""
+"""How a model is asked: as is known of it by its name, else as its tokenizer says of chats and reasoning."""
 
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.harmony import Style
-from goalscope.preflight.ready_models import ready_models
+from goalscope.untrusted import read_yaml_text
 
 MOST_TOKENS: Final = 256
 """Most output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""
+
+SERVED_TOKENS: Final = 10_000
+"""Most output tokens of a model behind a server (behavioural and representational evaluation, Table 6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +83,28 @@ def find_out(model: str, *, network: bool) -> Found:
     }[style]
     kind = "a base model without a chat template: prompts are texts with worked examples that it goes on with; "
     return Found(name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {style})")
+
+
+@cache
+def ready_models() -> Mapping[str, Mapping[str, Any]]:
+    """Return name -> parameters of a chat agent, those that concern the model and not the question."""
+    plain = read_yaml_text(files(__package__).joinpath("ready_models.yaml").read_text(encoding="utf-8"), "ready models")
+    servers = plain["servers"]
+    return {name: _parameters(given, servers) for name, given in plain["models"].items()}
+
+
+def ready_name(model: str) -> str | None:
+    """Return the name under which a model is known, given that name or the one of its interface, in any case."""
+    wanted = model.rpartition("/")[2].casefold().replace("_", "-")
+    for name, parameters in ready_models().items():
+        if wanted in (name.casefold(), name.casefold().replace(" ", "-"), parameters["model"].rpartition("/")[2]):
+            return name
+    return None
+
+
+def _parameters(given: Mapping[str, Any], servers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of one model, its server written out."""
+    if "server" not in given:
+        return dict(given)
+    asked = {"max_tokens": SERVED_TOKENS, "reasoning_effort": None}
+    return {**asked, **given, "server": dict(servers[given["server"]])}

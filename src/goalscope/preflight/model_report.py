@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.build import CHAT, build_agent
+from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
 from goalscope.models.base import Request, Sampling

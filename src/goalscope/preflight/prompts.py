@@ -29,8 +29,7 @@ from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE, most
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import SYMBOLS, Action
-from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.named import NamedView
+from goalscope.worlds.gridworld import GridView, NamedView
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Report, memory_text, report_text
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskSession, TaskView, TaskWorld

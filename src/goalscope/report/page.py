@@ -244,8 +244,7 @@ def _said(one: Sentence | Claim) -> str:
     """Write a sentence, "" where there is no difference to speak of."""
     if isinstance(one, Sentence):
         return in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings)
-    parts = [(name, {rival: one.estimates.get(key) for rival, key in keys.items()}) for name, keys in one.parts]
-    return claim_in_words(parts, one.word, needed=one.needed, higher=one.higher)
+    return claim_in_words(one.differences, one.word, needed=one.needed, higher=one.higher)
 
 
 def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:

@@ -14,7 +14,7 @@ from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import Drawable, embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
-from goalscope.report.verdicts import Word
+from goalscope.report.verdicts import Rivals, Word
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
@@ -149,10 +149,19 @@ class Claim:
 
     title: str  # the probe, and where it reads
     estimates: Estimates
-    parts: Sequence[tuple[str, Mapping[str, Key]]]  # of what; name of each rival, and key of the difference to it
+    parts: Sequence[tuple[str, Key]]  # of what, and key of its differences but "less"
+    rivals: Mapping[str, str]  # what each rival is called -> its name in "less"
     word: Word
     needed: Sequence[str] = ()  # rivals without which nothing is said
     higher: bool = True  # whether a higher score is a better one
+
+    @property
+    def differences(self) -> list[tuple[str, Rivals]]:
+        """Of what it is said, and the difference to each rival there."""
+        return [
+            (what, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
+            for what, key in self.parts
+        ]
 
 
 AnyTable = Any

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.report.blocks import listed
 from goalscope.report.definitions import RULE, interval_in_words
 from goalscope.stats import Estimate
@@ -150,8 +149,3 @@ def claim_in_words(
         groups.setdefault(getattr(word, kind), []).append(text)
     order = (word.above, word.below, word.none, word.unknown)
     return "; ".join(f"{opening} for {listed(groups[opening])}" for opening in order if opening in groups)
-
-
-def kinds_of(names: Sequence[str]) -> list[str]:
-    """Return those of some names that are kinds of random networks, the strictest as a rule first."""
-    return [kind for kind in reversed(RANDOM_WEIGHTS) if kind in names]

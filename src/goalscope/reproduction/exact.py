@@ -1,16 +1,17 @@
 """Items that need no agent: numbers that follow from a definition, and pictures of worlds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log, nan
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.ids import canonical_json
+from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import Line
-from goalscope.reproduction.stale_tables import TABLES, counted
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
@@ -21,6 +22,53 @@ from goalscope.worlds.transform import TRANSFORMS
 
 _SEED: Final = 4101
 _DENSITIES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+Row = tuple[tuple[int, int], int, int, int, int]
+TABLES: dict[int, list[Row]] = {
+    4: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((-1, 0), 0, 0, 0, 0)],
+    5: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((0, 1), 0, 0, 0, 0)],
+    6: [
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 1, 1, 2),
+        ((1, 0), 0, 2, 1, 3),
+    ],
+    7: [
+        ((-1, -1), 0, 0, 0, 0),
+        ((0, -1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((-1, -1), 1, 0, 0, 1),
+        ((0, -1), 1, 0, 0, 1),
+        ((0, 0), 1, 0, 0, 1),
+        ((-1, 0), 1, 0, 0, 1),
+        ((-1, -1), 1, 0, 1, 2),
+    ],
+    8: [
+        ((0, 0), 0, 0, 0, 0),
+        ((0, 1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((0, -1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 1, 1),
+        ((0, 1), 0, 1, 1, 2),
+        ((0, 0), 0, 2, 2, 4),
+        ((0, -1), 0, 3, 2, 5),
+    ],
+    9: [
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((1, 1), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 1, 1, 2),
+        ((0, 1), 0, 1, 1, 2),
+    ],
+}
+"""Number of a table of Appendix B of the exploration paper -> for t = 0, 1, ...: cell (x, y), printed c, e, n and S."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +137,18 @@ def _mouse(folder: Path, which: str) -> Found:
     return Found(lines=tuple(lines), texts=("Theorem 4.1: not less towards S3 than towards U3, which it separates.",))
 
 
+def counted(table: int) -> list[tuple[int, int, int, int]]:
+    """Return c, e, n and S of each step of a table's walk, computed."""
+    cells = [row[0] for row in TABLES[table]]
+    number = {cell: at for at, cell in enumerate(dict.fromkeys(cells))}
+    score = StaleScore(number[cells[0]])
+    found = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
+    for before, after in pairwise(cells):
+        score.move(number[before], number[after])
+        found.append((score.loops, score.edge_reuse, score.cell_reuse, score.total))
+    return found
+
+
 def _stale(folder: Path, table: str) -> Found:
     """Compute the counts of one worked example of the stale score at each step."""
     lines = []
@@ -126,21 +186,6 @@ def _pictures(folder: Path, which: str) -> Found:
     return Found(files=tuple(written), texts=tuple(texts))
 
 
-def _densities() -> Iterator[tuple[str, Grid]]:
-    for density in _DENSITIES:
-        yield f"density {density:g}", generate(9, density, rng=stream(_SEED, "figure", "density", density))
-
-
-def _text() -> Iterator[tuple[str, Grid]]:
-    yield "grid", generate(7, 0.6, rng=stream(_SEED, "figure", "text"))
-
-
-def _environments() -> Iterator[tuple[str, Grid]]:
-    for kind in ("key-door", "key-no-door", "two-path"):
-        yield kind, layout(kind, seed=_SEED, index=0)
-    yield "two-path control", control(layout("two-path", seed=_SEED, index=0))
-
-
 def _fogged() -> Iterator[tuple[str, Grid]]:
     grid = generate(7, 1.0, rng=stream(_SEED, "figure", "fog"))
     yield "whole grid", grid
@@ -149,14 +194,19 @@ def _fogged() -> Iterator[tuple[str, Grid]]:
 
 def _transforms() -> Iterator[tuple[str, Grid]]:
     grid = generate(9, 0.6, rng=stream(_SEED, "figure", "transforms"))
-    for name in TRANSFORMS:
-        yield name, transform(grid, name)
+    return ((name, transform(grid, name)) for name in TRANSFORMS)
 
 
-_GRIDS: Final[Mapping[str, Callable[[], Iterator[tuple[str, Grid]]]]] = {
-    "densities": _densities,
-    "text": _text,
-    "environments": _environments,
+_GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
+    "densities": lambda: (
+        (f"density {density:g}", generate(9, density, rng=stream(_SEED, "figure", "density", density)))
+        for density in _DENSITIES
+    ),
+    "text": lambda: [("grid", generate(7, 0.6, rng=stream(_SEED, "figure", "text")))],
+    "environments": lambda: [
+        *((kind, layout(kind, seed=_SEED, index=0)) for kind in ("key-door", "key-no-door", "two-path")),
+        ("two-path control", control(layout("two-path", seed=_SEED, index=0))),
+    ],
     "fog": _fogged,
     "transforms": _transforms,
 }
@@ -164,7 +214,7 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterator[tuple[str, Grid]]]]] = {
 
 def _settings(folder: Path, model: str) -> Found:
     """Set the settings of a ready model and of the study baseline beside those of Table 6."""
-    from goalscope.preflight.ready_models import ready_models
+    from goalscope.preflight.model_defaults import ready_models
     from goalscope.runs import Study
     from goalscope.studies import text
     from goalscope.untrusted import read_yaml_text

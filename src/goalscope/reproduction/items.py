@@ -1,4 +1,4 @@
-"""The items: which figures and tables there are, and what each is made of.
+"""The items: which figures and tables there are, what each is made of, and a study at a part of its size.
 
 All of them are data in `items.yaml`; `goalscope reproduce` is the one engine that runs them.
 """
@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from goalscope.checks import near_miss
 from goalscope.rows import Tag
+from goalscope.runs import Study
 from goalscope.runs.kinds import Part, sequence
 from goalscope.untrusted import read_yaml_text
 
@@ -32,6 +33,7 @@ How = Literal["mean", "steps", "beliefs", "cells", "plans", "distance", "p-value
 Published = float | str | dict[Tag, float | str | None]
 """What a paper prints: a number, a text, or one for each value of a tag."""
 
+_STEPS: Final = 3  # of each grid that are read at a reduced scale, where all are at the published size
 MIDDLE: Final = "middle"
 """As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
 
@@ -156,3 +158,50 @@ def find(name: str) -> Item:
             f"{near_miss(wanted, list(items()))}"
         )
     return items()[wanted]
+
+
+def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
+    """Return a study at a part of its size.
+
+    Args:
+        study: the study at the published size.
+        scale: part of it, in (0, 1].
+        least: least number of worlds of each kind, size and density.
+
+    Returns:
+        The study itself for 1. Else the number of worlds of each entry is multiplied by ``scale``, but stays at least
+        ``least``; what is then missing is taken from the trajectories, of which one stays. Random networks and pairs of
+        interventions are multiplied, too, and where all steps of a grid are read, three are. Sizes, densities and
+        agents stay, so that every cell of a table is there.
+
+    Raises:
+        ValueError: a scale outside of (0, 1].
+    """
+    if not 0 < scale <= 1:
+        raise ValueError(f"--scale must lie in (0, 1], got {scale:g}: 1 is the published size")
+    if scale == 1:
+        return study
+    plain = study.dump()
+    counts = [entry["count"] for entry in plain["worlds"] if "count" in entry]
+    rest = scale
+    for entry in plain["worlds"]:
+        if "count" in entry:
+            count = entry["count"]
+            entry["count"] = min(count, max(least, round(count * scale)))
+            rest = min(1.0, scale * sum(counts) / sum(each.get("count", 0) for each in plain["worlds"]))
+    plain["trajectories"] = max(1, round(plain["trajectories"] * rest))
+    _thin(plain.get("analysis") or {}, scale)
+    plain["name"] = f"{study.name} (scale {scale:g})"[:200]
+    return Study.parse(plain)
+
+
+def _thin(analysis: dict[str, Any], scale: float) -> None:
+    """Reduce random networks and pairs of interventions."""
+    inside = analysis.get("inside")
+    if inside:
+        if inside["random"]:
+            inside["random"]["seeds"] = max(1, round(inside["random"]["seeds"] * scale))
+        inside["steps"] = _STEPS if inside["steps"] is None else inside["steps"]
+    for entry in analysis.get("interventions", ()):
+        for name in {"per_size", "controls"} & set(entry.get("pairs", {})):
+            entry["pairs"][name] = max(1, round(entry["pairs"][name] * scale))

@@ -135,10 +135,6 @@ def _of(rows: Rows, measure: str) -> Rows:
     return rows.where(rows.measure == measure)
 
 
-def _mean(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    return estimate_rows(_of(rows, measure), by=by, bounds=measure_bounds())
-
-
 def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
     """Pool a share over all steps together, as the papers count where they count actions."""
     return [
@@ -148,23 +144,6 @@ def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
         )
         for key, part in _parts(_of(rows, measure), by)
     ]
-
-
-def _beliefs(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    return [Grouped(key=key, estimate=pooled_share(part, measure)) for key, part in _parts(rows, by)]
-
-
-def _cells(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    return summarise(_of(rows, measure), by=by)
-
-
-def _plans(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    return summarise_plans(_of(rows, measure), by=by)
-
-
-def _distance(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    found = summarise_distance(rows, by=by)
-    return [one for one in found if one.key["measure"] == measure]
 
 
 def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
@@ -192,11 +171,6 @@ def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
     return read_tests
 
 
-def _relation(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    agents = list(dict.fromkeys(rows["agent"].tolist()))
-    return [Grouped(key={"measure": measure}, estimate=log_relation(rows, measure, agents).r_squared)]
-
-
 def _parts(rows: Rows, by: Sequence[str]) -> Iterator[tuple[dict[str, Tag], Rows]]:
     """Yield the rows of each value of at most one tag, with its key."""
     if not by:
@@ -208,15 +182,24 @@ def _parts(rows: Rows, by: Sequence[str]) -> Iterator[tuple[dict[str, Tag], Rows
 
 
 _HOW: Final[Mapping[How, Callable[[Rows, str, Sequence[str]], list[Grouped]]]] = {
-    "mean": _mean,
+    "mean": lambda rows, measure, by: estimate_rows(_of(rows, measure), by=by, bounds=measure_bounds()),
     "steps": _steps,
-    "beliefs": _beliefs,
-    "cells": _cells,
-    "plans": _plans,
-    "distance": _distance,
+    "beliefs": lambda rows, measure, by: [
+        Grouped(key=key, estimate=pooled_share(part, measure)) for key, part in _parts(rows, by)
+    ],
+    "cells": lambda rows, measure, by: summarise(_of(rows, measure), by=by),
+    "plans": lambda rows, measure, by: summarise_plans(_of(rows, measure), by=by),
+    "distance": lambda rows, measure, by: [
+        one for one in summarise_distance(rows, by=by) if one.key["measure"] == measure
+    ],
     "p-value": _tests("p-value"),
     "effect": _tests("effect"),
-    "relation": _relation,
+    "relation": lambda rows, measure, by: [
+        Grouped(
+            key={"measure": measure},
+            estimate=log_relation(rows, measure, list(dict.fromkeys(rows["agent"].tolist()))).r_squared,
+        )
+    ],
 }
 
 

@@ -24,10 +24,9 @@ from goalscope.rows import Tag
 from goalscope.runs.kinds import MOST_COUNT, Part, listed, sequence, world_kind
 from goalscope.worlds.generate import check_density, check_size, generate_batch
 from goalscope.worlds.grid import Grid, Position, Side
-from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.gridworld import GridWorld, NamedWorld
 from goalscope.worlds.layouts import control, layout
-from goalscope.worlds.named import NamedWorld
-from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
+from goalscope.worlds.tasks import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
-from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.sqlite_errors import damaged, explained
 
 TABLE: Final = """
 CREATE TABLE checksums (
@@ -192,7 +192,7 @@ class Comparison:
             if worlds is not None and row[2] not in worlds:
                 self.refuse("each episode in its world")
             before, last = last, (row[2], row[3], row[4], row[1])
-            if before >= last:
+            if before and (list(map(type, before)) != list(map(type, last)) or before >= last):
                 self.refuse("each episode once and in order")
         return last
 
@@ -211,17 +211,11 @@ class Comparison:
         try:
             yield
         except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{self._file} must hold {what} as it was written, but it is damaged ({error}): goalscope doctor "
-                f"{self._file.parent} says what can be rebuilt, or restore the file from a copy"
-            ) from error
+            raise damaged(self._file, f"hold {what} as it was written", error) from error
 
     def refuse(self, must: str) -> NoReturn:
         """Raise the error of a file that is damaged."""
-        raise ValueError(
-            f"{self._file} must hold {must}, but it is damaged: goalscope doctor {self._file.parent} says what can be "
-            "rebuilt, or restore the file from a copy"
-        )
+        raise damaged(self._file, f"hold {must}")
 
 
 # Writing, inside of the caller's transaction

@@ -18,8 +18,7 @@ from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
-from goalscope.agents.agent import Agent, Observation, Turn, agent_id
-from goalscope.agents.build import build_agent
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id, build_agent
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.models.local import LocalModel

@@ -1,10 +1,10 @@
 """What the parts of a study file share; world kinds: how they register, how entries are read and become worlds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from goalscope import registry
 from goalscope.untrusted import shorten
+from goalscope.worlds.recorded import RecordedWorld
 from goalscope.worlds.world import StoredWorld, View, World
 
 MOST_COUNT = 1_000_000
@@ -186,3 +187,14 @@ def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
                 raise ValueError(f"worlds must be different, but {path} repeats {world.id}: leave it out")
             taken.add(world.id)
             yield world
+
+
+@world_kind("recorded", world=RecordedWorld)
+class RecordedWorlds(Part):
+    """Recorded episodes of somebody else's environment, which `goalscope import` makes."""
+
+    kind: Literal["recorded"]
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[RecordedWorld]:
+        """Refuse: nothing can be run in a record."""
+        raise ValueError(f"{path}: recorded worlds must come from goalscope import, a study cannot run them: remove it")

@@ -1,12 +1,12 @@
 """Running a study: what is specified minus what is stored, many episodes at a time, resumable at any point."""
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from goalscope.runs.dispatch import Caller, interruptible
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
 from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.plan import RunPlan
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
@@ -26,12 +27,13 @@ from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
 from goalscope.runs.tables import Usage
+from goalscope.runs.walks import count_episodes
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
 
-_Waiting = deque[tuple[EpisodeSpec, World]]
+_Waiting = Iterator[tuple[EpisodeSpec, World]]
 
 _PROGRESS_SECONDS = 0.1
 _SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends on it
@@ -134,7 +136,7 @@ def run(
                 if agent.journalled and _budget(agent) is None:
                     places[agent.name] = elsewhere, Recipe.of(entry, agent)
             # The workers load what they need while this process makes its first prompts.
-            if places and len(store.episode_ids()) < each * len(acting):
+            if places and count_episodes(store) < each * len(acting):
                 for _ in range(workers):
                     elsewhere.submit(answer_in_worker, next(iter(places.values()))[1], [])
         runner = _Runner(study, store, progress, workers, batch, shard, places)
@@ -165,18 +167,14 @@ class _Runner:
         self._round_seconds = 0.0
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
-        stored = self._store.episode_ids()
-        specified = list(self._study.specs(agents))
-        if self._shard is not None:
-            specified = list(self._shard.part(specified, self._study.trajectories))
-        todo = [item for item in specified if item[0].id not in stored]
-        self._total, self._reused = len(specified), len(specified) - len(todo)
-        self._work_total = sum(spec.horizon * _effort(agent) for spec, _, agent in todo)
+        plan = RunPlan(self._study, agents, self._shard, self._store, _effort)
+        self._total, self._reused, self._work_total = plan.total, plan.reused, plan.work
         try:
             with interruptible() as check_interrupt:
-                for _, items in groupby(todo, key=lambda item: id(item[2])):
-                    part = list(items)
-                    self._run_part(part[0][2], deque((spec, world) for spec, world, _ in part), check_interrupt)
+                for _, items in groupby(plan, key=lambda item: id(item[2])):
+                    first = next(items)
+                    waiting = ((spec, world) for spec, world, _ in chain([first], items))
+                    self._run_part(first[2], waiting, check_interrupt)
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
@@ -217,10 +215,12 @@ class _Runner:
         agent, effort = caller.agent, _effort(caller.agent)
         history, failure = self._study.history_of(agent), self._study.failure_of(agent)
         told = bool(getattr(agent, "knows_world", False))
-        while waiting or live:
+        while True:
             check_interrupt()
-            while waiting and len(live) < self._batch:
-                live.append(LiveEpisode(*waiting.popleft(), self._study, history, failure, knows_world=told))
+            for spec, world in islice(waiting, self._batch - len(live)):
+                live.append(LiveEpisode(spec, world, self._study, history, failure, knows_world=told))
+            if not live:
+                return
             # What is finished is never left uncommitted for long while an agent thinks.
             if agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
                 self._flush()

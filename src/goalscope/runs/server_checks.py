@@ -7,8 +7,7 @@ from goalscope.agents.agent import Agent, Observation, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
-from goalscope.models.http_checks import ServerReport, apply_report, check_server
-from goalscope.models.http_told import Told, told_by
+from goalscope.models.http_checks import ServerReport, Told, apply_report, check_server, told_by
 from goalscope.models.http_trials import Wanted, most_trial_tokens
 from goalscope.runs.store import Store
 

@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_NO_TEXT = "{} must hold UTF-8 text, got other bytes: the file is damaged"
 _FULL = "{} must have room to grow, but the disk is full: free some and run again"
+
+
+def damaged(file: Path, must: str, why: object = "") -> ValueError:
+    """Return the error of a run.db that is damaged: what it must do, and how to go on."""
+    told = f" ({why})" if why else ""
+    return ValueError(
+        f"{file} must {must}, but it is damaged{told}: goalscope doctor {file.parent} says what can be rebuilt, or "
+        "restore the file from a copy"
+    )
 
 
 @contextmanager
@@ -22,13 +30,13 @@ def explained(path: Path) -> Iterator[None]:
         if "full" in text:
             raise OSError(_FULL.format(path)) from error
         if "decode" in text:
-            raise ValueError(_NO_TEXT.format(path)) from error
+            raise damaged(path, "hold UTF-8 text") from error
         raise OSError(
             f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
             "permissions and its file system"
         ) from error
     except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
-        raise ValueError(_NO_TEXT.format(path)) from error
+        raise damaged(path, "hold UTF-8 text") from error
     except sqlite3.DatabaseError as error:
         raise ValueError(
             f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "

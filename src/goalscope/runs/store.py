@@ -16,8 +16,8 @@ from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
 from goalscope.runs.record import Episode
-from goalscope.runs.row_store import RowStore
 from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.stored_rows import RowStore
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
@@ -146,7 +146,7 @@ class Store(RowStore):
         """Return the study of this run, None where there is none (an import)."""
         found = self.entries("study")
         if len(found) > 1:
-            raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
+            self.sums.refuse(f"one study, not {len(found)}")
         return Study.restore(codec.decode_json(found[0][2], "the study")) if found else None
 
     def info(self) -> dict[str, Any]:
@@ -192,7 +192,10 @@ class Store(RowStore):
         The study itself need not be built for them: its models or packages may be on another machine.
         """
         names = {identity: name for identity, name, _ in self.entries("agent")}
-        return [names[identity] for (identity,) in self.query("SELECT id FROM agents ORDER BY rowid")]
+        order = [identity for (identity,) in self.query("SELECT id FROM agents ORDER BY rowid")]
+        if set(order) != set(names):
+            self.sums.refuse("each agent under its id")
+        return [names[identity] for identity in order]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
         """Store worlds; one that is there already with another cluster or other tags is a ValueError."""
@@ -279,7 +282,7 @@ class Store(RowStore):
         """
         if worlds is not None:
             with explained(self._file):
-                numbers = episodes_in(self.database, list(worlds))
+                numbers = episodes_in(self.database, self._file, list(worlds))
             self.sums.check_count("episodes", len(numbers), sum(worlds.values()), sum(worlds.values()))
         elif ids is None:
             least = self.sums.number_of("episodes")
@@ -294,7 +297,7 @@ class Store(RowStore):
             select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE number IN ({marks(part)}) ORDER BY {ORDER}"
             page = self.query(select, part)
             if len(page) != len(part):
-                raise ValueError(f"{self._file} must hold each episode that its index names: the file is damaged")
+                self.sums.refuse("each episode that its index names")
             last = self.sums.check_order(page, last, worlds)
             yield page
 
@@ -304,7 +307,7 @@ class Store(RowStore):
         select = f"SELECT episode, {columns} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
         for row in self.query(select, numbers):
             if row[0] not in found:
-                raise ValueError(f"{self._file} must find steps by their episode, got {row[0]!r}: it is damaged")
+                self.sums.refuse(f"steps of the episodes that were asked for, not of {row[0]!r}")
             found[row[0]].append(row[1:])
         return found
 
@@ -385,16 +388,12 @@ class Store(RowStore):
     def decoded(self, header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> Episode:
         """Return an episode from `EPISODE_COLUMNS` and `STEP_COLUMNS`; a ValueError where it cannot be one of ours."""
         world = self.world(str(header[1]))
-        try:
+        with self.sums.described(f"a sound episode {header[0]!r}"):
             return codec.decode_episode(header, world, codec.decode_steps(steps, world))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self._file} must hold sound episodes, but {header[0]!r} is not: {error}") from error
 
     def _read_world(self, identity: str) -> World:
         found = self.entries("world", "WHERE worlds.id = ?", (identity,))
         if not found:
-            raise ValueError(f"{self._file} must hold the world of every episode, but {identity!r} is missing")
-        try:
+            self.sums.refuse(f"the world {identity!r:.80} of its episodes")
+        with self.sums.described(f"a sound world {identity!r}"):
             return codec.decode_world(found[0])
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self._file} must hold sound worlds, but {identity!r} is not: {error}") from error

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from goalscope import registry
-from goalscope.agents.agent import HISTORIES, Agent, History, Remembering, agent_id, check_fits
-from goalscope.agents.build import build_agent, decisive_parameters
+from goalscope.agents import Agent, History, agent_id, build_agent
+from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json, content_id
 from goalscope.planning.oracle import oracle

@@ -16,6 +16,7 @@ from goalscope.runs.codec import (
     encode_world,
 )
 from goalscope.runs.record import Episode
+from goalscope.runs.sqlite_errors import damaged
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
@@ -23,6 +24,7 @@ VERSION = 3
 FIRST = 1
 """The version of files without checksums; files of version 2 have rows that are not packed."""
 _SINCE = {"checksums": 2, "row_groups": 3}
+_COPY = "where it is damaged, restore it from a copy"
 
 # The table `rows` holds what versions 1 and 2 wrote, until its source is written again.
 GROUPS = """
@@ -121,19 +123,21 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION:
         raise ValueError(
             f"{path} must be a run.db written by goalscope, got another SQLite database "
-            f"(tables: {', '.join(sorted(name for name, _ in found)) or 'none'}): choose another directory"
+            f"(tables: {', '.join(sorted(str(name) for name, _ in found)) or 'none'}): choose another directory, or "
+            "restore the file from a copy"
         )
     if not FIRST <= version <= VERSION:
-        advice = "update goalscope" if version > VERSION else "it is damaged, restore it from a copy"
+        advice = f"update goalscope, or {_COPY}" if version > VERSION else _COPY
         raise ValueError(f"{path} must have schema version {FIRST} to {VERSION}, got {version}: {advice}")
     wanted = {name: columns for name, columns in _wanted().items() if version >= _SINCE.get(name, FIRST)}
     if found != {(name, "table") for name in wanted}:
-        odd = sorted({name for name, _ in found} ^ set(wanted)) or sorted(name for name, _ in found)
-        raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {', '.join(odd)}")
+        names = {str(name) for name, _ in found}  # of a damaged file a name may be bytes
+        odd = ", ".join(sorted(names ^ set(wanted) or names))
+        raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {odd}; {_COPY}")
     for table, columns in wanted.items():
         given = _columns(connection, table)
         if given != columns:
-            raise ValueError(f"table {table} of {path} must have the columns {columns}, got {given}")
+            raise ValueError(f"table {table} of {path} must have the columns {columns}, got {given}; {_COPY}")
 
 
 def without_tables(connection: sqlite3.Connection) -> bool:
@@ -223,27 +227,31 @@ def episode_ids(database: sqlite3.Connection) -> set[str]:
 
 def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str]) -> list[int]:
     """Return the numbers of episodes by their ids, in their `ORDER`; a KeyError for an id that is not stored."""
-    keys = []
-    for begin in range(0, len(wanted), _PART):
-        part = wanted[begin : begin + _PART]
-        select = f"SELECT {ORDER}, number FROM episodes WHERE id IN ({marks(part)})"
-        keys += database.execute(select, part).fetchall()
+    keys = _keys(database, path, "id", wanted)
     missing = set(wanted) - {key[3] for key in keys}
     if torn := missing & episode_ids(database) if missing else None:
-        raise ValueError(f"{path} must find each of its episodes by id, but not {min(torn)}: the file is damaged")
+        raise damaged(path, f"find each of its episodes by id, not so {min(torn)}")
     if missing:
         gone = f"{min(missing)} ({len(missing)} of {len(wanted)} missing)"
         raise KeyError(f"{path.parent} holds no episode {gone}")
-    return [key[4] for key in sorted(keys)]
+    return [key[4] for key in keys]
 
 
-def episodes_in(database: sqlite3.Connection, worlds: Sequence[str]) -> list[int]:
+def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str]) -> list[int]:
     """Return the numbers of the episodes in some worlds, in their `ORDER`."""
+    return [key[4] for key in _keys(database, path, "world_id", worlds)]
+
+
+def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return (`ORDER`, number) of the episodes that have one of some values in a column, in order."""
     keys: list[tuple[Any, ...]] = []
-    for begin in range(0, len(worlds), _PART):
-        part = worlds[begin : begin + _PART]
-        keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE world_id IN ({marks(part)})", part)
-    return [key[4] for key in sorted(keys)]
+    for begin in range(0, len(values), _PART):
+        part = values[begin : begin + _PART]
+        keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE {column} IN ({marks(part)})", part)
+    try:
+        return sorted(keys)
+    except TypeError as error:  # in a damaged file an id may be bytes
+        raise damaged(path, "name each episode by texts and a number", error) from error
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:

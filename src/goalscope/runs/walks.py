@@ -110,8 +110,15 @@ def read_walks(store: Store, progress: Progress | None = None) -> tuple[Walks, l
     Raises:
         ValueError: a stored value that cannot be one of ours.
     """
-    ((total,),) = store.query("SELECT count(*) FROM episodes")
+    total = count_episodes(store)
     return _read(store, store.pages(), lambda done: progress(done, total) if progress else None)
+
+
+def count_episodes(store: Store) -> int:
+    """Return the number of stored episodes."""
+    # Of the table, not of an index: in a damaged file they may differ.
+    ((total,),) = store.query("SELECT count(*) FROM episodes NOT INDEXED")
+    return int(total)
 
 
 def walk_parts(
@@ -131,7 +138,7 @@ def walk_parts(
         ValueError: a stored value that cannot be one of ours.
     """
     before = 0
-    ((total,),) = store.query("SELECT count(*) FROM episodes")
+    total = count_episodes(store)
     for worlds in parts_of(store, most):
 
         def told(done: int, before: int = before) -> None:

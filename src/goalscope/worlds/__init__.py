@@ -15,9 +15,8 @@ from goalscope.worlds.dynamics import (
 from goalscope.worlds.fog import Fog, visible, visible_batch
 from goalscope.worlds.generate import GridBatch, generate, generate_batch, interior_walls
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
-from goalscope.worlds.gridworld import GridView, GridWorld
+from goalscope.worlds.gridworld import GridView, GridWorld, NamedView, NamedWorld
 from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
-from goalscope.worlds.named import NamedView, NamedWorld
 from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
 from goalscope.worlds.world import Oracle, Session, View, World, WorldSettings
 

@@ -1,4 +1,10 @@
-"""Grids as worlds, under fog or not."""
+"""Grids as worlds: under fog or not, and with an instruction that names the place to go to.
+
+Whether an agent that does not come to the goal is unable or unwilling, its failures do not tell. In a `NamedWorld` the
+same grid is given with the usual instruction ("to G"), with the goal's cell in words ("to the cell (3,5)"), and with
+the cell of a rival place in words. The goal of the world is the place that is named: there the episode ends, and to it
+lead the shortest paths. What is drawn as G stays where it was.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,8 +19,8 @@ from goalscope.checks import check_whole
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import ACTIONS, Action, Grid
-from goalscope.worlds.world import Session, View, World
+from goalscope.worlds.grid import ACTIONS, GOAL, Action, Grid, Position
+from goalscope.worlds.world import Session, View, World, read_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +190,13 @@ class GridWorld(PlanarWorld):
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode; grids leave nothing to chance."""
+        return GridSession(self._place(), None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius))
+
+    def _place(self) -> _Place:
         place = _beginnings.get(self.id)
         if place is None:
             place = _beginnings[self.id] = _Place(self.grid, initial_state(self.grid), {})
-        return GridSession(place, None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius))
+        return place
 
     @property
     def stored(self) -> str:
@@ -202,3 +211,102 @@ class GridWorld(PlanarWorld):
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from the text of its grid and the radius of sight."""
         return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedView(GridView):
+    """A grid, and the place that the instruction names.
+
+    Attributes:
+        named: the cell that is named in words, None where the instruction says G.
+    """
+
+    shows: ClassVar[str] = "a grid with an instruction"
+    named: Position | None = None
+
+    @property
+    def aim(self) -> str:
+        """The place to go to as the instruction calls it: ``G``, or ``the cell (3,5)``."""
+        return GOAL if self.named is None else f"the cell ({self.named[0]},{self.named[1]})"
+
+    def fields(self) -> Mapping[str, str]:
+        """Return what a template of a grid can show, and the place to go to."""
+        return {**GridView.fields(self), "aim": self.aim}
+
+    def journalled(self, history: Sequence[Any]) -> list[Any]:
+        """Return what is seen and done as on any grid, and the place to go to."""
+        return [*GridView.journalled(self, history), self.aim]
+
+
+class NamedSession(GridSession):
+    """An episode that ends at the place that is named."""
+
+    def __init__(self, world: "NamedWorld", place: _Place) -> None:
+        super().__init__(place, None)
+        self._world = world
+
+    @property
+    def view(self) -> NamedView:
+        """The grid with G where it is drawn, and the instruction."""
+        place = self._world.grid.goal if self._world.named else None
+        return NamedView(grid=shown(self._world.drawn, self.state), named=place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedWorld(GridWorld):
+    """A grid whose goal is the place that the instruction asks for.
+
+    Attributes:
+        grid: the grid; its goal is the place to come to.
+        marker: the cell where G is drawn; the goal itself by default.
+        named: whether the instruction names the place by its cell. Without it, the place is G.
+        fog_radius: none.
+        cluster, tags: as in `World`.
+
+    Raises:
+        ValueError: G on a wall or on the agent, a place that is neither G nor named, a key, a door or fog.
+    """
+
+    kind: ClassVar[str] = "named-place"
+    view: ClassVar[type[View]] = NamedView
+    marker: Position | None = None
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        GridWorld.__post_init__(self)
+        if self.marker is None:
+            object.__setattr__(self, "marker", self.grid.goal)
+        if self.fog_radius is not None or self.grid.key is not None or self.grid.door is not None:
+            raise ValueError("a world with a named place must be a grid without fog, key and door: leave them out")
+        if not self.named and self.marker != self.grid.goal:
+            raise ValueError(
+                f"the place to come to must be named or be G, got {self.grid.goal} with G at {self.marker}: set named"
+            )
+        object.__setattr__(self, "marker", self.drawn.goal)  # checked as the goal of a grid is
+
+    @cached_property
+    def drawn(self) -> Grid:
+        """The grid as it is shown at the beginning: G at the marker."""
+        return self.grid.at(goal=self.marker)
+
+    def begin(self, rng: np.random.Generator | None = None) -> NamedSession:
+        """Begin an episode; nothing is left to chance."""
+        return NamedSession(self, self._place())
+
+    described, stored = World.described, World.stored  # plain grids have older ones, without the kind
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the grid as text with its goal, the cell of G, and whether the place is named."""
+        return {"grid": self.grid.render(), "marker": list(self.marker or ()), "named": self.named}
+
+    @classmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Return the world from its plain values.
+
+        Raises:
+            ValueError: other keys, or values that make no such world.
+        """
+        held = read_plain(plain, "a world with a named place", grid=str, marker=list, named=bool)
+        grid = Grid.parse(held["grid"])
+        marker = grid.check_cell(held["marker"], "marker")
+        return cls(grid=grid, marker=marker, named=held["named"], cluster=cluster, tags=tags or {})

@@ -8,7 +8,7 @@ import numpy as np
 
 from goalscope.checks import check_text
 from goalscope.rows import Tag
-from goalscope.worlds.world import Session, State, View, World
+from goalscope.worlds.world import Session, State, View, World, read_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +103,8 @@ class RecordedWorld(World):
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from its plain values."""
-        fits = isinstance(plain, Mapping) and set(plain) == {"source", "sample", "actions"}
-        if not fits or not isinstance(plain["actions"], list):
-            raise ValueError(f"a recorded world must have source, sample and a list of actions, got {plain!r:.200}")
-        texts = (plain["source"], plain["sample"], *plain["actions"])
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"a recorded world must be made of texts, got {plain!r:.200}")
-        names = tuple(plain["actions"])
-        return cls(source=plain["source"], sample=plain["sample"], names=names, cluster=cluster, tags=tags or {})
+        held = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
+        if not all(isinstance(name, str) for name in held["actions"]):
+            raise ValueError(f"the actions of a recorded world must be texts, got {plain!r:.200}")
+        names = tuple(held["actions"])
+        return cls(source=held["source"], sample=held["sample"], names=names, cluster=cluster, tags=tags or {})

@@ -290,3 +290,23 @@ class WorldSettings(Protocol):
             taken: ids of the worlds that came before, for kinds that draw another world in place of one.
         """
         ...
+
+
+def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
+    """Return the plain values of a world of some kind, which may come from a stranger.
+
+    Args:
+        plain: the values.
+        what: what they are to make, for the error.
+        **kinds: the type of each value, by its key.
+
+    Raises:
+        ValueError: other keys, or a value of another type.
+    """
+    if not isinstance(plain, Mapping) or set(plain) != set(kinds):
+        raise ValueError(f"{what} must have {', '.join(kinds)}, got {plain!r:.200}")
+    for name, kind in kinds.items():
+        if not isinstance(plain[name], kind) or (isinstance(plain[name], bool) and kind is not bool):
+            wanted = str(getattr(kind, "__name__", kind))
+            raise ValueError(f"{name} of {what} must be of type {wanted}, got {plain[name]!r:.80}")
+    return dict(plain)

@@ -1,24 +1,47 @@
 """Prompt templates as data files, and how they are filled: by plain substitution, nothing is ever executed.
 
 Those of task worlds stand apart from those of grids, whose words the bundled model is built from.
+
+Other wordings of the prompt for grids are five paraphrases, renamed symbols, labels in another order. Each says what
+the usual prompt says and no more: the same facts, the same example of a grid, the same form of the answer. So an agent
+that reads what it is told acts alike under all of them. The texts of the paraphrases lie in ``wordings``, the others
+are the usual text with declared changes.
+
+A base model goes on with a text. What it is shown is a list of records that all look like the one it is to complete:
+worked examples, one an action, in an order that is blind to the world. The grid of each is the same one, turned, and
+its answer the only move that is best there: nothing but the direction tells the examples apart. The last one shows the
+action that the example of a chat prompt would show.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from goalscope.agents.agent import Past
-from goalscope.models.base import COMPLETION
+from goalscope.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
+from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.tasks.knowledge import RULES
+from goalscope.worlds.world import View
 
 TEMPLATES = ("grid", "key_door", "fog")
 """Names of the templates for grids that come with the package, each in all forms of `SUFFIXES`."""
 
 ANY: Final = "text"
 """Name of the template for any world: what is seen in words, and the names of the actions that can be taken."""
+
+NAMED: Final = "named"
+"""The task of grids in which the instruction names the place to go to."""
+
+TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", NAMED: "grid", "text": ANY}
+"""The tasks that come with the package, and the names of their templates."""
 
 PASSAGES = (
     *("system", "paper", "summary", "exploration", "exploitation", "balance"),
@@ -31,15 +54,36 @@ and that example."""
 SUFFIXES: Final = {"example": "_example", "schema": "", COMPLETION: "_completion"}
 """What the names of the files of each form end with."""
 
+STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
+"""The strategy sentences of task worlds; "base" has none."""
+
+PAPER: Final = "paper"
+"""The system prompt that tells what the paper's base prompt tells and no more: neither axes nor to take few steps."""
+
 NOTHING: Final = "none"
 """What stands in place of an action or a history that is not there."""
 
 RULE: Final = "action (sha256(episode id) + step) mod admissible actions"
 """How the action of an example is chosen, as the descriptions of agents record it."""
 
+EXAMPLES: Final = "examples"
+"""Placeholder of worked examples; what stands below it in a template is the form of each of them."""
+
+WORKED_RULE: Final = f"one an action, in their order, turned so that the last one is {RULE}"
+"""How worked examples are ordered, as the descriptions of agents record it."""
+
+OF_GRIDS: Final = ("grid", "carrying_key")
+"""Placeholders that only a grid can fill."""
+
+_IN_TEMPLATES: Final = (*OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
+_IN_SYSTEM_PROMPTS: Final = ("rules", "summary", "strategy", "answer")
 _OFFSETS: Final = 2520  # a multiple of 1 to 10: each number of admissible actions has all remainders equally often
 Chosen = TypeVar("Chosen", bound=int)
 
+_SECTION = re.compile(r"^\[([a-z]+)\]\n", re.MULTILINE)
+_LEGEND = re.compile(rf"^([{WALL}{OPEN}{GOAL}{AGENT}]) (?=an? |the )", re.MULTILINE)
+_ROW = re.compile(rf"^\d+(?: [{WALL}{OPEN}{GOAL}{AGENT}])+$", re.MULTILINE)
+_TO_GOAL: Final = f"from {AGENT} to {GOAL}"
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
@@ -111,6 +155,60 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
+def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
+    """Return the template of a task, in another wording where one is named."""
+    if wording:
+        if task != "grid":
+            raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
+        return worded(wording, form)
+    if task in TASKS:
+        found = template(TASKS[str(task)], form)
+        return _naming(found) if task == NAMED else found
+    text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
+    if not {"grid", "view"} & check_placeholders(text, _IN_TEMPLATES, task):
+        raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
+    return text
+
+
+def template_text(template: str = "") -> str:
+    """Return the text of a system prompt with its placeholders: `PAPER`, a file of one's own, or ours for ""."""
+    if template in ("", PAPER):
+        text = passage(template or "system")
+    else:
+        text = read_text(template, f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or").strip(
+            "\n"
+        )
+    check_placeholders(text, _IN_SYSTEM_PROMPTS, template)
+    return text
+
+
+def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
+    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
+
+    Args:
+        template: as in `template_text`.
+        strategy, reasoned, memory: as in `TaskChatAgent`.
+        form: form of the passage on the answer, one of `TEMPLATE_FORMS`.
+    """
+    text = template_text(template)
+    wanted = set(placeholders(text))
+    if strategy in STRATEGIES:
+        sentence = "" if strategy == "base" else passage(strategy)
+    else:
+        sentence = read_text(strategy, f"a strategy must be one of {', '.join(STRATEGIES)} or").strip("\n")
+    values = {
+        "rules": RULES,
+        "summary": passage("summary") if memory else "",
+        "strategy": sentence,
+        "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
+    }
+    needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
+    for name in sorted(needed - wanted):
+        raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
+    filled = fill(text, {name: value for name, value in values.items() if name in wanted})
+    return re.sub(r"\n{3,}", "\n\n", filled).strip()
+
+
 def render_history(history: Sequence[Past]) -> str:
     """Return the earlier steps, one a line, the oldest first: where the agent was and what it did there.
 
@@ -140,3 +238,162 @@ def example_action(episode_id: str, step: int, admissible: Sequence[Chosen]) -> 
         raise ValueError("an example needs an admissible action, got none")
     offset = int.from_bytes(sha256(episode_id.encode()).digest()) % _OFFSETS
     return admissible[(offset + step) % len(admissible)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """One wording.
+
+    Attributes:
+        paraphrase: name of the text in ``prompts/wordings``, "" for the usual one.
+        symbols: symbol of a cell -> what stands in its place, in the grid and in the text.
+        reversed: whether the symbols of the legend and the names of the moves stand in the opposite order.
+    """
+
+    paraphrase: str = ""
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    reversed: bool = False
+
+
+PARAPHRASES: Final = ("terse", "formal", "question", "list", "spoken")
+"""The paraphrases, by the names of their files."""
+
+WORDINGS: Final[Mapping[str, Wording]] = MappingProxyType(
+    {
+        **{name: Wording(paraphrase=name) for name in PARAPHRASES},
+        "symbols": Wording(symbols=MappingProxyType({WALL: "X", OPEN: ".", GOAL: "T", AGENT: "P"})),
+        "order": Wording(reversed=True),
+    }
+)
+"""All wordings but the usual one, by name."""
+
+
+def wording(name: str) -> Wording:
+    """Return a wording by name; the usual one for "".
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name and name not in WORDINGS:
+        raise ValueError(f"a wording must be one of {', '.join(WORDINGS)}, got {name!r}")
+    return WORDINGS[name] if name else Wording()
+
+
+@cache
+def worded(name: str, form: str) -> str:
+    """Return the template of the task grid in a wording.
+
+    Args:
+        name: one of `WORDINGS`, "" for the usual one.
+        form: one of the forms of bundled templates.
+
+    Raises:
+        ValueError: an unknown name or form.
+    """
+    found = wording(name)
+    text = _paraphrase(found.paraphrase, form) if found.paraphrase else template("grid", form)
+    if found.symbols:
+        text = _renamed(text, found.symbols)
+    return _reversed(text) if found.reversed else text
+
+
+def drawn_in(name: str, grid: str) -> str:
+    """Return the text of a grid in the symbols of a wording."""
+    return grid.translate(_table(wording(name).symbols))
+
+
+def _naming(text: str) -> str:
+    """Return the template of the task grid with ``{{aim}}`` for the place to go to."""
+    if text.count(_TO_GOAL) != 1:
+        raise ValueError(f"a template must say {_TO_GOAL!r} once for a place to be named, got {text.count(_TO_GOAL)}")
+    return text.replace(_TO_GOAL, f"from {AGENT} to {{{{aim}}}}")
+
+
+def _paraphrase(name: str, form: str) -> str:
+    """Return a paraphrase: its text for chats with the answer in that form, or its text for base models."""
+    if form not in SUFFIXES:
+        raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
+    parts = _SECTION.split(bundled("wordings", f"{name}.txt"))
+    sections = {title: text.strip("\n") for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+    return sections[form] if form == "completion" else f"{sections['chat']}\n\n{sections[form]}"
+
+
+def _renamed(text: str, symbols: Mapping[str, str]) -> str:
+    """Return a text with other symbols where it means cells: in legend, task and example, not in its words."""
+    table = _table(symbols)
+    text = _LEGEND.sub(lambda found: found.group().translate(table), text)
+    text = _ROW.sub(lambda found: found.group().translate(table), text)
+    return text.replace(_TO_GOAL, f"from {symbols[AGENT]} to {symbols[GOAL]}")
+
+
+def _table(symbols: Mapping[str, str]) -> dict[int, str]:
+    return {ord(symbol): other for symbol, other in symbols.items()}
+
+
+def _reversed(text: str) -> str:
+    """Return a text with the lines of its legend, and the names of the moves wherever they are listed, turned round."""
+    text = _blocks_reversed(text, _LEGEND)
+    text = _blocks_reversed(text, re.compile(r"^(?:UP|DOWN|LEFT|RIGHT) to ", re.MULTILINE))
+    for given, turned in (
+        ("UP|DOWN|LEFT|RIGHT", "RIGHT|LEFT|DOWN|UP"),
+        ("UP, DOWN, LEFT or RIGHT", "RIGHT, LEFT, DOWN or UP"),
+    ):
+        text = text.replace(given, turned)
+    return text
+
+
+def _blocks_reversed(text: str, begins: re.Pattern[str]) -> str:
+    """Return a text with the lines that begin so, which follow one another, in the opposite order."""
+    lines = text.split("\n")
+    places = [number for number, line in enumerate(lines) if begins.match(line)]
+    for place, line in zip(places, [lines[number] for number in places[::-1]], strict=True):
+        lines[place] = line
+    return "\n".join(lines)
+
+
+_UP: Final = ("#####", "#_G_#", "#___#", "#_A_#", "#####")
+"""The only best move is UP."""
+
+
+def worked_examples(template: str, view: View, episode_id: str, step: int, drawn: Callable[[str], str] = str) -> str:
+    """Return the text of the examples in the prompt of one step.
+
+    Args:
+        template: the text of a template that holds ``{{examples}}``.
+        view: what the agent sees; of it only the names of its actions, and which it offers, enter.
+        episode_id: content id of the episode.
+        step: number of the step, 0-based.
+        drawn: writes the text of a grid in other symbols.
+
+    Returns:
+        As many examples as there are actions to choose from, separated by an empty line.
+    """
+    block = template.partition(f"{{{{{EXAMPLES}}}}}")[2].strip("\n")
+    offered = list(view.offered)
+    last = offered.index(example_action(episode_id, step, view.offered))
+    return "\n\n".join(_example(block, view, index, drawn) for index in (*offered[last + 1 :], *offered[: last + 1]))
+
+
+def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) -> str:
+    names = ", ".join(view.actions[one] for one in view.offered)
+    values = {"view": "(left out)", "actions": names, "history": NOTHING}
+    if isinstance(view, GridView):
+        shown = GridView(grid=turned(Action(index)))
+        values |= {**shown.fields(), "grid": drawn(shown.text), "view": drawn(shown.text)}
+    answer = json.dumps({"action": view.actions[index]}, ensure_ascii=False)
+    wanted = {name: values[name] for name in placeholders(block)}
+    return f"{fill(block, wanted)}{ANSWER_CUE}{answer}"
+
+
+@lru_cache(maxsize=len(Action))
+def turned(action: Action) -> Grid:
+    """Return the grid of the examples turned so that one action alone is best in it."""
+    rows = [list(row) for row in _UP]
+    mirrored = [list(row) for row in zip(*rows, strict=True)]  # rows become columns: UP becomes LEFT
+    turns = {
+        Action.UP: rows,
+        Action.DOWN: rows[::-1],
+        Action.LEFT: mirrored,
+        Action.RIGHT: [row[::-1] for row in mirrored],
+    }
+    return Grid.parse(["".join(row) for row in turns[action]])

@@ -4,12 +4,14 @@ Below them: the weights of worlds in the whole cell, in resamples of its grids, 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.columns import narrowed
 from goalscope.measures.goals.returns import Returns, random_returns
 from goalscope.measures.goals.settings import GoalSettings, process
 from goalscope.meg import RationalityCurve
@@ -23,6 +25,9 @@ Array = npt.NDArray[np.float64]
 
 RESAMPLES = 2000
 HALVES = 50
+_DRAWN = 100  # resamples that are drawn at a time
+_PRODUCT = 1 << 20  # cells of weights that are multiplied at a time, in blocks of a multiple of so many resamples:
+_FEWEST = 80  # products of few rows are summed in another order, and differ in the last bit
 _COUNTED = 10  # resamples beyond 0 from which on they are counted
 METHOD = "bootstrap of grids, beta refitted"
 
@@ -32,10 +37,38 @@ class Weights:
     """Weights of U worlds in C grids: each grid the same, its worlds equal parts of it."""
 
     whole: Array  # [1, U]
-    resampled: Array  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
+    resampled: "Resampled"  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
     first: Array  # [HALVES, U] one half of random splits of the grids; empty with fewer than two
     second: Array  # [HALVES, U] the other half
     grids: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resampled:
+    """Weights ``[R, U]`` of worlds in resamples of their grids, held as how often each grid was drawn.
+
+    ``weights @ values`` is a product like that of an array: of ``[U]`` or ``[U, K]`` values.
+    """
+
+    counts: npt.NDArray[np.unsignedinteger]  # [R, C] of the smallest type
+    grid: npt.NDArray[np.int64]  # [U] the grid of each world
+    within: Array  # [U] one part of as many as there are worlds of that grid
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __matmul__(self, values: Array) -> Array:
+        rows = max(_FEWEST, _PRODUCT // max(1, len(self.grid)) // _FEWEST * _FEWEST)
+        blocks = (self.counts[at : at + rows] for at in range(0, len(self), rows))
+        parts = [normalized(counts, self.grid, self.within) @ values for counts in blocks]
+        return np.concatenate(parts) if parts else np.zeros((0, *values.shape[1:]))
+
+
+def normalized(counts: npt.NDArray[np.integer], grid: npt.NDArray[np.int64], within: Array) -> Array:
+    """Return ``[R, U]`` weights of worlds from how often their grids count, ``[R, C]``; each row has the sum 1."""
+    chosen = counts[:, grid] * within
+    chosen /= counts.sum(axis=1, keepdims=True)
+    return chosen
 
 
 def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
@@ -43,20 +76,22 @@ def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
     _, code, size = np.unique(np.array(grid_ids, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
     within = 1 / size[code]
-
-    def normalized(counts: npt.NDArray[np.integer]) -> Array:
-        chosen = counts[:, code] * within
-        return np.asarray(chosen / counts.sum(axis=1, keepdims=True))
-
-    none = np.zeros((0, len(code)))
-    whole = normalized(np.ones((1, count), dtype=np.int64))
+    whole = normalized(np.ones((1, count), dtype=np.int64), code, within)
+    resampled = Resampled(counts=np.zeros((0, count), dtype=np.uint8), grid=code, within=within)
     if count < 2:
-        return Weights(whole=whole, resampled=none, first=none, second=none, grids=count)
-    drawn = stream(seed, "resampled grids", count).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+        none = np.zeros((0, len(code)))
+        return Weights(whole=whole, resampled=resampled, first=none, second=none, grids=count)
+    rng, even = stream(seed, "resampled grids", count), np.full(count, 1 / count)
+    drawn = (rng.multinomial(count, even, size=_DRAWN) for _ in range(0, RESAMPLES, _DRAWN))
+    counts = np.concatenate([narrowed(part, int(part.max()) + 1) for part in drawn])
     order = stream(seed, "halves of grids", count).permuted(np.tile(np.arange(count), (HALVES, 1)), axis=1)
     half = (order < count // 2).astype(np.int64)
     return Weights(
-        whole=whole, resampled=normalized(drawn), first=normalized(half), second=normalized(1 - half), grids=count
+        whole=whole,
+        resampled=replace(resampled, counts=counts),
+        first=normalized(half, code, within),
+        second=normalized(1 - half, code, within),
+        grids=count,
     )
 
 
@@ -126,7 +161,7 @@ def not_below_random(p: float, value: float, null: Array) -> float:
 
 
 Place = tuple[int, Grid | Process, bytes]
-"""Number of a world, what stands there, and the states that are meant: what a rationality curve belongs to."""
+"""Number of a world, what stands there, and a digest of the states that are meant: whose a rationality curve is."""
 
 NULL_AGENTS = 200
 TOP = 40.0
@@ -176,7 +211,7 @@ class Curves:
         uniform, values, ends = map(np.concatenate, parts)
         return cls(uniform=uniform, values=values, ends=ends)
 
-    def mixed(self, weights: Array) -> "Curves":
+    def mixed(self, weights: "Array | Resampled") -> "Curves":
         """Return means of the curves with weights ``[B', B]``, each row >= 0 with sum 1."""
         flat = weights @ self.values.reshape(len(self.values), -1)
         values = flat.reshape(len(weights), 3, len(KNOTS))
@@ -238,7 +273,7 @@ class Ensemble:
     """The curves of some worlds under several weightings: all worlds, resamples of grids, halves of them."""
 
     def __init__(self, curves: Curves, weights: Weights) -> None:
-        self.curves, self.weights = curves, weights
+        self.weights = weights
         self.whole, self.resampled = curves.mixed(weights.whole), curves.mixed(weights.resampled)
         self.first, self.second = curves.mixed(weights.first), curves.mixed(weights.second)
 
@@ -283,15 +318,25 @@ class CurveBank:
         self._curves: dict[Place, Curves] = {}
         self._random: dict[tuple[Place, int, bool], Array] = {}
         self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
+        self._weights: dict[tuple[int, ...], Weights] = {}
+
+    def grid_ids(self, numbers: Iterable[int]) -> list[str]:
+        """Return the clusters of some worlds."""
+        units = next(iter(self.returns.values())).units  # numbered alike for all draws
+        return [units[number].grid_id for number in numbers]
+
+    def curves(self, draw: str, numbers: Sequence[int]) -> Curves:
+        """Return the curves of some worlds."""
+        return Curves.joined([self._curve(draw, number) for number in numbers])
 
     def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
         """Return the ensemble of some worlds."""
         known = self._ensembles.get((draw, numbers))
         if known is not None:
             return known
-        curves = Curves.joined([self._curve(draw, number) for number in numbers])
-        grid_ids = [self.returns[draw].units[number].grid_id for number in numbers]
-        found = Ensemble(curves, weigh(grid_ids, seed=self.settings.seed))
+        if numbers not in self._weights:
+            self._weights[numbers] = weigh(self.grid_ids(numbers), seed=self.settings.seed)
+        found = Ensemble(self.curves(draw, numbers), self._weights[numbers])
         if draw in self.names:  # those of draws are megabytes each, and many
             self._ensembles[draw, numbers] = found
         return found
@@ -299,6 +344,7 @@ class CurveBank:
     def forget(self) -> None:
         """Drop the ensembles: those of one cell of worlds are of no use to the next."""
         self._ensembles.clear()
+        self._weights.clear()
 
     def null(self, draw: str, number: int, episodes: int, *, exact: bool) -> Array:
         """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes.
@@ -308,7 +354,7 @@ class CurveBank:
         place, unit = self._place(draw, number), self.returns[draw].units[number]
         if (place, episodes, exact) not in self._random:
             for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings, exact=exact).items():
-                self._random[(number, unit.grid, unit.masks[name].tobytes()), episodes, exact] = values
+                self._random[self._place(name, number), episodes, exact] = values
             self._advance()
         return self._random[place, episodes, exact]
 
@@ -326,7 +372,7 @@ class CurveBank:
 
     def _place(self, draw: str, number: int) -> Place:
         unit = self.returns[draw].units[number]
-        return number, unit.grid, unit.masks[draw].tobytes()
+        return number, unit.grid, blake2b(unit.masks[draw].tobytes(), digest_size=16).digest()
 
     def _advance(self) -> None:
         self._done += 1

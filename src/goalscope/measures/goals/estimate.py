@@ -7,7 +7,7 @@ however random the agent.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from goalscope.measures.goals.curves import (
     random_p,
     with_random,
 )
+from goalscope.measures.goals.episodes import GoalEpisodes, joined_returns
 from goalscope.measures.goals.results import (
     EXACT_NOTE,
     NO_ACTION_NOTE,
@@ -31,9 +32,9 @@ from goalscope.measures.goals.results import (
     GoalFindings,
     joined_notes,
 )
-from goalscope.measures.goals.returns import Returns, acted, joined_returns, work_items
+from goalscope.measures.goals.returns import Returns, work_items
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
-from goalscope.measures.table import CONDITIONS, StepTable
+from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
@@ -94,9 +95,10 @@ def measure_goals(
     settings = settings or goal_settings(table.worlds)
     if not len(table.length):
         raise ValueError("the goals of agents must be measured on episodes, got none")
-    _check_tags(table, settings)
+    _check_tags(table.tags, settings)
     names, returns, main = work_items(table, settings, believed)
-    return _findings(table, settings, (names, returns, main), acted(table), believed is not None, progress)
+    every = GoalEpisodes.of(table, settings.by)
+    return _findings(every, settings, (names, returns, main), believed is not None, progress)
 
 
 def measure_goals_by_parts(
@@ -114,42 +116,40 @@ def measure_goals_by_parts(
     """
     if settings.drawn:
         raise ValueError("hypotheses that are drawn must be measured on one table, got parts: use measure_goals")
-    heads, returns, moved = list[StepTable](), list[Returns](), list[npt.NDArray[np.bool_]]()
+    episodes, returns = list[GoalEpisodes](), list[Returns]()
     names: dict[str, tuple[str, ...]] = {}
     for part in parts:
         names, _, main = work_items(part, settings, None)
-        heads.append(StepTable.heads([part]))
+        episodes.append(GoalEpisodes.of(part, settings.by))
         returns.append(main)
-        moved.append(acted(part))
-    if not heads:
+    if not episodes:
         raise ValueError("the goals of agents must be measured on episodes, got none")
-    table, main = StepTable.heads(heads), joined_returns(returns)
-    _check_tags(table, settings)
+    every, main = GoalEpisodes.joined(episodes), joined_returns(returns)
+    _check_tags(every.tags, settings)
     found = dict.fromkeys((one for listed in names.values() for one in listed), main)
-    return _findings(table, settings, (names, found, main), np.concatenate(moved), False, progress)
+    return _findings(every, settings, (names, found, main), False, progress)
 
 
-def _check_tags(table: StepTable, settings: GoalSettings) -> None:
-    absent = [name for name in settings.by if name not in table.tags]
+def _check_tags(tags: Collection[str], settings: GoalSettings) -> None:
+    absent = [name for name in settings.by if name not in tags]
     if absent:
-        there = ", ".join(name for name in table.tags if name != "agent") or "none"
+        there = ", ".join(name for name in tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
 
 
 def _findings(
-    table: StepTable,
+    episodes: GoalEpisodes,
     settings: GoalSettings,
     work: tuple[dict[str, tuple[str, ...]], dict[str, Returns], Returns],
-    moved: npt.NDArray[np.bool_],
     believed: bool,
     progress: Callable[[int, int], None] | None,
 ) -> GoalFindings:
-    """Return the findings of episodes whose returns are known; ``moved``: whether any turn of each held an action."""
+    """Return the findings of episodes whose returns are known."""
     names, returns, main = work
     if not any(unit.masks for found in returns.values() for unit in found.units):
         raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
-    estimator = _Estimator(table, CurveBank(names, returns, settings, progress), moved)
-    for cell, members in cells_of(table, settings.by):
+    estimator = _Estimator(episodes, CurveBank(names, returns, settings, progress))
+    for cell, members in cells_of(episodes.tags, settings.by, len(episodes)):
         estimator.add(cell, members)
     return GoalFindings(
         estimates=tuple(estimator.estimates),
@@ -161,7 +161,7 @@ def _findings(
             **{name: getattr(settings, name) for name in ("utility", "invalid", "confidence", "seed")},
             "believed": believed,
         },
-        episodes=len(table.length),
+        episodes=len(episodes),
         left_out=int((~main.complete).sum()),
         failed=main.failed,
     )
@@ -170,19 +170,19 @@ def _findings(
 class _Estimator:
     """Collects estimates, contrasts and rows, cell by cell."""
 
-    def __init__(self, table: StepTable, bank: CurveBank, moved: npt.NDArray[np.bool_]) -> None:
-        self.table, self.bank, self.settings = table, bank, bank.settings
+    def __init__(self, episodes: GoalEpisodes, bank: CurveBank) -> None:
+        self.episodes, self.bank, self.settings = episodes, bank, bank.settings
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
-        self._acted = moved
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
         """Measure the agents in a cell; contrasts and rows are those of cells of conditions alone."""
         self.bank.forget()
         first, *others = self.settings.hypotheses
-        for agent in sorted(set(self.table.agent[members].tolist())):
-            mine = members[self.table.agent[members] == agent]
+        codes, names = self.episodes.agent[members].numbered()
+        for agent in sorted(names):
+            mine = members[codes == names.index(agent)]
             samples = {name: self._samples(name, mine) for name in self.settings.hypotheses}
             found = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
             self.estimates += [estimate for estimate, _ in found.values()]
@@ -247,8 +247,7 @@ class _Estimator:
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
         episodes = np.concatenate(list(sample.values()))
-        worlds = (self.table.worlds[at] for at in set(self.table.world[episodes].tolist()))
-        if any(getattr(world, "fog_radius", None) is not None for world in worlds):
+        if self.episodes.fogged[episodes].any():
             note = joined_notes(note, _FOG)
         figures: dict[str, Any] = {
             **fit.figures,
@@ -257,7 +256,9 @@ class _Estimator:
             "beta": fit.beta,
             "null_p": random_p(signed, null),
         }
-        if not self._acted[episodes].any():  # an agent that never acts stays where it begins: its counts are left
+        if not self.episodes.acted[
+            episodes
+        ].any():  # an agent that never acts stays where it begins: its counts are left
             absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
             figures, method, note = figures | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
             fit = replace(fit, parts=np.full_like(fit.parts, np.nan))
@@ -278,8 +279,9 @@ class _Estimator:
         return estimate, fit
 
     def _fit_draw(self, draw: str, sample: Sample) -> _Fit:
-        ensemble, values = self.bank.ensemble(draw, tuple(sample)), self.bank.returns[draw].values[draw]
-        curves, weights, whole = ensemble.curves, ensemble.weights, ensemble.whole
+        numbers, values = tuple(sample), self.bank.returns[draw].values[draw]
+        ensemble, curves = self.bank.ensemble(draw, numbers), self.bank.curves(draw, numbers)
+        weights, whole = ensemble.weights, ensemble.whole
         means = np.array([values[mine].mean() for mine in sample.values()])
         counts = np.array([len(mine) for mine in sample.values()])
         relative, fraction = means - curves.uniform, weights.whole[0]
@@ -329,8 +331,15 @@ class _Estimator:
 
     def _add_rows(self, name: str, sample: Sample, parts: Array) -> None:
         first = [episodes[0] for episodes in sample.values()]  # whose tags the row of a world carries
-        group = self.table.groups()[0][first]
-        self.rows.append(self.table.rows(f"MEG towards the {name}", "nats", parts, per="group", of=group))
+        self.rows.append(
+            Rows.from_columns(
+                measure=f"MEG towards the {name}",
+                unit="nats",
+                value=parts,
+                grid_id=self.bank.grid_ids(sample),
+                tags={tag: column[first] for tag, column in self.episodes.tags.items() if tag not in PROVENANCE},
+            )
+        )
 
     def _add_contrast(
         self,

@@ -6,26 +6,48 @@ its soft-optimal policy gives to the other half. In a deterministic world that i
 ``<w, occupancy of the other half> - W(w)``, nats an episode beyond uniform actions; below 0 where the fit misleads.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
-from goalscope.measures.goals.returns import Unit, acted, episode_returns, expected_after, random_walks, visits
+from goalscope.measures.goals.returns import (
+    Returns,
+    Unit,
+    acted,
+    episode_returns,
+    expected_after,
+    random_walks,
+    visits,
+)
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings, process
-from goalscope.measures.table import StepTable
+from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode
 from goalscope.stats import estimate_mean
+from goalscope.stats.groups import natural_order
 
 Array = npt.NDArray[np.float64]
 
 _STEPS = 60  # of the search for the best utility of one half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scored:
+    """What was found of one agent's episodes in one world."""
+
+    world_id: str
+    grid_id: str
+    own: float  # score of the agent, also where it never acted
+    null: float  # of a random one
+    n: int
+    exact: bool  # whether exact policies stand in the place of all drawn actions
 
 
 def held_out_goals(
@@ -45,72 +67,144 @@ def held_out_goals(
         settings: `GoalSettings.invalid`, `confidence` and `seed` count here.
         ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), as a
             normal prior of variance ``1 / ridge`` has it; > 0.
-        progress: called with (done, total) worlds.
+        progress: called with (done, total) episodes.
 
     Raises:
         ValueError: a ridge that is not above 0.
     """
-    if not (np.isfinite(ridge) and ridge > 0):
-        raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
-    settings = settings or goal_settings(table.worlds)
-    returns = episode_returns(table, ("goal",), utility="steps")
-    if any(unit.process.chance for unit in returns.units):
-        raise ValueError(
-            "unknown utilities must be fitted in worlds without chance, where occupancies give the log-probability of "
-            "actions, got a world with chance: measure known goals alone"
-        )
-    moved = acted(table)
-    work: list[tuple[str, dict[str, Tag], bool, list[tuple[int, npt.NDArray[np.int64]]]]] = []
-    for cell, members in cells_of(table, ()):
-        for agent in sorted(set(table.agent[members].tolist())):
-            mine = members[(table.agent[members] == agent) & returns.complete[members]]
-            mine = mine[np.argsort(table.episode_id[mine].astype(str), kind="stable")]
-            parts = [(number, mine[returns.unit[mine] == number]) for number in np.unique(returns.unit[mine]).tolist()]
-            if kept := [(number, here) for number, here in parts if len(here) > 1]:
-                work.append((agent, cell, bool(moved[mine].any()), kept))
-    total, done, found = sum(len(parts) for *_, parts in work), 0, []
-    null: dict[tuple[int, int, bool], float] = {}
-    for agent, cell, acts, parts in work:
-        scores = []
-        for number, here in parts:
-            unit, count = returns.units[number], len(here)
-            nothing = np.zeros(unit.process.states)
-            mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
-            exact = bool(returns.exact[here].all())
-            key = number, count, exact
-            if key not in null:
-                walked = _random_visits(unit, count, settings, exact=exact)
-                null[key] = _score(mdp, walked, ridge, settings.seed)
-            own = visits(table, unit, here, exact=returns.exact[here] & exact) if acts else None
-            scores.append((np.nan if own is None else _score(mdp, own, ridge, settings.seed), null[key]))
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        grids = [returns.units[number].grid_id for number, _ in parts]
-        exactly_all = all(bool(returns.exact[here].all()) for _, here in parts)
-        one, other = (
-            estimate_mean(column, grids, unit="nats", confidence=settings.confidence)
-            for column in zip(*scores, strict=True)
-        )
-        found.append(
-            HeldOut(
-                agent=agent,
-                cell=cell,
-                value=one.value,
-                low=one.low,
-                high=one.high,
-                null=other.value,
-                null_low=other.low,
-                null_high=other.high,
-                ridge=ridge,
-                n=sum(len(here) for _, here in parts),
-                grids=other.clusters,
-                method=f"halves of each world's episodes; {one.method} over grids",
-                note=NO_ACTION_NOTE if np.isnan(one.value) else joined_notes(one.note, EXACT_NOTE * exactly_all),
+    halves = _Halves(settings or goal_settings(table.worlds), ridge, len(table.length), progress)
+    halves.add(table)
+    return halves.found()
+
+
+def held_out_goals_by_parts(
+    parts: Iterable[StepTable],
+    settings: GoalSettings,
+    *,
+    total: int,
+    ridge: float = 1.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[HeldOut, ...]:
+    """Return what `held_out_goals` returns of tables of different worlds; steps are held of one table at a time.
+
+    Args:
+        parts: tables of the episodes; no world is in two of them.
+        settings, ridge: as there.
+        total: number of episodes in all parts, which `progress` is told.
+        progress: called with (done, total) episodes.
+
+    Raises:
+        ValueError: a ridge that is not above 0.
+    """
+    halves = _Halves(settings, ridge, total, progress)
+    for part in parts:
+        halves.add(part)
+    return halves.found(by_world=True)
+
+
+class _Halves:
+    """Scores of held-out halves, world by world."""
+
+    def __init__(
+        self, settings: GoalSettings, ridge: float, total: int, progress: Callable[[int, int], None] | None
+    ) -> None:
+        if not (np.isfinite(ridge) and ridge > 0):
+            raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
+        self._settings, self._ridge = settings, ridge
+        self._done, self._total, self._show = 0, total, progress or (lambda done, total: None)
+        self._values: dict[str, dict[Tag, None]] = {}  # those of each condition, those of all episodes
+        self._scored: dict[tuple[str, tuple[Tag, ...]], list[_Scored]] = {}
+        self._acting = set[tuple[str, tuple[Tag, ...]]]()
+
+    def add(self, table: StepTable) -> None:
+        """Score the episodes of a table, whose worlds are in no other."""
+        returns, moved = episode_returns(table, ("goal",), utility="steps"), acted(table)
+        if any(unit.process.chance for unit in returns.units):
+            raise ValueError(
+                "unknown utilities must be fitted in worlds without chance, where occupancies give the log-probability "
+                "of actions, got a world with chance: measure known goals alone"
             )
+        null: dict[tuple[int, int, bool], float] = {}
+        for _, members in cells_of(table.tags, (), len(table.length)):
+            tags = tuple(table.tags[name][members[0]] if name in table.tags else None for name in CONDITIONS)
+            for name, value in zip(CONDITIONS, tags, strict=True):
+                self._values.setdefault(name, {})[value] = None
+            for agent in sorted(set(table.agent[members].tolist())):
+                mine = members[(table.agent[members] == agent) & returns.complete[members]]
+                mine = mine[np.argsort(table.episode_id[mine].astype(str), kind="stable")]
+                if moved[mine].any():
+                    self._acting.add((agent, tags))
+                for number in np.unique(returns.unit[mine]).tolist():
+                    here = mine[returns.unit[mine] == number]
+                    if len(here) > 1:
+                        scored = self._score(table, returns, number, here, null)
+                        self._scored.setdefault((agent, tags), []).append(scored)
+                    self._done += len(here)
+                    self._show(self._done, self._total)
+
+    def _score(
+        self,
+        table: StepTable,
+        returns: Returns,
+        number: int,
+        here: npt.NDArray[np.int64],
+        null: dict[tuple[int, int, bool], float],
+    ) -> _Scored:
+        unit, count, settings = returns.units[number], len(here), self._settings
+        nothing = np.zeros(unit.process.states)
+        mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
+        exact = bool(returns.exact[here].all())
+        if (number, count, exact) not in null:
+            walked = _random_visits(unit, count, settings, exact=exact)
+            null[number, count, exact] = _score(mdp, walked, self._ridge, settings.seed)
+        own = visits(table, unit, here, exact=returns.exact[here] & exact)
+        return _Scored(
+            world_id=unit.world_id,
+            grid_id=unit.grid_id,
+            own=_score(mdp, own, self._ridge, settings.seed),
+            null=null[number, count, exact],
+            n=count,
+            exact=exact,
         )
-    return tuple(found)
+
+    def found(self, *, by_world: bool = False) -> tuple[HeldOut, ...]:
+        """Return the estimates; worlds count in the order in which they were added, or in that of their ids."""
+        varied = [name for name, values in self._values.items() if len(values) > 1]
+        cells: dict[tuple[Tag, ...], dict[str, Tag]] = {}
+        for _, tags in self._scored:
+            cell = dict(zip(CONDITIONS, tags, strict=True))
+            cells[tags] = {name: cell[name] for name in varied}
+        listed = []
+        for tags, cell in sorted(cells.items(), key=lambda one: [natural_order(value) for value in one[1].values()]):
+            for agent in sorted(agent for agent, own in self._scored if own == tags):
+                worlds = self._scored[agent, tags]
+                worlds = sorted(worlds, key=lambda one: one.world_id) if by_world else worlds
+                listed.append(self._estimate(agent, cell, worlds, acts=(agent, tags) in self._acting))
+        return tuple(listed)
+
+    def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_Scored], *, acts: bool) -> HeldOut:
+        grids = [world.grid_id for world in worlds]
+        own, null = (
+            estimate_mean(column, grids, unit="nats", confidence=self._settings.confidence)
+            for column in ([world.own if acts else np.nan for world in worlds], [world.null for world in worlds])
+        )
+        exact = all(world.exact for world in worlds)
+        return HeldOut(
+            agent=agent,
+            cell=cell,
+            value=own.value,
+            low=own.low,
+            high=own.high,
+            null=null.value,
+            null_low=null.low,
+            null_high=null.high,
+            ridge=self._ridge,
+            n=sum(world.n for world in worlds),
+            grids=null.clusters,
+            method=f"halves of each world's episodes; {own.method} over grids",
+            note=NO_ACTION_NOTE if np.isnan(own.value) else joined_notes(own.note, EXACT_NOTE * exact),
+        )
 
 
 def _score(mdp: TabularMDP, visits: Array, ridge: float, seed: int) -> float:

@@ -99,7 +99,7 @@ def measure_restricted(
         if progress is not None:
             progress(index + 1, len(units))
     estimates, rows = list[GoalEstimate](), list[Rows]()
-    for cell, members in cells_of(table, settings.by):
+    for cell, members in cells_of(table.tags, settings.by, len(table.length)):
         for agent in sorted(set(table.agent[members].tolist())):
             mine = members[(table.agent[members] == agent) & (number[members] >= 0)]
             if len(mine):

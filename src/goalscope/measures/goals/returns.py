@@ -300,19 +300,6 @@ def work_items(
     return names, found, main
 
 
-def joined_returns(parts: Sequence[Returns]) -> Returns:
-    """Return what the episodes of several tables got, whose worlds are different ones, in one."""
-    begun = np.cumsum([0, *(len(part.units) for part in parts)])[:-1]
-    return Returns(
-        units=tuple(unit for part in parts for unit in part.units),
-        unit=np.concatenate([part.unit + first for part, first in zip(parts, begun, strict=True)]),
-        complete=np.concatenate([part.complete for part in parts]),
-        exact=np.concatenate([part.exact for part in parts]),
-        failed=sum(part.failed for part in parts),
-        values={name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values},
-    )
-
-
 def _units(
     table: StepTable,
     hypotheses: Sequence[str],

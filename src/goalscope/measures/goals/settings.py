@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.table import CONDITIONS, StepTable
+from goalscope.columns import Column, numbered
+from goalscope.measures.table import CONDITIONS
 from goalscope.planning import TabularMDP
 from goalscope.planning.mdp import at_cell
 from goalscope.planning.process import Process, grid_process, process_of
@@ -99,19 +100,36 @@ class GoalSettings:
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}")
 
 
-def cells_of(table: StepTable, by: Sequence[str]) -> list[tuple[dict[str, Tag], npt.NDArray[np.int64]]]:
-    """Return the cells of worlds, each with the tags that it is named by and the episodes in it."""
-    conditions = [name for name in CONDITIONS if name in table.tags and len(set(table.tags[name].tolist())) > 1]
-    found: dict[tuple[tuple[str, Tag], ...], list[int]] = {}
+def cells_of(
+    tags: Mapping[str, Column], by: Sequence[str], count: int
+) -> list[tuple[dict[str, Tag], npt.NDArray[np.int64]]]:
+    """Return the cells of worlds, each with the tags that it is named by and the episodes in it.
+
+    ``tags`` are columns ``[E]`` of ``count`` episodes; one without a tag of ``by`` (None) is in no cell of that tag.
+    """
+    columns = {name: numbered(tags[name]) for name in dict.fromkeys((*CONDITIONS, *by)) if name in tags}
+    conditions = [name for name in CONDITIONS if name in columns and len(columns[name][1]) > 1]
+    found: dict[tuple[tuple[str, Tag], ...], npt.NDArray[np.int64]] = {}
     for extra in (None, *by):
-        parts: dict[tuple[tuple[str, Tag], ...], list[int]] = {}
         names = conditions if extra is None or extra in conditions else [*conditions, extra]
-        for index in range(len(table.length)):
-            if extra is None or table.tags[extra][index] is not None:
-                parts.setdefault(tuple((name, table.tags[name][index]) for name in names), []).append(index)
+        kept = np.arange(count)
+        if extra is not None:
+            codes, values = columns[extra]
+            kept = np.flatnonzero(np.array([value is not None for value in values], dtype=bool)[codes])
+        number = np.zeros(len(kept), dtype=np.int64)
+        for name in names:
+            codes, values = columns[name]
+            number = number * len(values) + codes[kept]
+        _, first, cell = np.unique(number, return_index=True, return_inverse=True)
+        order = np.argsort(cell, kind="stable")
+        members = np.split(kept[order], np.cumsum(np.bincount(cell))[:-1]) if len(first) else []
+        parts = {
+            tuple((name, columns[name][1][columns[name][0][kept[at]]]) for name in names): members[index]
+            for at, index in sorted(zip(first.tolist(), range(len(first)), strict=True))
+        }
         for key in sorted(parts, key=lambda key: [natural_order(value) for _, value in key]):
             found.setdefault(key, parts[key])
-    return [(dict(key), np.array(members, dtype=np.int64)) for key, members in found.items()]
+    return [(dict(key), members) for key, members in found.items()]
 
 
 def goal_settings(worlds: Iterable[World], **settings: Any) -> GoalSettings:

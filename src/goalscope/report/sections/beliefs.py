@@ -154,10 +154,12 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     found = base.estimated(estimate_rows, _TAGS)
     kept = [one for one in found if one.key["measure"] in _SHOWN]
     where = f"{probe_name(head)} at {point}"
+    said = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _SAID]
     keys = in_order(found.keys(*_TAGS), points)
     near = [each for each in points if each.layer == point.layer] or [point]
     less = _differences(base, head, near)
     balanced = rows.where(reading="balanced" if len(natural) else ())
+    beyond = {NETWORKS[kind]: end for kind, end in _BEYOND.items()}
     published = balanced.where(head=head, control=("none", None), **point.key)
     alike = balanced.estimated(estimate_rows, _TAGS)
     as_balanced = [
@@ -165,7 +167,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         for caption, end in (
             ("Shares of actions", ""),
             ("Less their value with shuffled beliefs", names.DIFFERENCE),
-            *((f"How much these exceed those on {NETWORKS[kind]}", end) for kind, end in _BEYOND.items()),
+            *((f"How much these exceed those on {network}", end) for network, end in beyond.items()),
         )
     ]
     yield Declared(
@@ -174,29 +176,25 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         paragraphs=_TEXT,
         rule=f"In words: differences of shares of actions. {RULES}",
         sentences=[
-            claim
-            for each in near
-            for claim in claims(
-                f"{probe_name(head)}, {each}",
+            *claims(
                 less,
                 [
-                    (f"“{_heading(name)}” beyond shuffled beliefs", {**each.key, "measure": name + names.DIFFERENCE})
-                    for name in _SAID
+                    (
+                        f"{probe_name(head)}, {each}",
+                        [(f"{what} beyond shuffled beliefs", {**each.key, **key}) for what, key in said],
+                    )
+                    for each in near
                 ],
                 floors=_FLOORS,
-            )
-        ]
-        + [
-            Sentence(
-                f"{probe_name(head)}, {each}: {against}",
-                found,
-                [
-                    (f"“{_heading(name)}”", {**each.key, "head": head, "control": "none", "measure": name + end})
-                    for name in _SAID
-                ],
-            )
-            for each in near
-            for end, against in ((names.DIFFERENCE, "less shuffled beliefs"),)
+            ),
+            *(
+                Sentence(
+                    f"{probe_name(head)}, {each}: less shuffled beliefs",
+                    found,
+                    [(what, {**each.key, "head": head, "control": "none", **key}) for what, key in said],
+                )
+                for each in near
+            ),
         ],
         tables=(
             _by_grids(
@@ -211,13 +209,8 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             _of_probes(found, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
             *(
-                _of_probes(
-                    found,
-                    keys,
-                    f"How much these differences exceed those of the same probe on {NETWORKS[kind]}",
-                    end,
-                )
-                for kind, end in _BEYOND.items()
+                _of_probes(found, keys, f"How much these differences exceed those of the same probe on {network}", end)
+                for network, end in beyond.items()
             ),
         ),
         figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(found, points, head)),
@@ -271,12 +264,20 @@ def _columns(measures: Sequence[str], end: str = "") -> list[Column]:
 def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> TableSpec:
     """Return the table by size and density, its first line over all."""
     kept = rows.where(measure=[column.key["measure"] for column in columns])
-    lines = [Line("all", {})]
-    for tag, symbol in _SYMBOLS.items():
-        values = kept.numbers(tag)
-        lines += [Line(f"{symbol} = {number(value)}", {tag: value}) for value in values if len(values) > 1]
+    lines = [Line("all", {}), *(Line(*one) for one in _parts(kept, fewest=2))]
     found = Estimates(one for by in ((), ("size",), ("density",)) for one in kept.estimated(estimate_rows, by))
     return TableSpec(caption, "where", found, columns, lines)
+
+
+def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
+    """Return each size and density that rows have, what it is called and its key; none of a tag with fewer values."""
+    values = {tag: rows.numbers(tag) for tag in _SYMBOLS}
+    return [
+        (f"{_SYMBOLS[tag]} = {number(value)}", {tag: value})
+        for tag, found in values.items()
+        for value in found
+        if len(found) >= fewest
+    ]
 
 
 def _of_probes(found: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
@@ -284,9 +285,7 @@ def _of_probes(found: Estimates, keys: Sequence[Key], caption: str, end: str) ->
 
 
 def _pooled(rows: ProbeRows) -> Table:
-    parts = [("all", rows)]
-    for tag, symbol in _SYMBOLS.items():
-        parts += [(f"{symbol} = {number(value)}", rows.where(**{tag: value})) for value in rows.numbers(tag)]
+    parts = [("all", rows), *((label, rows.where(**key)) for label, key in _parts(rows))]
     return estimates_table(
         "Shares of all actions together, 95 % interval over grids",
         [("where", ""), *((one.title, one.unit) for one in _columns(_COLUMNS))],
@@ -313,12 +312,8 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
     wanted |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
     kept = rows.where(measure=tuple(wanted.values()))
     curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted.items()]
-    return [
-        CurveSpec(
-            f"Optimal actions by {tag}{end}", "share of actions", tag, kept.estimated(estimate_rows, (tag,)), curves
-        )
-        for tag in _SYMBOLS
-    ]
+    found = {tag: kept.estimated(estimate_rows, (tag,)) for tag in _SYMBOLS}
+    return [CurveSpec(f"Optimal actions by {tag}{end}", "share of actions", tag, found[tag], curves) for tag in found]
 
 
 def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:

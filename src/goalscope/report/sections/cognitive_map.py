@@ -147,18 +147,10 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         title=base.title("Cognitive map"),
         paragraphs=(*_TEXT, *([_ADDITIVE] if "additive" in heads else []), *_missing(keys)),
         sentences=(
+            *claims(less, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS),
             *(
-                claim
-                for head in ("percell", "mlp")
-                for claim in claims(probe_name(head), less, parts({"head": head}), floors=_FLOORS)
-            ),
-            *(
-                Sentence(
-                    f"{probe_name(head)} less {_RIVALS[against]}",
-                    less,
-                    parts({"head": head, "less": against}),
-                )
-                for head, against in _SAID
+                Sentence(f"{probe_name(head)} less {_RIVALS[of]}", less, parts({"head": head, "less": of}))
+                for head, of in _SAID
             ),
             *(
                 Sentence(f"MLP, layer {key['layer']}: pre less post", sites, parts({**key, "less": "post"}))

@@ -86,20 +86,21 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         paragraphs=(_TEXT,),
         rule=f"In words: differences in absolute error, steps; lower is better. {RULES}",
         sentences=[
-            claim
-            for line in compared
-            for claim in claims(
-                line.title, less, [("the distance", {**line.key, "measure": ERROR})], floors=_FLOORS, higher=False
-            )
-        ]
-        + [
-            Sentence(
-                line.title,
+            *claims(
                 less,
-                [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
-                _OPENINGS,
-            )
-            for line in compared
+                [(line.title, [("the distance", {**line.key, "measure": ERROR})]) for line in compared],
+                floors=_FLOORS,
+                higher=False,
+            ),
+            *(
+                Sentence(
+                    line.title,
+                    less,
+                    [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
+                    _OPENINGS,
+                )
+                for line in compared
+            ),
         ],
         tables=(
             _table("Distance (Table 4)", found, near),

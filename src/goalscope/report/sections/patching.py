@@ -3,7 +3,7 @@
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from goalscope.interventions.passes import PATCHES
 from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
 from goalscope.probing.scores import chosen, pairs
 from goalscope.report.blocks import counted
-from goalscope.report.ledger import Estimates, RunData
+from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.specs import (
     MEAN,
     Claim,
@@ -28,7 +28,7 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats import estimate_rows
 
 _SITES: Final = {
     "grid": "all cells of the grid",
@@ -48,6 +48,7 @@ _PATCHES: Final = {
 _CONTROLS: Final[tuple[str, ...]] = tuple(name for name in PATCHES if name not in ("source", "identity"))
 _FREE: Final = {"reading": "free", "pairs": "counterfactual", "structural": None}
 _BY: Final = ("site", "layers", "layer", "component", "patch", "reading")
+_LINE: Final = ("layers", "layer", "component", "reading")
 _TEXT: Final = (
     "Vectors of a run on one grid (the source) are written into a run on its counterfactual (the target), "
     "in which agent or goal is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
@@ -70,21 +71,26 @@ _FORCED: Final = (
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
     """Yield one section for each agent whose activations were patched."""
-    rows = chosen(run.changed, **{TAG: KIND}) if len(run.changed) else run.changed
-    agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
     about = run.store.info().get(INFO, {})
     facts = about.get(KIND, {}) if isinstance(about, Mapping) else {}
+    for agent, rows, of in by_agent(run, KIND):
+        yield _declared(f"Patched activations{of}", rows, facts if facts.get("agent") == agent else {})
+
+
+def by_agent(run: RunData, kind: str) -> Iterator[tuple[Tag, Rows, str]]:
+    """Yield each agent of an experiment, its rows, and what is added to titles: its name, where there are several."""
+    rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
+    agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
     for agent in agents:
-        title = "Patched activations" + (f", {agent}" if len(agents) > 1 else "")
-        yield _declared(title, chosen(rows, agent=agent), facts if facts.get("agent") == agent else {})
+        yield agent, chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else ""
 
 
 def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
     free = chosen(rows, **_FREE)
     found = Estimates(estimate_rows(free, by=_BY))
     less = _less(chosen(free, measure=FOLLOWS))
-    sites = [site for site in [*_SITES, *_others(found)] if found.values("layers", measure=FOLLOWS, site=site)]
-    single = {"measure": FOLLOWS, "patch": "source", "component": "residual", "reading": "free"}
+    known = [site for site in found.values("site") if site not in _SITES]
+    sites = [site for site in [*_SITES, *map(str, known)] if found.values("layers", measure=FOLLOWS, site=site)]
     forced = Estimates(estimate_rows(chosen(rows, reading="forced", structural=None), by=_BY))
     control = Estimates(estimate_rows(chosen(rows, pairs="control", structural=None), by=_BY))
     return Declared(
@@ -92,18 +98,29 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
         title=title,
         paragraphs=(_TEXT, _NULLS),
         facts=_facts(about),
-        sentences=[claim for site in sites if (claim := _claim(site, found, less)) is not None],
+        sentences=[_claim(site, found, less) for site in sites],
         rule=CARRIES_RULE,
         tables=(
             _table("Action follows the source, single layers and all of them", found, sites, FOLLOWS, _places),
-            *_differences(less, sites),
+            TableSpec(
+                f"Action follows the source, less its controls, paired: {MEAN}",
+                "site and layer",
+                less,
+                [Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS, "less": name}) for name in _CONTROLS],
+                _lines(less, sites, _places, ("layers", "layer", "component")),
+            ),
         ),
-        figures=(_map(found, single), *_curves(found, sites)),
+        figures=(_map(found), *_curves(found, sites)),
         legend="Bands are 95 % intervals over grids.",
-        layout="pairs",
         folds=[
             FoldSpec("Windows of layers", [_table("Windows", found, sites, FOLLOWS, _windows)]),
-            FoldSpec("Attention and MLP apart", list(_parts(found, sites))),
+            FoldSpec(
+                "Attention and MLP apart",
+                [
+                    _table(label, found, sites, FOLLOWS, lambda key, wanted=component: key["component"] == wanted)  # type: ignore[misc]
+                    for component, label in (("attention", "Attention output"), ("mlp", "MLP or expert output"))
+                ],
+            ),
             FoldSpec(
                 "Any change of the action, controls of the norm and of the source",
                 [_table("Action leaves the target's optimal set", found, sites, CHANGED, _places)],
@@ -112,7 +129,18 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
                 "Control pairs: the optimal actions are the same, the action must stay",
                 [_table("Action leaves the optimal set", control, sites, CHANGED, _places)],
             ),
-            FoldSpec("Answers after replayed reasoning", list(_forced_tables(forced, sites)), paragraphs=[_FORCED]),
+            FoldSpec(
+                "Answers after replayed reasoning",
+                [
+                    _table(caption, forced, [WHOLE, *sites], measure, _places, unit)
+                    for measure, unit, caption in (
+                        (FOLLOWS, "share", "The most likely answer is one of the source's optimal ones"),
+                        (RECOVERY, "ratio", "Normalised recovery of the log-odds"),
+                        (LOG_ODDS, "nats", "Change of the log-odds towards the source's optimal actions"),
+                    )
+                ],
+                paragraphs=[_FORCED],
+            ),
             FoldSpec(
                 "By direction", [_directions(free, sites)], paragraphs=["Vectors of the one grid into the other's run."]
             ),
@@ -121,10 +149,6 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
         undefined=[(str(one.key["measure"]), _place(one.key), one.estimate) for one in found],
         counted=[*found, *less, *forced, *control],
     )
-
-
-def _others(found: Estimates) -> list[str]:
-    return [str(site) for site in found.values("site") if site not in _SITES]
 
 
 def _facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -143,75 +167,60 @@ def _less(rows: Rows) -> Estimates:
     """Return how much more often the action follows the source than under each control of the same place."""
     own = chosen(rows, patch="source")
     by = ("site", "layers", "component", "direction", "moved")
-    listed: list[Grouped] = []
-    for control in _CONTROLS:
-        found = pairs(own, chosen(rows, patch=control), name=control, by=by)
-        if len(found):
-            listed += estimate_rows(found, by=("site", "layers", "layer", "component"))
-    return Estimates(listed)
+    found = (pairs(own, chosen(rows, patch=control), name=control, by=by) for control in _CONTROLS)
+    return Estimates(
+        one for part in found if len(part) for one in estimate_rows(part, by=("site", "layers", "layer", "component"))
+    )
 
 
-def _claim(site: str, found: Estimates, less: Estimates) -> Claim | None:
+def _claim(site: str, found: Estimates, less: Estimates) -> Claim:
     """Return what is said of a site: single layers, and all of them."""
-    parts = []
-    for key in found.keys("layers", "layer", measure=FOLLOWS, site=site, component="residual", patch="source"):
-        if key["layer"] is None and key["layers"] != "all":
-            continue
-        at = {"measure": FOLLOWS, "site": site, "component": "residual", **key}
-        rivals = {name: {**at, "less": name} for name in _CONTROLS if less.get(at, {"less": name}) is not None}
-        if rivals:
-            parts.append((f"layer {key['layer']}" if key["layer"] is not None else "all layers", rivals))
-    return Claim(_name(site), less, parts, CARRIES, needed=("isotropic",)) if parts else None
+    at = {"measure": FOLLOWS, "site": site, "component": "residual"}
+    keys = filter(_places, found.keys("layers", "layer", "component", patch="source", **at))
+    parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**at, **key}) for key in keys]
+    return Claim(_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
 
 
 def _name(site: Tag) -> str:
     return _SITES.get(str(site), str(site))
 
 
-def _place(key: Mapping[str, Tag]) -> str:
+def _place(key: Key) -> str:
     return f"{_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
 
 
-def _places(key: Mapping[str, Tag]) -> bool:
+def _places(key: Key) -> bool:
     return key["component"] == "residual" and (key["layer"] is not None or key["layers"] == "all")
 
 
-def _windows(key: Mapping[str, Tag]) -> bool:
-    return key["component"] == "residual" and key["layer"] is None and key["layers"] != "all"
+def _windows(key: Key) -> bool:
+    return key["component"] == "residual" and not _places(key)
 
 
-def _lines(found: Estimates, sites: list[str], measure: str, kept: Any) -> list[Line]:
-    lines = []
-    for site in sites:
-        keys = found.keys("layers", "layer", "component", "reading", measure=measure, site=site)
-        for key in sorted(filter(kept, keys), key=_order):
-            lines.append(Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key}))
-    return lines
+def _lines(
+    found: Estimates, sites: list[str], kept: Callable[[Key], bool], tags: tuple[str, ...] = _LINE, **given: Tag
+) -> list[Line]:
+    return [
+        Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key})
+        for site in sites
+        for key in sorted(filter(kept, found.keys(*tags, site=site, **given)), key=_order)
+    ]
 
 
-def _layers(key: Mapping[str, Tag]) -> str:
+def _layers(key: Key) -> str:
     return "all layers" if key["layers"] == "all" else f"layer{'' if key['layer'] is not None else 's'} {key['layers']}"
 
 
-def _order(key: Mapping[str, Tag]) -> tuple[bool, int]:
+def _order(key: Key) -> tuple[bool, int]:
     return key["layers"] == "all", int(str(key["layers"]).split()[0]) if key["layers"] != "all" else 0
 
 
-def _table(caption: str, found: Estimates, sites: list[str], measure: str, kept: Any, unit: str = "share") -> TableSpec:
+def _table(
+    caption: str, found: Estimates, sites: list[str], measure: str, kept: Callable[[Key], bool], unit: str = "share"
+) -> TableSpec:
     columns = [Column(label, unit, {"measure": measure, "patch": patch}) for patch, label in _PATCHES.items()]
-    return TableSpec(f"{caption}: {MEAN}", "site and layer", found, columns, _lines(found, sites, measure, kept))
-
-
-def _differences(less: Estimates, sites: list[str]) -> Iterator[TableSpec]:
-    """Yield the table of differences to the controls."""
-    lines = []
-    for site in sites:
-        keys = less.keys("layers", "layer", "component", site=site)
-        there = sorted(filter(_places, keys), key=_order)
-        lines += [Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key}) for key in there]
-    columns = [Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS, "less": name}) for name in _CONTROLS]
-    caption = f"Action follows the source, less its controls, paired: {MEAN}"
-    yield TableSpec(caption, "site and layer", less, columns, lines)
+    lines = _lines(found, sites, kept, measure=measure)
+    return TableSpec(f"{caption}: {MEAN}", "site and layer", found, columns, lines)
 
 
 def _by_layer(found: Estimates) -> Estimates:
@@ -220,12 +229,12 @@ def _by_layer(found: Estimates) -> Estimates:
     return Estimates(replace(one, key={k: v for k, v in one.key.items() if k != "layers"}) for one in single)
 
 
-def _map(found: Estimates, key: Mapping[str, Tag]) -> MapSpec:
+def _map(found: Estimates) -> MapSpec:
     return MapSpec(
         title="Action follows the source, by site and layer",
         label="Share of runs whose action is one of the source's optimal ones, one layer patched",
         estimates=_by_layer(found),
-        key=key,
+        key={"measure": FOLLOWS, "patch": "source", "component": "residual", "reading": "free"},
         rows="site",
         columns="layer",
         row_label="site",
@@ -237,9 +246,11 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
     """Yield recovery over layers: the share that follows the source, one curve for what was patched."""
     estimates = _by_layer(found)
     for site in sites:
-        at = {"measure": FOLLOWS, "site": site, "reading": "free"}
         curves = [
-            Curve(label, {**at, "component": component, "patch": patch})
+            Curve(
+                label,
+                {"measure": FOLLOWS, "site": site, "reading": "free", "component": component, "patch": patch},
+            )
             for label, component, patch in (
                 ("residual stream", "residual", "source"),
                 ("attention output", "attention", "source"),
@@ -252,30 +263,10 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
         yield CurveSpec(title, "action follows the source (share)", "layer", estimates, curves)
 
 
-def _parts(found: Estimates, sites: list[str]) -> Iterator[TableSpec]:
-    for component, label in (("attention", "Attention output"), ("mlp", "MLP or expert output")):
-        yield _table(label, found, sites, FOLLOWS, lambda key, wanted=component: key["component"] == wanted)
-
-
-def _forced_tables(forced: Estimates, sites: list[str]) -> Iterator[TableSpec]:
-    order = [WHOLE, *sites]
-    for measure, unit, caption in (
-        (FOLLOWS, "share", "The most likely answer is one of the source's optimal ones"),
-        (RECOVERY, "ratio", "Normalised recovery of the log-odds"),
-        (LOG_ODDS, "nats", "Change of the log-odds towards the source's optimal actions"),
-    ):
-        yield _table(caption, forced, order, measure, _places, unit)
-
-
 def _directions(free: Rows, sites: list[str]) -> TableSpec:
     """Return the table of both directions, as the paper's Appendix F has them."""
     source = chosen(free, measure=FOLLOWS, patch="source", component="residual")
     found = Estimates(estimate_rows(source, by=("site", "layers", "layer", "component", "reading", "direction")))
     columns = [Column(str(one), "share", {"measure": FOLLOWS, "direction": one}) for one in found.values("direction")]
-    return TableSpec(
-        f"Action follows the source, by direction: {MEAN}",
-        "site and layer",
-        found,
-        columns,
-        _lines(found, sites, FOLLOWS, _places),
-    )
+    lines = _lines(found, sites, _places, measure=FOLLOWS)
+    return TableSpec(f"Action follows the source, by direction: {MEAN}", "site and layer", found, columns, lines)

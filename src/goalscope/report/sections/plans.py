@@ -93,24 +93,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         paragraphs=_TEXT,
         rule=f"In words: differences in prefix accuracy of the {_layers(head)}. {RULES}",
         sentences=[
-            claim
-            for point in near
-            for claim in claims(
-                str(point),
-                less,
-                [(f"N = {at}", {**point.key, "measure": PREFIX, "N": at}) for at in _SAID],
-                floors=_FLOORS,
-            )
-        ]
-        + [
-            Sentence(
-                f"{point} less {_RIVALS[name]}",
-                less,
-                [(f"N = {at}", {**point.key, "measure": PREFIX, "less": name, "N": at}) for at in _SAID],
-            )
-            for point in near
-            # Not of shuffled plans: a decoder that learned nothing repeats one token, and which one is chance.
-            for name in ("continuation", "planner", "pre")
+            *claims(less, [(str(point), _first(point)) for point in near], floors=_FLOORS),
+            *(
+                Sentence(f"{point} less {_RIVALS[name]}", less, _first(point, less=name))
+                for point in near
+                # Not of shuffled plans: a decoder that learned nothing repeats one token, and which one is chance.
+                for name in ("continuation", "planner", "pre")
+            ),
         ],
         tables=(
             _table("Prefix accuracy, all plans", found, _front(keys["all"], head), _prefixes(shown), near),
@@ -160,6 +149,11 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         ),
         counted=(*found, *lengths, *less),
     )
+
+
+def _first(point: ReadPoint, **key: Tag) -> list[tuple[str, Key]]:
+    """Return the numbers of first actions that sentences speak of, each with the key of its estimate."""
+    return [(f"N = {at}", {**point.key, "measure": PREFIX, **key, "N": at}) for at in _SAID]
 
 
 def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contrast]:

@@ -34,7 +34,6 @@ from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
-from goalscope.stats.estimate import factorize
 
 TAGS = ("site", "layer", "head", "control")
 """Which probe a row is about."""
@@ -172,39 +171,29 @@ class ProbeRows:
 
     def _column(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
         if name not in self._coded:
-            column = self.rows.columns().get(name)
-            missing: tuple[Any, list[Any]] = np.zeros(len(self.rows), dtype=np.int64), [None] if len(self.rows) else []
-            self._coded[name] = missing if column is None else factorize(column)
+            self._coded[name] = self.rows.numbered(name)
         return self._coded[name]
 
 
 def claims(
-    title: str, less: Estimates, parts: Sequence[tuple[str, Key]], *, floors: Mapping[str, str], higher: bool = True
-) -> list[Claim]:
-    """Return what is readable and what training made so, see `goalscope.report.verdicts`.
+    less: Estimates,
+    probes: Iterable[tuple[str, Sequence[tuple[str, Key]]]],
+    *,
+    floors: Mapping[str, str],
+    higher: bool = True,
+) -> Iterator[Claim]:
+    """Yield what is readable and what training made so, see `goalscope.report.verdicts`.
 
     Args:
-        title: the probe, and where it reads.
         less: differences to the floors and to random networks.
-        parts: of what, and the key of its differences but "less".
+        probes: each probe and where it reads; of what, and the key of its differences but "less".
         floors: name in "less" -> what it is called; all of them are needed.
         higher: whether a higher score is a better one.
     """
-
-    def against(names: Mapping[str, str]) -> list[tuple[str, dict[str, Key]]]:
-        return [(what, {label: {**key, "less": name} for name, label in names.items()}) for what, key in parts]
-
-    return [
-        Claim(f"{title}: readable", less, against(floors), READABLE, tuple(floors.values()), higher),
-        Claim(
-            f"{title}: made more readable by training",
-            less,
-            against({kind: kind for kind in NETWORKS}),
-            MADE,
-            (NEEDED,),
-            higher,
-        ),
-    ]
+    called, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
+    for title, parts in probes:
+        yield Claim(f"{title}: readable", less, parts, called, READABLE, tuple(called), higher)
+        yield Claim(f"{title}: made more readable by training", less, parts, networks, MADE, (NEEDED,), higher)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
 """Steering, searched subspaces, ablation, and edits of the written reasoning, each beside its controls."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from goalscope.interventions import ablation, alignment, reasoning, steering
 from goalscope.interventions.directions import MEAN as DIFFERENCE
 from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
-from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
 from goalscope.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
+from goalscope.report.sections.patching import by_agent
 from goalscope.report.specs import (
     BANDS,
     MEAN,
@@ -74,10 +74,8 @@ _EDITED: Final = (
 def content(run: RunData) -> Iterator[Declared]:
     """Yield a section for each agent and experiment."""
     for kind in _MAKERS:
-        rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
-        agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
-        for agent in agents:
-            yield declared(kind, chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else "")
+        for _, rows, of in by_agent(run, kind):
+            yield declared(kind, rows, of)
 
 
 def declared(kind: str, rows: Rows, of: str = "") -> Declared:
@@ -91,29 +89,20 @@ def declared(kind: str, rows: Rows, of: str = "") -> Declared:
     return _MAKERS[kind](rows, of)
 
 
-def _less(rows: Rows, own: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> list[Grouped]:
-    """Return paired differences of some rows to those of each rival at the same place."""
-    listed: list[Grouped] = []
+def _less(rows: Rows, own: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
+    """Yield paired differences of some rows to those of each rival at the same place."""
     for name, rival in rivals.items():
         found = pairs(chosen(rows, **own), chosen(rows, **rival), name=name, by=(*by, PAIR))
-        if len(found):
-            listed += [
-                Grouped(key={**own, **one.key, "less": name, "measure": str(rows.measure[0])}, estimate=one.estimate)
-                for one in estimate_rows(found, by=by)
-            ]
-    return listed
+        told = {"less": name, "measure": str(rows.measure[0])} if len(found) else {}
+        for one in estimate_rows(found, by=by) if len(found) else ():
+            yield Grouped(key={**own, **one.key, **told}, estimate=one.estimate)
 
 
-def _claims(
-    less: Estimates, title: str, key: Key, by: Sequence[str], rivals: Sequence[str], word: Word, label: Any
+def _claim(
+    less: Estimates, title: str, key: Key, by: Sequence[str], rivals: Iterable[str], word: Word, label: Any
 ) -> Claim:
-    parts = []
-    for one in less.keys(*by, **key):
-        at = {**key, **one}
-        known = {name: {**at, "less": name} for name in rivals if less.get(at, {"less": name}) is not None}
-        if known:
-            parts.append((label(one), known))
-    return Claim(title, less, parts, word)
+    parts = [(label(one), {**key, **one}) for one in less.keys(*by, **key)]
+    return Claim(title, less, parts, {name: name for name in rivals}, word)
 
 
 def _steering(rows: Rows, of: str) -> Declared:
@@ -137,12 +126,12 @@ def _steering(rows: Rows, of: str) -> Declared:
         title=f"Steering{of}",
         paragraphs=_STEERED,
         sentences=[
-            _claims(
+            _claim(
                 less,
                 f"{kind}, {_where(place)}",
                 {"direction": kind, "measure": FOLLOWS, **place},
                 ("dose",),
-                list(rivals),
+                rivals,
                 TURNS,
                 lambda key: f"dose {key['dose']:g}",
             )
@@ -204,7 +193,7 @@ def _alignment(rows: Rows, of: str) -> Declared:
         title=f"Searched subspaces{of}",
         paragraphs=_SEARCHED,
         sentences=[
-            _claims(
+            _claim(
                 less,
                 f"Found subspace, {_where(place)}",
                 {"subspace": alignment.FOUND, "measure": FOLLOWS, **place},
@@ -271,12 +260,12 @@ def _ablation(rows: Rows, of: str) -> Declared:
         title=f"Ablation of what probes read{of}",
         paragraphs=_ABLATED,
         sentences=[
-            _claims(
+            _claim(
                 less,
                 f"Cell of the {thing}",
                 {"thing": thing, **fallen},
                 ("site", "layer"),
-                list(rivals),
+                rivals,
                 NEEDED_BY_ACTION,
                 _where,
             )

@@ -1,31 +1,47 @@
-"""Task maps at random, from the paper's parameters and presets.
+"""Task maps at random, from the paper's parameters and presets; four cooking maps of our own; symbolic twins.
 
-A map has nodes at random places of a rectangle and corridors to them; its graph is drawn layer by layer.
+A random map has nodes at random places of a rectangle and corridors to them; its graph is drawn layer by layer. The
+cooking maps (``cooking.yaml``) have names that mean something. A symbolic twin shares cells, places and graph and
+differs in names only, so that what a meaning adds can be measured.
 
-Source: measuring exploration and exploitation errors, Appendix C.1. Where its text leaves a choice open,
-docs/exploration.md says what is done here.
+Source: measuring exploration and exploitation errors, Appendix C.1; for cooking Section 6 and Appendix E. Where its
+text leaves a choice open, docs/exploration.md says what is done here. Kitchens, dishes and graphs are our own.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
 from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from goalscope.checks import check_number, check_whole
 from goalscope.ids import canonical_json
 from goalscope.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell, TaskNode
+from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
+
+COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
+"""Names of the four small cooking maps, of 26 to 39 cells."""
+WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
+"""The same dishes on maps of 72 cells, whose budgets hold the numbers of steps that the paper prints."""
 
 _MOST_SIDE = 300
 _MOST_NODES = 20
+_NAME_LENGTH = 4
+_MOST_ATTEMPTS = 200
+LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
 
 Distribution = tuple[tuple[int, float], ...]
 """(number, probability) pairs of a categorical distribution."""
+
+Graph = tuple[tuple[tuple[int, ...], ...], ...]
+"""For each node its alternative prerequisite sets of node numbers; the last node is the goal."""
 
 _DISTRIBUTIONS = ("option_counts", "dependency_counts", "goal_dependency_counts")
 _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 50), "alpha": (1e-6, 1e6)}
@@ -201,14 +217,6 @@ def preset_tags(preset: str) -> dict[str, str]:
     return {} if both is None else {"demand": both[0], "graph": both[1]}
 
 
-LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
-_NAME_LENGTH = 4
-_MOST_ATTEMPTS = 200
-
-Graph = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each node its alternative prerequisite sets of node numbers; the last node is the goal."""
-
-
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:
     """Return the task map of a seed.
 
@@ -350,3 +358,43 @@ def random_names(count: int, rng: np.random.Generator) -> list[str]:
 def _drawn(distribution: Distribution, rng: np.random.Generator) -> int:
     numbers, probabilities = zip(*distribution, strict=True)
     return int(rng.choice(numbers, p=probabilities))
+
+
+def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
+    """Return the same cells and graph under random names without meaning, the same for the same map and seed."""
+    names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
+    return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
+
+
+def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
+    """Return one of the cooking maps.
+
+    Args:
+        name: one of `COOKING` or `WIDE_COOKING`.
+        symbolic: return its twin with names that mean nothing.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    known = (*COOKING, *WIDE_COOKING)
+    if name not in known:
+        raise ValueError(f"a cooking map must be one of {', '.join(known)}, got {name[:60]!r}")
+    kitchen = _kitchens()[name.removeprefix("wide-")]
+    rows = kitchen["map" if name in COOKING else "wide"].split()
+    frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
+    signs = {
+        frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
+    }
+    place = {sign: cell for cell, sign in signs.items()}
+    title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
+    nodes = {
+        title[letter]: TaskNode(cell=place[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
+        for letter, (_, *sets) in kitchen["nodes"].items()
+    }
+    task_map = TaskMap(cells=list(signs), start=place["@"], goal=title["F"], nodes=nodes)
+    return symbolic_twin(task_map) if symbolic else task_map
+
+
+@cache
+def _kitchens() -> dict[str, Any]:
+    return dict(yaml.safe_load(Path(__file__).with_name("cooking.yaml").read_text(encoding="utf-8")))

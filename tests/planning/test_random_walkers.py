@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from goalscope.planning.task_walks import random_walk_success
+from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.taskmap import TaskMap

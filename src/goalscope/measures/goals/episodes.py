@@ -1,0 +1,73 @@
+"""The episodes of a run as the estimates of goals take them: a few codes and numbers each, without steps and ids."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.columns import Coded, constant, encoded, joined
+from goalscope.measures.goals.returns import Returns, acted
+from goalscope.measures.table import PROVENANCE, StepTable
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GoalEpisodes:
+    """Who acted under which conditions in E episodes.
+
+    Attributes:
+        agent: ``[E]`` the agent of each.
+        tags: name -> ``[E]`` tags, None where an episode lacks one.
+        acted: ``[E]`` whether any turn of each held an action.
+        fogged: ``[E]`` whether the agent did not see all of the world.
+    """
+
+    agent: Coded
+    tags: Mapping[str, Coded]
+    acted: Flags
+    fogged: Flags
+
+    def __len__(self) -> int:
+        return len(self.acted)
+
+    @classmethod
+    def of(cls, table: StepTable, by: Collection[str]) -> Self:
+        """Return the episodes of a table; tags that say where an episode comes from are kept if they are in ``by``."""
+        fogged = np.array([getattr(world, "fog_radius", None) is not None for world in table.worlds], dtype=bool)
+        return cls(
+            agent=encoded(table.agent),
+            tags={name: encoded(tag) for name, tag in table.tags.items() if name not in PROVENANCE or name in by},
+            acted=acted(table),
+            fogged=fogged[table.world],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the episodes of several tables in one."""
+        names = dict.fromkeys(name for part in parts for name in part.tags)
+        tags = {
+            name: [part.tags[name] if name in part.tags else constant(None, len(part)) for part in parts]
+            for name in names
+        }
+        return cls(
+            agent=encoded(joined([part.agent for part in parts])),
+            tags={name: encoded(joined(columns)) for name, columns in tags.items()},
+            acted=np.concatenate([part.acted for part in parts]),
+            fogged=np.concatenate([part.fogged for part in parts]),
+        )
+
+
+def joined_returns(parts: Sequence[Returns]) -> Returns:
+    """Return what the episodes of several tables got, whose worlds are different ones, in one."""
+    begun = np.cumsum([0, *(len(part.units) for part in parts)])[:-1]
+    return Returns(
+        units=tuple(unit for part in parts for unit in part.units),
+        unit=np.concatenate([part.unit + first for part, first in zip(parts, begun, strict=True)]),
+        complete=np.concatenate([part.complete for part in parts]),
+        exact=np.concatenate([part.exact for part in parts]),
+        failed=sum(part.failed for part in parts),
+        values={name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values},
+    )
