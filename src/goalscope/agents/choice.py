@@ -20,7 +20,7 @@ import numpy as np
 
 from goalscope.agents.agent import Observation, Turn
 from goalscope.models.base import Likelihoods, Model, Sampling, Scoring
-from goalscope.worlds.grid import AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL
+from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
 
 ANSWERS: Final = ("generated", "likelihood")
@@ -36,7 +36,7 @@ action. The mass of each turn is stored, so that the share of invalid turns unde
 LITTLE_MASS: Final = "little mass"
 """Name of the failure of a turn whose actions have less mass than they must have."""
 
-_GRID_SYMBOLS: Final = "".join((WALL, OPEN, AGENT, GOAL, KEY, DOOR, FOG))
+_GRID_SYMBOLS: Final = "".join(SYMBOLS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
     def _begin(self, grid: Grid) -> None:
         self._grid, self._paths, self._state = grid, solve(grid), initial_state(grid)
-        length = int(self._paths.steps_from(self._state))
+        length = self._paths.steps_from(self._state)
         if length < 0:
             raise ValueError(f"the goal of a grid must be within reach, got\n{grid}")
         self._left = max(1, math.ceil(self._factor * length))
@@ -120,13 +120,8 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         return planes(GridView(grid=now, carrying_key=self._state.carrying_key))
 
     def _info(self) -> dict[str, Any]:
-        optimal, distance = _looked_up(self._paths, self._state)
-        return {"optimal": optimal, "distance": distance, "grid": shown(self._grid, self._state).render()}
-
-
-def _looked_up(paths: ShortestPaths, state: State) -> tuple[npt.NDArray[np.bool_], int]:
-    where = min(state.phase, len(paths.distance) - 1), *state.position
-    return paths.optimal[where].copy(), int(paths.distance[where])
+        optimal, grid = self._paths.optimal_in(self._state).copy(), shown(self._grid, self._state).render()
+        return {"optimal": optimal, "distance": self._paths.steps_from(self._state), "grid": grid}
 
 
 def _symbols(grid: Grid) -> npt.NDArray[np.int64]:

@@ -38,7 +38,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.inspect_ai.episode import score_of
 from goalscope.inspect_ai.outputs import write_config, write_messages
-from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, TurnRecord, metadata_of
 from goalscope.measures.transcript import agent_of
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
@@ -131,11 +131,9 @@ class _Writer:
     def sample(self, episode: Episode) -> EvalSample:
         """Return an episode as a sample."""
         spec, world = episode.spec, episode.world
-        place = SampleRecord.of(world, seed=spec.seed, horizon=spec.horizon)
         events, turns, first = self._events(episode)
         score = score_of(episode)
         record = EpisodeRecord.of(episode, self.description, turns)
-        tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
         return EvalSample(
             id=world.id,
             epoch=spec.trajectory + 1,
@@ -144,7 +142,7 @@ class _Writer:
             messages=_conversation(events, episode),
             output=events[-1].output if events else ModelOutput(model=episode.agent),
             scores={_SCORER: score},
-            metadata={**tags, CLUSTER: world.grid_id, KEY: place.plain()},
+            metadata=metadata_of(world, seed=spec.seed, horizon=spec.horizon),
             store={KEY: record.plain()},
             events=[*events, ScoreEvent(score=score, target="goal", timestamp=_at(len(events)))],
             uuid=spec.id,

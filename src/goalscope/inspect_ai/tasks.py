@@ -11,7 +11,7 @@ from goalscope import studies
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.inspect_ai.episode import episode_measures, play, split_parameters
 from goalscope.inspect_ai.outputs import write_config
-from goalscope.inspect_ai.record import CLUSTER, KEY, VERSION, SampleRecord
+from goalscope.inspect_ai.record import VERSION, metadata_of
 from goalscope.runs.study import Study
 from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.world import World
@@ -167,14 +167,8 @@ def study_task(
 
 def sample_of(world: World, *, seed: int, horizon: int) -> Sample:
     """Return the sample that a world is: its tags and its cluster stand in the metadata."""
-    record = SampleRecord.of(world, seed=seed, horizon=horizon)
-    tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
-    return Sample(
-        id=world.id,
-        input=world.begin_episode(seed, "sample").view.text,
-        target="goal",
-        metadata={**tags, CLUSTER: world.grid_id, KEY: record.plain()},
-    )
+    seen = world.begin_episode(seed, "sample").view.text
+    return Sample(id=world.id, input=seen, target="goal", metadata=metadata_of(world, seed=seed, horizon=horizon))
 
 
 def _task(name: str, worlds: list[dict[str, Any]], seed: int, rules: Mapping[str, Any], agent: dict[str, Any]) -> Task:
