@@ -57,7 +57,7 @@ def test_a_worker_with_one_core_cuts_its_part_of_a_batch_no_further(monkeypatch:
 @pytest.mark.parametrize("cores", [1, 2])
 def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
-    monkeypatch.setattr("goalscope.models.decode.ROWS", 3)
+    monkeypatch.setattr("goalscope.models.threads.ROWS", 3)
     seen = list[tuple[int, int]]()
     model = LocalModel.from_parts(gpt_oss(), tokenizer())
     asked = [request("#_A G" * count, episode=str(count)) for count in (9, 1, 4, 7, 2, 3, 8)]
@@ -70,7 +70,7 @@ def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.M
 
 
 def test_a_prompt_that_does_not_fit_is_named_by_its_place_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.models.decode.ROWS", 1)
+    monkeypatch.setattr("goalscope.models.threads.ROWS", 1)
     asked = [request("#_A G" * count, episode=str(count)) for count in (1, 2, 400)]
     with pytest.raises(ValueError, match="prompt 2 has"):
         LocalModel.from_parts(gpt_oss(), tokenizer()).complete(asked, Sampling(max_tokens=6))
