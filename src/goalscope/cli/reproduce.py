@@ -213,6 +213,6 @@ def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
 
 def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
     """Write what was found as JSON."""
-    found = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
+    found: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
     found |= {"lines": [asdict(line) for line in lines], "claims": claims}
     (out / RESULT).write_text(json_text(found, indent=1) + "\n", encoding="utf-8", newline="\n")
