@@ -2,6 +2,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,33 @@ def test_a_turn_cannot_cost_what_is_no_number(tmp_path: Path, name: str) -> None
             checksums.seal(database, "call", ["c"])
         with pytest.raises(ValueError, match=r"usage .*must be"):
             Journal(store).spent("a")
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["behind the commit", "before the call is forgotten"])
+def test_one_interrupt_at_a_commit_loses_nothing_and_asks_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    run(small_study(), tmp_path / "whole", agents=[Dice()])
+    name = "_forget" if inside else "done"
+    usual, commits = getattr(Journal, name), count(1)
+
+    def interrupted(journal: Journal, entries: Any) -> Any:
+        found = None if inside else usual(journal, entries)
+        if next(commits) == 7:
+            raise KeyboardInterrupt
+        return usual(journal, entries) if inside else found
+
+    monkeypatch.setattr(Journal, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(small_study(), tmp_path / "run", agents=[Dice(log=tmp_path / "log")])
+    with Store(tmp_path / "run") as store:
+        assert store.query("SELECT count(*), sum(lost) FROM calls WHERE state = 'done'") == [(7, 0)]
+    monkeypatch.undo()
+    run(small_study(), tmp_path / "run", agents=[Dice(log=tmp_path / "log")])
+    asked = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert len(asked) == len(set(asked))
+    with Store(tmp_path / "run") as store, Store(tmp_path / "whole") as whole:
+        assert content_hash(store) == content_hash(whole)
 
 
 def test_a_number_too_long_to_be_written_is_no_cost() -> None:

@@ -205,22 +205,25 @@ class Journal:
     def done(self, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
         """Commit answers and return them as they are stored; only after this may they be used.
 
-        What requests without an answer can have cost is part of an answer's usage.
+        What requests without an answer can have cost is part of an answer's usage. An interrupt may come at any point:
+        a second call with the same answers does no harm.
         """
         now = time.time()
         marks = ", ".join(f"{column} = ?" for column in TURN_COLUMNS.split(", "))
         with self._lock:
-            calls = [self._under_way[_place(call)] for call, _ in answered]
-        turns = [_with_lost(turn, one) for (_, turn), one in zip(answered, calls, strict=True)]
+            calls = [self._under_way.get(_place(call)) for call, _ in answered]
+        due = [(_with_lost(turn, one), one) for (_, turn), one in zip(answered, calls, strict=True) if one is not None]
         with self._store.transaction() as database:
             # The usage of an answer counts all requests that it took now.
             database.executemany(
-                f"UPDATE calls SET state = 'done', done = ?, lost = lost - ?, {marks} WHERE id = ?",
-                [(now, one.failed, *encode_turn(turn), one.id) for turn, one in zip(turns, calls, strict=True)],
+                f"UPDATE calls SET state = 'done', done = ?, lost = lost - ?, {marks} WHERE id = ? AND state <> 'done'",
+                [(now, one.failed, *encode_turn(turn), one.id) for turn, one in due],
             )
-            checksums.seal(database, "call", [one.id for one in calls])
+            checksums.seal(database, "call", [one.id for _, one in due])
+        stored = {one.id: turn for turn, one in due}
+        turns = [stored.get(call.id) or self.find(call) for call, _ in answered]
         self._forget([call for call, _ in answered])
-        return turns
+        return [turn for turn in turns if turn is not None]
 
     def _forget(self, calls: Sequence[Call]) -> None:
         with self._lock:

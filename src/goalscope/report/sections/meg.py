@@ -13,6 +13,7 @@ from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.verdicts import NETWORKS
 from goalscope.rows import Tag
+from goalscope.runs.walks import count_episodes
 from goalscope.stats import Estimate
 
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
@@ -71,7 +72,7 @@ def goals(run: RunData) -> Iterator[Declared]:
             figures.append(_figure(mine, run.ledger.agents))
     plain += [contrasts_table(contrasts)] if contrasts else []
     plain += [held_out_table(held_out)] if held_out else []
-    now = len(store.episode_ids())
+    now = count_episodes(store)
     stale = f"These figures are of {count} episodes, the run holds {now}: goalscope meg RUN." if count != now else ""
     yield Declared(
         anchor="goals",
