@@ -106,13 +106,13 @@ def in_use():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
 
 def sample():
-    while not over.wait(0.002):
-        seen.append(in_use())
+    while not over.wait(0.002):  # a list of all samples would be memory, too, and the more the slower the machine
+        seen[:] = max(seen[0], in_use()), seen[1] + 1
 
 model = local("llama")
 settings = CaptureSettings(window=200, shard_bytes=200_000)
 capture(sys.argv[1], model, sites=["pre", "post", "grid"], layers=[0], settings=settings)
-before, seen, over = in_use(), [], threading.Event()
+before, seen, over = in_use(), [0, 0], threading.Event()
 watcher = threading.Thread(target=sample)
 watcher.start()
 tracemalloc.start()
@@ -120,7 +120,7 @@ done = capture(sys.argv[2], model, sites=["pre", "post", "grid"], layers=[0, 1, 
 pieces = sum(len(piece) for piece in stream_activations(sys.argv[2], site="grid", layer=1))
 over.set()
 watcher.join()
-print(done.captured, pieces, max(seen) - before, len(seen), tracemalloc.get_traced_memory()[1] // 1024)
+print(done.captured, pieces, seen[0] - before, seen[1], tracemalloc.get_traced_memory()[1] // 1024)
 """
 
 

@@ -21,8 +21,8 @@ from goalscope.agents import Optimal
 from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, run
 
-ENDS = {"kill": {-signal.SIGKILL}, "term": {-signal.SIGTERM}, "interrupt": {130, 0}}
-"""How a process that was ended so may end: Ctrl-C may come too late, or while nothing can be raised."""
+ENDS = {"kill": {-signal.SIGKILL}, "term": {-signal.SIGTERM}, "interrupt": {130, 0, -signal.SIGINT}}
+"""How a process that was ended so may end: Ctrl-C may come too late, while nothing can be raised, or at the exit."""
 
 _TOGETHER = 40  # tasks of one process that forks
 
