@@ -193,7 +193,8 @@ def capture(directory: Path) -> None:
 
 WORK: dict[str, Callable[[Path], Any]] = {
     "local": run_local,
-    "http": lambda directory: run(served(directory), directory, workers=3),
+    # One thread: what is called for each statement waits for Python while it holds the lock of SQLite.
+    "http": lambda directory: run(served(directory), directory, workers=1),
     "measure": measure_run,
     "capture": capture,
     "report": report,
