@@ -1,5 +1,6 @@
 """The built-in world kinds of a study file: grids (generated, layouts with keys, written out) and task maps."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -137,9 +138,9 @@ class _Drawn(_Lists):
             tags: dict[str, Tag] = {"kind": self.kind, "size": size, "density": density}
             yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
 
+    @abstractmethod
     def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[Sequence[GridWorld]]:
         """Yield the versions of one grid after the other; grids are drawn in batches."""
-        raise NotImplementedError
 
 
 @world_kind("grid", world=GridWorld)
