@@ -129,7 +129,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_steps(tmp_path: Path) -> N
     model = local("llama")
     record(tmp_path / "warm", model, grids=GRIDS[:1])
     grown = {}
-    for trajectories in (40, 240):
+    for trajectories in (240, 720):  # both fill the pages of the store and the windows of the plan
         directory = record(tmp_path / str(trajectories), model, trajectories=trajectories, steps=10)
         code = _MEASURE.format(paths=[str(HERE), str(HERE.parent / "models")])
         result = subprocess.run(
@@ -145,8 +145,8 @@ def test_peak_memory_does_not_grow_with_the_number_of_steps(tmp_path: Path) -> N
     (few, small), (many, large) = grown.items()
     for what, at in (("in use by the process, above the loaded model", 0), ("allocated by Python and numpy", 1)):
         sys.stdout.write(f"peak memory {what}: {small[at]} kB at {few} steps, {large[at]} kB at {many} steps\n")
-    assert size > 60e6
-    # The plan of a capture is held: some 100 bytes a step, beside 10 kB of activations a step that are not.
-    assert large[1] - small[1] < (many - few) * 200 / 1024
+    assert size > 180e6
+    # A step has 10 kB of activations; what threads hold at the same moment differs from run to run by less than 1 MB.
+    assert large[1] - small[1] < (many - few) * 100 / 1024
     # An allocator keeps for a while what it was given back; what was written would show many times over if kept.
-    assert large[0] - small[0] < size / 1024 / 4
+    assert large[0] - small[0] < size / 1024 / 16
