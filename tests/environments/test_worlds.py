@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from goalscope import registry
 from goalscope.environments import EnvironmentWorld, environment_kind
 from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.measures import StepTable, measure_episodes
-from goalscope.measures.behaviour import left_out
+from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
 from goalscope.measures.goals.returns import Unit, random_returns
 from goalscope.planning import expected_utility
+from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 
 HERE = Path(__file__).parent
@@ -254,3 +256,38 @@ def test_scripted_agents_say_what_they_need(folder: Path) -> None:
         Study.parse({"worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}], "agents": [AGENTS[0]]})
     assert EnvironmentOptimal().describe()["kind"] == "environment-optimal"
     assert EnvironmentGreedy().name == "greedy" and EnvironmentWrongGoal(target="lever").name == "wrong-goal(lever)"
+
+
+def test_worlds_that_are_measured_by_parts_offer_what_all_together_do(folder: Path) -> None:
+    agents = [{"kind": "environment-epsilon-greedy", "epsilon": 0.3, "horizon": 20}, {"kind": "random"}]
+    kinds = [
+        {"kind": "small_worlds:Corridor", "parameters": [{"length": 5}, {"length": 7}]},
+        {"kind": "small_worlds:Slippery", "parameters": [{"length": 5}, {"length": 6}]},
+    ]
+    run(Study.parse({"worlds": kinds, "agents": agents, "trajectories": 3, "horizon": {"steps": 20}}), folder)
+    run(
+        Study.parse(
+            {
+                "worlds": [{"kind": "task-map", "presets": ["low-small"], "count": 3}],
+                "agents": [{"kind": "task-greedy"}, {"kind": "task-random-walk"}],
+                "trajectories": 2,
+            }
+        ),
+        folder / "tasks",
+    )
+    with Store(folder / "tasks") as tasks, Store(folder, "w") as store:
+        store.put_episodes(tasks.episodes())
+
+    def lines(parts: Iterable[Rows]) -> list[str]:
+        return sorted(
+            repr((row.measure, row.value, row.grid_id, row.episode_id, row.step, sorted(row.tags.items())))
+            for rows in parts
+            for row in rows
+        )
+
+    with Store(folder) as store:
+        parts = list(measured_parts(store, most=6))
+        whole = measure_episodes(store.episodes())
+    assert sum(1 for place, _ in parts if place == parts[0][0]) > 1, "a table is measured in several parts"
+    assert lines(rows for _, rows in parts) == lines([whole])
+    assert "return" in whole.measure and "exploration error" in whole.measure and "path ratio" not in whole.measure

@@ -1,17 +1,18 @@
 """All measures of behaviour, run over episodes at once; the conditions that split what was measured."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 
 from goalscope import registry
 from goalscope.measures.definition import Measure
-from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
+from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
 from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.walks import PART_EPISODES, walk_parts
-from goalscope.worlds.world import TimedOracle, World
+from goalscope.worlds.world import World
 
 COMPARED = ("success", "action accuracy")
 """The measures that are compared where a study of grids names none."""
@@ -57,13 +58,7 @@ def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> li
 
 def left_out(worlds: Iterable[World]) -> str:
     """Return a sentence on the measures that some worlds lack something for, "" where they lack nothing."""
-    listed = [world for world in worlds if not world.planar]
-    offers = {"reward"}
-    known = [oracle(world) for world in listed]
-    offers |= {"oracle"} if None not in known else set()
-    offers |= {"distance"} if not any(one is None or isinstance(one, TimedOracle) for one in known) else set()
-    offers |= {"grid"} if all(hasattr(world, "grid") for world in listed) else set()
-    offers |= {"environment"} if "grid" not in offers else set()
+    offers = offers_of((world, oracle(world)) for world in worlds if not world.planar)
     parts = []
     words_of = {
         "oracle": "the exact optimal policy",
@@ -89,7 +84,8 @@ def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | 
         episodes: all episodes that belong together: policies are estimated from the trajectories given here.
         measures: the measures to run, `behaviour_measures` by default.
     """
-    return _rows(_tables(list(episodes)) or [StepTable.from_episodes([])], measures)
+    tables = [table for _, table in _tables(episodes)]
+    return _rows(tables or [StepTable.from_episodes([])], measures)
 
 
 def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
@@ -111,26 +107,28 @@ def measured_parts(
 ) -> Iterator[tuple[int, Rows]]:
     """Yield the rows of `measure_store` a few at a time, each part with its place, as `Store.put_rows` takes them.
 
-    Grids are measured by parts of whole clusters, so that memory does not grow with their number; episodes in other
-    worlds are measured together.
+    Episodes are measured by parts of whole clusters, so that memory does not grow with their number. What measures may
+    need is decided for all worlds of a table together.
 
     Args:
         store: the run.
         progress: called with the number of episodes read and of all.
-        most: episodes on grids that are measured at a time.
+        most: episodes that are measured at a time.
 
     Raises:
         ValueError: a stored value that cannot be one of ours.
     """
-    apart, none = list[str](), True
-    for walks, others in walk_parts(store, progress, most=most):
-        apart += others
+    none, offers = True, dict[int, frozenset[str]]()
+    for walks, apart in walk_parts(store, progress, most=most):
         if len(walks.world):
             none = False
             yield from _placed(StepTable.from_walks(walks), 0)
-    for table, own in enumerate(_tables(list(store.episodes(apart)) if apart else []), start=1):
-        yield from _placed(own, table)
-    if none and not apart:
+        for number, table in _tables(store.episodes(apart)) if apart else ():
+            none = False
+            if number not in offers:
+                offers[number] = _offers(store, number)
+            yield from _placed(replace(table, offers=offers[number]), number)
+    if none:
         yield from _placed(StepTable.from_episodes([]), 0)
 
 
@@ -140,13 +138,30 @@ def _placed(table: StepTable, number: int) -> Iterator[tuple[int, Rows]]:
         yield number * _MOST_MEASURES + place, measure.rows(table)
 
 
-def _tables(episodes: Sequence[Episode]) -> list[StepTable]:
-    """Return a table of the episodes of grids, one of those in other worlds and one of those in task worlds."""
-    tasks = [episode for episode in episodes if episode.world.own_measures]
-    others = [episode for episode in episodes if not episode.world.own_measures]
-    parts = [[episode for episode in others if episode.world.planar is planar] for planar in (True, False)]
-    found = [StepTable.from_episodes(part) for part in parts if part]
-    return [*found, StepTable.from_episodes(tasks, tasks=True)] if tasks else found
+def _tables(episodes: Iterable[Episode]) -> Iterator[tuple[int, StepTable]]:
+    """Yield a table of the episodes of each kind of worlds that there is, see `_number`, with its number."""
+    kinds: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        kinds.setdefault(_number(episode.world), []).append(episode)
+    for number, listed in sorted(kinds.items()):
+        yield number, StepTable.from_episodes(listed, tasks=number == _TASKS)
+
+
+_TASKS = 3
+
+
+def _number(world: World) -> int:
+    """Return the number of the table that a world is measured in: 1 for grids, 2 for others, 3 for task worlds."""
+    return _TASKS if world.own_measures else 1 if world.planar else 2
+
+
+def _offers(store: Store, number: int) -> frozenset[str]:
+    """Return what the worlds of a table of `_tables` offer together, over all episodes of a run."""
+    worlds = (store.world(identity) for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes"))
+    offers = offers_of((world, oracle(world)) for world in worlds if _number(world) == number)
+    select = "SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE reward IS NOT NULL"
+    paid = (store.world(identity) for (identity,) in store.query(select))
+    return offers | ({"reward"} if any(_number(world) == number != 1 for world in paid) else set())
 
 
 def _rows(tables: Iterable[StepTable], measures: Iterable[Measure] | None = None) -> Rows:

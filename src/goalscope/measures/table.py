@@ -14,9 +14,9 @@ from goalscope.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.world import TimedOracle, World
+from goalscope.worlds.world import Oracle, TimedOracle, World
 
-__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable"]
+__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable", "offers_of"]
 
 Made = TypeVar("Made")
 Ints = npt.NDArray[np.int64]
@@ -142,12 +142,9 @@ class StepTable:
         step = np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length)
         left = np.array(walks.horizon, dtype=np.int64)[episode] - step
         known = [oracle(place) for place in walks.worlds]
-        offers = {"oracle"} if None not in known else set()
-        offers |= {"distance"} if offers and not any(isinstance(one, TimedOracle) for one in known) else set()
-        tasks = bool(walks.worlds) and all(place.own_measures for place in walks.worlds)
-        offers |= {"tasks"} if tasks else {"grid"} if all(hasattr(place, "grid") for place in walks.worlds) else set()
-        offers |= {"environment"} if "oracle" in offers and not offers & {"tasks", "grid"} else set()
-        offers |= {"reward"} if np.isfinite(walks.reward).any() else set()
+        offers = offers_of(zip(walks.worlds, known, strict=True)) | (
+            {"reward"} if np.isfinite(walks.reward).any() else set()
+        )
         optimal = np.zeros((len(state), 0 if known else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
         shortest = np.full(len(walks.worlds), -1, dtype=np.int64)
@@ -182,7 +179,7 @@ class StepTable:
             optimal=optimal,
             distance=distance,
             after=after,
-            offers=frozenset(offers),
+            offers=offers,
             _episodes=episodes,
         )
 
@@ -307,6 +304,22 @@ class StepTable:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
         """
         return self.once(_groups)
+
+
+def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
+    """Return what the worlds of a table offer to measures, see `StepTable.offers`; not rewards, which steps have.
+
+    Args:
+        worlds: each world with its exact optimal policy, None where it is not known.
+    """
+    offers = None
+    for world, known in worlds:
+        own = {"tasks"} if world.own_measures else {"grid"} if hasattr(world, "grid") else set()
+        own |= {"oracle"} if known is not None else set()
+        own |= {"distance"} if known is not None and not isinstance(known, TimedOracle) else set()
+        offers = own if offers is None else offers & own
+    offers = {"oracle", "distance", "grid"} if offers is None else offers
+    return frozenset(offers | ({"environment"} if "oracle" in offers and not offers & {"tasks", "grid"} else set()))
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
