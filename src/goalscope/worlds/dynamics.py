@@ -104,8 +104,8 @@ def initial_state(grid: Grid) -> State:
 
 def step(grid: Grid, state: State, action: int) -> State:
     """Return the state after one action; a move into a wall, a locked door or out of the grid changes nothing."""
-    down, right = Action(action).delta
-    row, col = state.position[0] + down, state.position[1] + right
+    (row, col, _), (down, right) = state, Action(action).delta
+    row, col = row + down, col + right
     if not (0 <= row < grid.height and 0 <= col < grid.width) or grid.walls[row, col]:
         return state
     if (row, col) == grid.door and not state.door_open:

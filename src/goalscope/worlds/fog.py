@@ -44,7 +44,8 @@ class Fog:
 
     def __post_init__(self) -> None:
         check_whole(_RADIUS, self.radius, 1, "steps")
-        check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
+        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:  # each look makes a fog: only then in words
+            check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
         object.__setattr__(self, "walls", freeze(self.walls))
         object.__setattr__(self, "seen", freeze(self.seen))
 
