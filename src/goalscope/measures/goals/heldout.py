@@ -7,7 +7,7 @@ its soft-optimal policy gives to the other half. In a deterministic world that i
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -209,6 +209,8 @@ class _Halves:
 
 def _score(mdp: TabularMDP, visits: Array, ridge: float, seed: int) -> float:
     """Return the mean score of both halves of episodes ``[m, S]``, each at the utility fitted to the other."""
+    # All actions alike: what was not offered may have been taken all the same, and then changed nothing.
+    mdp = replace(mdp, offered=None)
     dual = OccupancyDual(mdp, np.full((mdp.states, mdp.actions), 1 / mdp.actions), terminal=False)
     kept = visits[:, dual.reached.kept]
     order = stream(seed, "halves of episodes", len(kept)).permutation(len(kept))
