@@ -49,7 +49,7 @@ def above_walker(data: ArmData) -> Evidence:
 
 
 def walker_success(data: ArmData) -> float:
-    """Return the exact chance of a random walker to achieve the goal in the model's episodes, a mean as `ArmData.chance`."""
+    """Return the exact chance of a random walker to achieve the goal: a mean over episodes, then maps, as of success."""
     rows = data.among("success")
     return data.mean(rows, np.array([random_walk_success(one) for one in task_maps(data, rows)])).value
 
