@@ -17,7 +17,8 @@ from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal,
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
-from goalscope.measures.goals.returns import Unit, random_returns
+from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
@@ -126,6 +127,37 @@ def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_n
     assert found["random", "goal"].low <= 0
     with pytest.raises(ValueError, match="without chance"):
         held_out_goals(episodes)
+
+
+@pytest.mark.parametrize(("source", "parameters"), [("Lottery", {}), ("Rooms", {"length": 12})])
+def test_in_a_single_world_lucky_episodes_count_with_what_they_got(
+    source: str, parameters: dict[str, Any], folder: Path
+) -> None:
+    horizon = 12
+    worlds = [{"kind": f"small_worlds:{source}", "parameters": [parameters]}]
+    agents = [{"kind": "environment-optimal", "horizon": horizon}, {"kind": "random"}]
+    run(Study.parse({"worlds": worlds, "agents": agents, "trajectories": 200, "horizon": {"steps": horizon}}), folder)
+    with Store(folder) as store:
+        episodes = list(store.episodes())
+    found = {one.agent: one for one in measure_goals(episodes).estimates if one.hypothesis == "goal"}
+    best, even = (next(one for name, one in found.items() if begin in name) for begin in ("optimal", "random"))
+    assert best.signed > 0.7 * best.bound and best.low > 0
+    assert best.high == pytest.approx(best.bound, rel=0.01)
+    assert even.low <= 0 <= even.high
+    assert best.signed == pytest.approx(meg_of_mean(episodes, best.agent, horizon), abs=1e-6)
+
+
+def meg_of_mean(episodes: Iterable[Any], agent: str, horizon: int) -> float:
+    """MEG of the mean return of an agent's episodes, as the record tells it: a decision each behind the arrival."""
+    world = next(iter(episodes)).world
+    place = world.process()
+    returns = returns_of(StepTable.from_episodes([one for one in episodes if one.agent == agent]))
+    curve = RationalityCurve(place.mdp(place.goals["goal"], horizon, terminal=None))
+    return curve.meg(min(max(float(np.mean(returns)), curve.lowest), curve.highest)).signed
+
+
+def returns_of(table: StepTable) -> Any:
+    return episode_returns(table, ("goal",), utility="steps").values["goal"]
 
 
 def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(folder: Path) -> None:

@@ -242,7 +242,7 @@ class _Estimator:
             note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
         elif math.isinf(fit.beta):
             units = self.bank.returns[self.bank.names[name][0]].units
-            by_luck = any(units[number].process.chance for number in sample)
+            by_luck = any(units[number].process.lucky for number in sample)
             note = joined_notes(note, _BEYOND if by_luck else "every episode at the end of what is attainable")
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
@@ -323,7 +323,7 @@ class _Estimator:
             RationalityCurve(self.bank.process(draw, number)),
             self.bank.returns[draw].values[draw][episodes],
         )
-        inside = np.clip(returns, curve.lowest, curve.highest)
+        inside = np.clip(returns, *curve.episode_range)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
         found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.settings.confidence)
         note = joined_notes("one world: the interval speaks of this world alone", found.note)
