@@ -49,7 +49,7 @@ def above_walker(data: ArmData) -> Evidence:
 
 
 def walker_success(data: ArmData) -> float:
-    """Return the exact chance of a random walker to achieve the goal: a mean over episodes, then maps, as of success."""
+    """Return the exact chance of a random walker to achieve the goal: mean over episodes, then maps, as of success."""
     rows = data.among("success")
     return data.mean(rows, np.array([random_walk_success(one) for one in task_maps(data, rows)])).value
 
