@@ -3,11 +3,13 @@
 import json
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from small_worlds import Corridor
 
 from command_line import call
@@ -20,6 +22,7 @@ from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
 from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
+from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 
@@ -145,6 +148,53 @@ def test_in_a_single_world_lucky_episodes_count_with_what_they_got(
     assert best.high == pytest.approx(best.bound, rel=0.01)
     assert even.low <= 0 <= even.high
     assert best.signed == pytest.approx(meg_of_mean(episodes, best.agent, horizon), abs=1e-6)
+
+
+def test_held_out_utilities_do_not_learn_where_episodes_happened_to_begin(folder: Path) -> None:
+    """The same by plain loops: each episode's own log-probability under the soft policy from where it began."""
+    horizon, ridge, count = 8, 1.0, 12
+    worlds = [{"kind": "small_worlds:Rooms", "parameters": [{"length": 6}]}]
+    agents = [{"kind": "environment-epsilon-greedy", "epsilon": 0.3}]
+    study = {"worlds": worlds, "agents": agents, "trajectories": count, "horizon": {"steps": horizon}}
+    run(Study.parse(study), folder)
+    with Store(folder) as store:
+        # What was drawn counts, not the policies that it was drawn with.
+        drawn = [replace(one, steps=tuple(replace(step, extra={}) for step in one.steps)) for one in store.episodes()]
+    episodes = sorted(drawn, key=lambda one: one.id)
+    place = episodes[0].world.process()
+    assert len({one.steps[0].state for one in episodes}) > 2
+    walks = []
+    for one in episodes:
+        at = int(one.steps[0].state[0])
+        walk, taken = [], [step.action for step in one.steps]
+        for step in range(horizon):
+            walk.append((at, taken[step] if step < len(taken) else None))
+            at = int(place.transitions[at, taken[step]]) if step < len(taken) else at
+        walks.append(walk)
+
+    def log_probability(weights: Any, some: Iterable[int]) -> float:
+        values, gains = np.zeros(place.states), []
+        for _ in range(horizon):
+            after = values[place.transitions]
+            mean = np.log(np.exp(after).mean(axis=1))
+            gains.append(after - mean[:, None])
+            values = weights + mean
+        told = [
+            sum(gains[horizon - 1 - t][at, action] for t, (at, action) in enumerate(walks[index]) if action is not None)
+            for index in some
+        ]
+        return float(np.mean(told))
+
+    order = stream(0, "halves of episodes", count).permutation(count)
+    halves, scores = (order[: count // 2], order[count // 2 :]), []
+    for fitted, held in (halves, halves[::-1]):
+        best = minimize(
+            lambda weights, some=fitted: ridge / len(some) / 2 * weights @ weights - log_probability(weights, some),
+            np.zeros(place.states),
+        )
+        scores.append(log_probability(best.x, held))
+    [found] = held_out_goals(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
+    assert found.value == pytest.approx(np.mean(scores), abs=2e-3)
 
 
 def meg_of_mean(episodes: Iterable[Any], agent: str, horizon: int) -> float:

@@ -8,7 +8,8 @@ uniform one among them, are over these alone.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -193,6 +194,13 @@ class OccupancyDual:
             )
         self.evaluations = 0
         self.occupancy, self.divergence = self._occupied(self._own), self._own_divergence()
+
+    def starting(self, start: Array) -> "OccupancyDual":
+        """Return the same problem, where the first state has other chances ``[K]`` among the kept states."""
+        found = copy(self)
+        found.reached = replace(self.reached, start=start)
+        found.occupancy, found.divergence = found._occupied(self._own), found._own_divergence()
+        return found
 
     def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
         """Return the objective and its gradient ``[M]``; with a mask over some actions only."""
