@@ -61,7 +61,7 @@ class Process:
     @property
     def lucky(self) -> bool:
         """Whether episodes of one policy may differ by luck: in what actions lead to, or in where they begin."""
-        return self.chance or np.count_nonzero(self.start) > 1
+        return self.chance or int(np.count_nonzero(self.start)) > 1
 
     @property
     def states(self) -> int:
