@@ -169,7 +169,7 @@ def test_simulated_random_agents_take_what_is_offered(idle: bool, heads: float) 
 def every_plan(mdp: TabularMDP) -> tuple[float, float]:
     """Greatest and least expected utility of all policies by time over what is offered, by plain recursion."""
     assert mdp.offered is not None
-    table = np.asarray(mdp.transitions)
+    table, offered = np.asarray(mdp.transitions), mdp.offered
 
     def value(state: int, left: int, pick: Any) -> float:
         if not left:
@@ -184,7 +184,7 @@ def every_plan(mdp: TabularMDP) -> tuple[float, float]:
                         chance * value(to, left - 1, pick) for to, chance in enumerate(table[state, action].tolist())
                     )
                 )
-                for action in np.flatnonzero(mdp.offered[state]).tolist()
+                for action in np.flatnonzero(offered[state]).tolist()
             )
         )
 
