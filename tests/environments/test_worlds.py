@@ -185,13 +185,13 @@ def test_held_out_utilities_do_not_learn_where_episodes_happened_to_begin(folder
         ]
         return float(np.mean(told))
 
+    def missed(weights: Any, some: Any) -> float:
+        return float(ridge / len(some) / 2 * weights @ weights) - log_probability(weights, some)
+
     order = stream(0, "halves of episodes", count).permutation(count)
     halves, scores = (order[: count // 2], order[count // 2 :]), []
     for fitted, held in (halves, halves[::-1]):
-        best = minimize(
-            lambda weights, some=fitted: ridge / len(some) / 2 * weights @ weights - log_probability(weights, some),
-            np.zeros(place.states),
-        )
+        best = minimize(missed, np.zeros(place.states), args=(fitted,))
         scores.append(log_probability(best.x, held))
     [found] = held_out_goals(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
     assert found.value == pytest.approx(np.mean(scores), abs=2e-3)
