@@ -138,7 +138,12 @@ def test_in_a_single_world_lucky_episodes_count_with_what_they_got(
     source: str, parameters: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = list[bool]()
-    monkeypatch.setattr(Ensemble, "cross_fitted", lambda *_, lucky: told.append(lucky) or float("nan"))
+
+    def recorded(*given: Any, lucky: bool) -> float:
+        told.append(lucky)
+        return float("nan")
+
+    monkeypatch.setattr(Ensemble, "cross_fitted", recorded)
     horizon = 12
     worlds = [{"kind": f"small_worlds:{source}", "parameters": [parameters]}]
     agents = [{"kind": "environment-optimal", "horizon": horizon}, {"kind": "random"}]
