@@ -217,3 +217,37 @@ class Waiting:
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
         return [Turn(action=0) for _ in observations]
+
+
+class Lottery:
+    """A good and a bad ticket; either may win, and an episode is over after it."""
+
+    actions = ("good", "bad")
+
+    def initial(self) -> dict[str, float]:
+        return {"at the booth": 1.0}
+
+    def step(self, state: str, action: int) -> dict[str, float]:
+        return {"won": 0.5, "lost": 0.5} if action == 0 else {"won": 0.1, "lost": 0.9}
+
+    def done(self, state: str) -> bool:
+        return state != "at the booth"
+
+    def goal(self, state: str) -> bool:
+        return state == "won"
+
+    def observe(self, state: str) -> Observed:
+        return Observed(text=state)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "lottery"}
+
+
+class Rooms(Corridor):
+    """A corridor without a door whose agent begins anywhere."""
+
+    def initial(self) -> dict[tuple[int, bool], float]:
+        return {(cell, True): 1 / (self.length - 1) for cell in range(self.length - 1)}
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "name": "rooms"}

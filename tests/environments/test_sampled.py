@@ -36,6 +36,21 @@ def test_sampled_states_of_a_grid_are_solved_as_by_its_own_search() -> None:
     assert len(set(found.states)) > 4
 
 
+class Unsaid(Corridor):
+    """A corridor whose lever is the goal, and that does not say that the episode is over there."""
+
+    def done(self, state: tuple[int, bool]) -> bool:
+        return state[0] == -1
+
+    def goal(self, state: tuple[int, bool]) -> bool:
+        return state[0] == 0
+
+
+def test_no_walk_goes_on_behind_the_goal() -> None:
+    found = sample_states(Unsaid(5), 200, steps=10, rng=stream(3, "states"))
+    assert (found.distance > 0).all() and {state[0] for state in found.states} > {1}
+
+
 class Numbers:
     """A number without end, to be brought to a target: too many states to enumerate."""
 

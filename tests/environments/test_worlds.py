@@ -3,11 +3,13 @@
 import json
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from small_worlds import Corridor
 
 from command_line import call
@@ -17,8 +19,11 @@ from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal,
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
-from goalscope.measures.goals.returns import Unit, random_returns
+from goalscope.measures.goals.curves import Ensemble
+from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
+from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 
@@ -126,6 +131,92 @@ def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_n
     assert found["random", "goal"].low <= 0
     with pytest.raises(ValueError, match="without chance"):
         held_out_goals(episodes)
+
+
+@pytest.mark.parametrize(("source", "parameters"), [("Lottery", {}), ("Rooms", {"length": 12})])
+def test_in_a_single_world_lucky_episodes_count_with_what_they_got(
+    source: str, parameters: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[bool]()
+
+    def recorded(*given: Any, lucky: bool) -> float:
+        told.append(lucky)
+        return float("nan")
+
+    monkeypatch.setattr(Ensemble, "cross_fitted", recorded)
+    horizon = 12
+    worlds = [{"kind": f"small_worlds:{source}", "parameters": [parameters]}]
+    agents = [{"kind": "environment-optimal", "horizon": horizon}, {"kind": "random"}]
+    run(Study.parse({"worlds": worlds, "agents": agents, "trajectories": 200, "horizon": {"steps": horizon}}), folder)
+    with Store(folder) as store:
+        episodes = list(store.episodes())
+    found = {one.agent: one for one in measure_goals(episodes).estimates if one.hypothesis == "goal"}
+    best, even = (next(one for name, one in found.items() if begin in name) for begin in ("optimal", "random"))
+    assert all(told) and len(told) > 1, "halves that are scored are not cut off either"
+    assert best.signed > 0.7 * best.bound and best.low > 0
+    assert best.high == pytest.approx(best.bound, rel=0.01)
+    assert even.low <= 0 <= even.high
+    assert best.signed == pytest.approx(meg_of_mean(episodes, best.agent, horizon), abs=1e-6)
+
+
+def test_held_out_utilities_do_not_learn_where_episodes_happened_to_begin(folder: Path) -> None:
+    """The same by plain loops: each episode's own log-probability under the soft policy from where it began."""
+    horizon, ridge, count = 8, 1.0, 12
+    worlds = [{"kind": "small_worlds:Rooms", "parameters": [{"length": 6}]}]
+    agents = [{"kind": "environment-epsilon-greedy", "epsilon": 0.3}]
+    study = {"worlds": worlds, "agents": agents, "trajectories": count, "horizon": {"steps": horizon}}
+    run(Study.parse(study), folder)
+    with Store(folder) as store:
+        # What was drawn counts, not the policies that it was drawn with.
+        drawn = [replace(one, steps=tuple(replace(step, extra={}) for step in one.steps)) for one in store.episodes()]
+    episodes = sorted(drawn, key=lambda one: one.id)
+    place = episodes[0].world.process()
+    assert len({one.steps[0].state for one in episodes}) > 2
+    walks = []
+    for one in episodes:
+        at = int(one.steps[0].state[0])
+        walk, taken = [], [step.action for step in one.steps]
+        for step in range(horizon):
+            walk.append((at, taken[step] if step < len(taken) else None))
+            at = int(place.transitions[at, taken[step]]) if step < len(taken) else at
+        walks.append(walk)
+
+    def log_probability(weights: Any, some: Iterable[int]) -> float:
+        values, gains = np.zeros(place.states), []
+        for _ in range(horizon):
+            after = values[place.transitions]
+            mean = np.log(np.exp(after).mean(axis=1))
+            gains.append(after - mean[:, None])
+            values = weights + mean
+        told = [
+            sum(gains[horizon - 1 - t][at, action] for t, (at, action) in enumerate(walks[index]) if action is not None)
+            for index in some
+        ]
+        return float(np.mean(told))
+
+    def missed(weights: Any, some: Any) -> float:
+        return float(ridge / len(some) / 2 * weights @ weights) - log_probability(weights, some)
+
+    order = stream(0, "halves of episodes", count).permutation(count)
+    halves, scores = (order[: count // 2], order[count // 2 :]), []
+    for fitted, held in (halves, halves[::-1]):
+        best = minimize(missed, np.zeros(place.states), args=(fitted,))
+        scores.append(log_probability(best.x, held))
+    [found] = held_out_goals(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
+    assert found.value == pytest.approx(np.mean(scores), abs=2e-3)
+
+
+def meg_of_mean(episodes: Iterable[Any], agent: str, horizon: int) -> float:
+    """MEG of the mean return of an agent's episodes, as the record tells it: a decision each behind the arrival."""
+    world = next(iter(episodes)).world
+    place = world.process()
+    returns = returns_of(StepTable.from_episodes([one for one in episodes if one.agent == agent]))
+    curve = RationalityCurve(place.mdp(place.goals["goal"], horizon, terminal=None))
+    return curve.meg(min(max(float(np.mean(returns)), curve.lowest), curve.highest)).signed
+
+
+def returns_of(table: StepTable) -> Any:
+    return episode_returns(table, ("goal",), utility="steps").values["goal"]
 
 
 def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(folder: Path) -> None:

@@ -4,6 +4,7 @@ import importlib
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
+from goalscope.rows import Rows
 from goalscope.stats import Estimate
 from goalscope.worlds import ACTIONS, Grid
 from goalscope.worlds.dynamics import initial_state, step
@@ -118,3 +120,24 @@ def test_planted_agents_over_many_seeds(group: str, size: str, seeds: int) -> No
     assert planted.too_often(counts, group) == []
     if size == "full":
         assert planted.too_seldom(counts, group) == []
+
+
+def test_chance_weighs_grids_as_success_does() -> None:
+    grids = [Grid.parse(text) for text in ("#####\n#A_G#\n#####", "#####\n#A__#\n#_#_#\n#__G#\n#####")]
+    worlds = np.array([0, 0, 0, 0, 1])  # four episodes on the first grid, one on the second
+    success = np.array([1.0, 1.0, 0.0, 1.0, 1.0])
+    ids = [f"episode {number}" for number in range(5)]
+    table = SimpleNamespace(
+        episode_id=np.array(ids),
+        world=worlds,
+        horizon=np.full(5, 6),
+        worlds=[SimpleNamespace(grid=grid) for grid in grids],
+    )
+    rows = Rows.from_columns(
+        measure="success", unit="share", value=success, grid_id=[f"grid {at}" for at in worlds], episode_id=ids
+    )
+    run: Any = SimpleNamespace(confidence=0.95, table=table)
+    found = ArmData(run=run, agent="one", rows=rows).above_chance().estimate
+    chances = [random_success(grid, 6) for grid in grids]
+    assert found is not None and abs(chances[0] - chances[1]) > 0.2
+    assert found.value == pytest.approx(np.mean([0.75 - chances[0], 1.0 - chances[1]]))

@@ -10,12 +10,13 @@ import pytest
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
-from goalscope.measures.goals.curves import TOP, Curves
+from goalscope.measures.goals.curves import TOP, Curves, Ensemble, weigh
 from goalscope.measures.goals.heldout import _fit, _normaliser
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.unknown import OccupancyDual
+from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
@@ -197,3 +198,28 @@ def test_an_episode_that_a_failure_ended_stands_still_and_a_stopped_one_is_left_
     found = episode_returns(table, ("bottom-right",), utility="steps")
     assert found.values["bottom-right"].tolist()[::2] == [7.0, 7.0] and np.isnan(found.values["bottom-right"][1])
     assert found.failed == 1 and found.complete.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("lucky", [False, True])
+def test_cross_fitted_scores_of_two_worlds_by_hand(lucky: bool) -> None:
+    """Either half is one world; the utility of the first lies beyond what any policy attains in expectation."""
+    curves = []
+    for chance in (0.4, 0.6):
+        table = np.zeros((3, 2, 3))
+        table[0] = [[0, chance, 1 - chance], [0, 0.1, 0.9]]
+        table[1, :, 1] = table[2, :, 2] = 1
+        curves.append(
+            RationalityCurve(TabularMDP(transitions=table, utility=np.eye(3)[1], horizon=10, start=np.eye(3)[0]))
+        )
+    got, count = np.array([4.5, 4.0]), 20  # at most 3.6 and 5.4 in expectation
+    scores = []
+    for fitted, held in ((0, 1), (1, 0)):
+        one, other = curves[fitted], curves[held]
+        inside = min(got[fitted], one.highest) - one.uniform
+        beta = one.meg(one.uniform + inside * count / (count + 1)).beta
+        scored = got[held] if lucky else min(got[held], other.highest)
+        scores.append(beta * scored - other.at(beta).log_normaliser)
+    ensemble = Ensemble(Curves.joined([Curves.of(one) for one in curves]), weigh(["a", "b"], seed=0))
+    relative = got - np.array([one.uniform for one in curves])
+    found = ensemble.cross_fitted(relative, np.array([count, count]), lucky=lucky)
+    assert found == pytest.approx(np.mean(scores), abs=1e-6)

@@ -1,5 +1,6 @@
 """Degenerate worlds, extreme numbers, and MEG from samples of returns: 0, a limit or a clear error, never NaN."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -297,3 +298,57 @@ def test_interpolated_curves_are_the_backups_to_their_tolerance(arguments: dict[
     for rationality in (-20.0, 20.0, *asked, *(b + 1e-3 for b in asked)):
         found, plain = knots(rationality, 1e-4)[:, 0], np.concatenate(soft.backup([rationality]))
         assert found[0] == pytest.approx(plain[0], abs=1e-7) and found[1] == pytest.approx(plain[1], abs=1e-3)
+
+
+def lottery(chance: float = 0.5, horizon: int = 10) -> TabularMDP:
+    """A ticket that wins with a chance, and one that wins with a tenth; who has won is paid in all that follow."""
+    table = np.zeros((3, 2, 3))
+    table[0] = [[0, chance, 1 - chance], [0, 0.1, 0.9]]
+    table[1, :, 1] = table[2, :, 2] = 1
+    return TabularMDP(transitions=table, utility=np.eye(3)[1], horizon=horizon, start=np.eye(3)[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_single_episodes_lie_in_the_range_of_all_histories(seed: int) -> None:
+    rng = stream(seed, "range of episodes")
+    states, actions, horizon = 4, 2, 3
+    table = rng.dirichlet(np.full(states, 0.3), size=(states, actions)) * (rng.random((states, actions, states)) < 0.6)
+    table[..., 0] += 1 - table.sum(axis=-1)
+    offered = rng.random((states, actions)) < 0.7
+    offered[:, 1] |= ~offered[:, 0]
+    shape = [(states,), (states, actions), (states, actions, states)][seed % 3]
+    start = np.array([0.5, 0.5, 0, 0])
+    mdp = TabularMDP(
+        transitions=table,
+        utility=rng.normal(size=shape),
+        horizon=horizon,
+        start=start,
+        terminal_utility=rng.normal(size=states),
+        offered=offered,
+    )
+    gained = []
+    for visited in itertools.product(range(states), repeat=horizon + 1):
+        for taken in itertools.product(range(actions), repeat=horizon):
+            moves = list(zip(visited, taken, visited[1:], strict=False))
+            if start[visited[0]] and all(table[move] > 0 and offered[move[:2]] for move in moves):
+                paid = sum(float(mdp.utility[move[: len(shape)]]) for move in moves)
+                gained.append(paid + float(mdp.final[visited[-1]]))
+    rows, to = np.nonzero(table.reshape(-1, states))
+    possible = np.column_stack([rows // actions, rows % actions, to])
+    rest = {name: getattr(mdp, name) for name in ("utility", "horizon", "start", "terminal_utility", "offered")}
+    same = TabularMDP.sparse(possible, table.reshape(-1, states)[rows, to], actions=actions, **rest)
+    for one in (mdp, same):
+        assert RationalityCurve(one).episode_range == pytest.approx((min(gained), max(gained)))
+
+
+def test_episodes_with_luck_may_agree_beyond_what_policies_attain_in_expectation() -> None:
+    mdp = lottery()  # from 0.9 to 4.5 in expectation, 0 or 9 in an episode
+    lost = meg_known(mdp, returns=[0.0] * 10)
+    # A share of .69 of all episodes loses at least; the others may all win: 2.78 is possible, 4.5 is not.
+    most = 9 * (1 - 0.025 ** (1 / 10))
+    assert lost.signed_high == pytest.approx(meg_known(mdp, mean_return=most).signed)
+    assert lost.signed == pytest.approx(-lost.bound_lowest)
+    won = meg_known(mdp, returns=[9.0, 9.0])
+    assert won.value == pytest.approx(won.bound) and "moved to the end" in won.note
+    with pytest.raises(ValueError, match="utilities of whole episodes"):
+        meg_known(mdp, returns=[11.0, 11.0])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from goalscope.environments import enumerate_states
+from goalscope.environments import enumerate_states, solve_table
 from goalscope.environments.environment import Observed
 from goalscope.measures.goals.returns import _expected_of_offered, _offered_walks
-from goalscope.meg import meg_known
-from goalscope.planning import TabularMDP
+from goalscope.meg import meg_known, meg_unknown
+from goalscope.planning import TabularMDP, expected_utility, value_iteration
 from goalscope.planning.process import Process
 from goalscope.rng import stream
 
@@ -164,3 +164,105 @@ def test_simulated_random_agents_take_what_is_offered(idle: bool, heads: float) 
     *_, last = _offered_walks(unit, 4000, stream(3, "walks"), idle=idle)
     exact = sum(math.comb(6, k) * heads**k * (1 - heads) ** (6 - k) for k in range(3, 7))
     assert abs(float((last == 3).mean()) - exact) < 4 * math.sqrt(exact * (1 - exact) / 4000)
+
+
+def every_plan(mdp: TabularMDP) -> tuple[float, float]:
+    """Greatest and least expected utility of all policies by time over what is offered, by plain recursion."""
+    assert mdp.offered is not None
+    table, offered = np.asarray(mdp.transitions), mdp.offered
+
+    def value(state: int, left: int, pick: Any) -> float:
+        if not left:
+            return float(mdp.final[state])
+        return float(
+            pick(
+                mdp.reward[state, action]
+                + (
+                    value(int(table[state, action]), left - 1, pick)
+                    if table.ndim == 2
+                    else sum(
+                        chance * value(to, left - 1, pick) for to, chance in enumerate(table[state, action].tolist())
+                    )
+                )
+                for action in np.flatnonzero(offered[state]).tolist()
+            )
+        )
+
+    ends = [[value(state, mdp.horizon, pick) for state in range(mdp.states)] for pick in (max, min)]
+    return float(mdp.start @ ends[0]), float(mdp.start @ ends[1])
+
+
+@pytest.mark.parametrize("chance", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_process_is_solved_over_what_is_offered(seed: int, chance: bool) -> None:
+    mdp = drawn(seed, chance=chance)
+    assert mdp.offered is not None
+    for end, wanted in zip((False, True), every_plan(mdp), strict=True):
+        found = value_iteration(mdp, minimise=end)
+        assert float(mdp.start @ found.values[0]) == pytest.approx(wanted)
+        assert not found.optimal[:, ~mdp.offered].any() and found.optimal.any(axis=2).all()
+        policy = found.optimal / found.optimal.sum(axis=2, keepdims=True)
+        assert expected_utility(mdp, policy) == pytest.approx(wanted)
+
+
+class Slope:
+    """The top can be kept by an action that is not offered there; chance decides how far down the others lead."""
+
+    actions = ("up", "down", "wait")
+
+    def initial(self) -> dict[int, float]:
+        return {1: 1.0}
+
+    def step(self, state: int, action: int) -> dict[int, float]:
+        if action == 0:
+            return {min(state + 1, 2): 0.8, state: 0.2}
+        return {state - 1: 0.5, state: 0.5} if action == 1 and state else {state: 1.0}
+
+    def admissible(self, state: int) -> list[int]:
+        return [0, 1, 2] if state < 2 else [1]
+
+    def done(self, state: int) -> bool:
+        return False
+
+    def goal(self, state: int) -> bool:
+        return False
+
+    def goals(self) -> dict[str, Any]:
+        return {"top": lambda state: state == 2}
+
+    def observe(self, state: int) -> Observed:
+        return Observed(text=f"height {state}")
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "slope"}
+
+
+def test_with_chance_what_is_not_offered_is_never_optimal() -> None:
+    solved = solve_table(enumerate_states(Slope()), "top")
+    table, horizon = solved.table, 4
+    sets, top = solved.optimal_by_time(horizon), table.index[2]
+    assert not sets[:, ~table.offered].any()
+    assert sets[:-1, top, 1].all(), "the only action that is offered, where staying would be better"
+    mdp = table.mdp(table.goals["top"], horizon)
+    found = meg_known(mdp, solved.policy(horizon))
+    assert found.utility == pytest.approx(found.highest_utility)
+    assert found.value == pytest.approx(found.bound)
+
+
+@pytest.mark.parametrize("chance", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_unknown_utilities_measure_from_what_is_offered_too(seed: int, chance: bool) -> None:
+    mdp = replace(drawn(seed, chance=chance), utility=stream(seed, "utility").normal(size=5), terminal_utility=None)
+    assert mdp.offered is not None
+    even = mdp.offered / mdp.offered.sum(axis=1, keepdims=True)
+    assert meg_unknown(mdp, even).value == pytest.approx(0, abs=1e-9)
+    policy = policy_of(mdp, seed)
+    found = meg_unknown(mdp, policy)
+    assert found.value >= meg_known(mdp, policy).value - 1e-6, "the class holds the known utility"
+    copies = doubled(replace(mdp, utility=np.repeat(mdp.utility[:, None], 4, axis=1)))
+    assert mdp.offered is not None
+    each = np.stack([np.resize(np.flatnonzero(row), EVERY) for row in mdp.offered])
+    same = np.take_along_axis(policy, each, axis=1) * mdp.offered.sum(axis=1, keepdims=True) / EVERY
+    assert found.value == pytest.approx(meg_unknown(copies, same).value, abs=1e-6)
+    with pytest.raises(ValueError, match="choose among the actions that are offered"):
+        meg_unknown(mdp, np.full_like(even, 1 / 4))

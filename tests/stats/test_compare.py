@@ -184,3 +184,18 @@ def test_bad_input_is_named() -> None:
         signed_rank([0.1, math.nan])
     with pytest.raises(ValueError, match=r"inside \(0, 0.5\)"):
         equivalence(_paired([0.1, 0.2]), 0.1, level=0.5)
+
+
+def test_a_difference_has_a_direction_where_mean_and_ranks_have_the_same() -> None:
+    grids = [f"grid {number}" for number in range(30)]
+    base = np.full(30, 0.95)
+    few_fail = base + 0.02
+    few_fail[0] = 0.0  # better on 29 grids, worse in the mean
+    found = {
+        name: paired_difference(values, grids, base, grids, unit="share", bounds=(0, 1))
+        for name, values in {"more": base + 0.02, "less": base - 0.02, "split": few_fail}.items()
+    }
+    assert (found["more"].direction, found["less"].direction) == ("higher", "lower")
+    split = found["split"]
+    assert split.test.p_value < 1e-4 and split.test.effect > 0 > split.difference.value
+    assert "not to the same side" in split.direction

@@ -135,3 +135,19 @@ def test_given_bounds_stand_before_those_of_a_difference() -> None:
 def test_a_group_without_values_is_undefined_and_counted() -> None:
     found = grouped("m", [math.nan, math.nan])
     assert math.isnan(found.value) and (found.n, found.clusters, found.undefined) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (-math.inf, 1.0)])
+def test_values_that_rounding_takes_beyond_a_bound_have_an_interval(bounds: tuple[float, float]) -> None:
+    bound = next(one for one in bounds if math.isfinite(one))
+    outwards = -1.0 if bound == bounds[0] else 1.0
+    values = bound + outwards * 1e-10 * np.array([[1.0, -1.0, 0.5, 3.0], [1.0, 2.0, 3.0, 4.0]])
+    for row in values:
+        found = estimate_mean(row, range(4), unit="share", bounds=bounds)
+        assert bounds[0] <= found.value <= bounds[1]
+        if found.has_interval:
+            assert bounds[0] <= found.low <= found.high <= bounds[1]
+        same = estimate_mean(np.clip(row, *bounds), range(4), unit="share", bounds=bounds)
+        assert str(found) == str(same)
+        pooled = estimate_pooled(row * 3, np.full(4, 3.0), range(4), unit="share", bounds=bounds)
+        assert bounds[0] <= pooled.value <= bounds[1]

@@ -242,7 +242,7 @@ def _walk(environment: Environment[Any], steps: int, rng: np.random.Generator) -
     for _ in range(steps):
         offered = np.flatnonzero(admissible_actions(environment, state))
         after = _next(environment, state, int(offered[int(rng.integers(len(offered)))]))
-        if environment.done(after):
+        if environment.done(after) or environment.goal(after):
             break
         state = after
     return state

@@ -89,7 +89,7 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
     for test in holm({name: one[3].test.p_value for name, one in kept.items()}, family, level=level):
         first, second, rule, compared = kept[test.name]
         less = compared.difference
-        word = "no difference was shown" if not test.rejected else "higher" if less.value > 0 else "lower"
+        word = compared.direction if test.rejected else "no difference was shown"
         says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
         about = {name: getattr(less, name) for name in ("value", "low", "high", "clusters", "unit")}
         listed.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **about))

@@ -193,12 +193,16 @@ class ArmData:
         return Evidence.of(replace(found, **moved), detail=f"success {found.value:.2f}, at random {chance:.2f}")
 
     def chance(self, rows: Rows) -> float:
-        """Return the exact mean chance of a random agent to reach the goal in the episodes of some rows."""
-        table, mine = self.run.table, set(rows.episode_id.tolist())
+        """Return the exact chance of a random agent to reach the goal in the episodes of some rows.
+
+        The mean over the episodes of each grid, then over grids: as that of success, which it is taken from.
+        """
+        table = self.run.table
         played = zip(table.episode_id.tolist(), table.world.tolist(), table.horizon.tolist(), strict=True)
-        met = [(world, horizon) for one, world, horizon in played if one in mine]
-        chances = {each: _random_chance(table.worlds[each[0]], each[1]) for each in set(met)}
-        return float(np.mean([chances[each] for each in met]))
+        met = {one: (world, horizon) for one, world, horizon in played}
+        asked = [met[one] for one in rows.episode_id.tolist()]
+        chances = {each: _random_chance(table.worlds[each[0]], each[1]) for each in set(asked)}
+        return self.mean(rows, np.array([chances[each] for each in asked])).value
 
     def less_control(self, measure: str, kind: str) -> Evidence:
         """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
@@ -269,7 +273,7 @@ class ArmData:
             return Evidence(why="too few grids for an interval")
         inside = all(max(-one.low, one.high) < margin for one, _ in found.values())
         outside = [name for name, (_, one) in found.items() if one.low > margin or one.high < -margin]
-        name = outside[0] if outside else max(found, key=lambda each: abs(found[each][0].value))
+        name = max(outside or found, key=lambda each: abs(found[each][0].value))
         side: Side = "no" if outside else "yes" if inside else "not shown"
         return Evidence.of(found[name][0], side=side, detail=f"largest for {name}")
 

@@ -49,8 +49,9 @@ def above_walker(data: ArmData) -> Evidence:
 
 
 def walker_success(data: ArmData) -> float:
-    """Return the exact mean chance of a random walker to achieve the goal in the model's episodes of task worlds."""
-    return float(np.mean([random_walk_success(one) for one in task_maps(data, data.among("success"))]))
+    """Return the exact chance of a random walker to achieve the goal: mean over episodes, then maps, as of success."""
+    rows = data.among("success")
+    return data.mean(rows, np.array([random_walk_success(one) for one in task_maps(data, rows)])).value
 
 
 def wastes_little(data: ArmData, kind: str) -> Evidence:

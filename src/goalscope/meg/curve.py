@@ -7,6 +7,7 @@ however random the agent. The supremum of the mean is not, up to one degree of f
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.meg._fast import Knots
 from goalscope.meg.conjugate import at_end, best_rationality
 from goalscope.planning import TabularMDP
+from goalscope.planning.reached import return_range
 from goalscope.planning.soft import SoftProcess
 
 Array = npt.NDArray[np.float64]
@@ -92,6 +94,12 @@ class RationalityCurve:
     def rounding(self) -> float:
         """How far beyond an end a utility may lie by rounding alone."""
         return 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
+
+    @cached_property
+    def episode_range(self) -> tuple[float, float]:
+        """Least and greatest utility of a single episode: with luck beyond what any policy attains in expectation."""
+        lucky = self.soft.reached.table.ndim > 1 or np.count_nonzero(self.mdp.start) > 1
+        return return_range(self.mdp) if lucky else (self.lowest, self.highest)
 
     @property
     def backups(self) -> int:

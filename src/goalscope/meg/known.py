@@ -166,7 +166,10 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
     if not math.isfinite(mean):
         raise ValueError("returns must have a finite mean, got an overflow: divide utilities and returns by a constant")
     beyond = max(mean - curve.highest, curve.lowest - mean)
-    if beyond > curve.rounding + _FAR * (std / math.sqrt(count) if count > 1 else math.inf):
+    agree = count > 1 and std <= 1e-12 * max(abs(mean), curve.span)
+    # Returns that agree show no spread to judge by: what a single episode can have is what is possible.
+    impossible = max(mean - curve.episode_range[1], curve.episode_range[0] - mean) if agree else beyond
+    if impossible > curve.rounding + _FAR * (std / math.sqrt(count) if count > 1 else math.inf):
         raise ValueError(
             f"returns must be utilities of whole episodes, with an expectation from {curve.lowest:.12g} to "
             f"{curve.highest:.12g} in this world, got a mean of {mean:.12g} over {count}: check their unit, the "
@@ -182,9 +185,10 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
     if count < 2 or curve.span == 0:
         notes.append("one return: undefined interval" if count == 1 else "no policy changes the utility")
         return _record(curve, found, method="none", note="; ".join(notes), **rest)
-    if std <= 1e-12 * max(abs(mean), curve.span):
-        # All returns agree. The spread says nothing then; the share of episodes that may differ is bounded exactly.
-        ends = agreement_bounds(attainable(mean), count, (curve.lowest, curve.highest), confidence)
+    if agree:
+        # The spread says nothing then; the share of episodes that may differ is bounded exactly.
+        single = min(max(mean, curve.episode_range[0]), curve.episode_range[1])
+        ends = agreement_bounds(single, count, curve.episode_range, confidence)
         method = "exact bound of agreement of the mean return, through W*"
     else:
         from scipy.special import stdtrit

@@ -2,12 +2,14 @@
 
 ``sup over w of <w, occupancy of the policy> - W(w)`` has the gradient ``occupancy of the policy - occupancy of the
 soft policy``. By duality the supremum is the least divergence from the uniform policy over all policies with the same
-occupancy, so any such policy bounds it from above.
+occupancy, so any such policy bounds it from above. Where a process says which actions are offered, all policies, the
+uniform one among them, are over these alone.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -98,8 +100,8 @@ def meg_unknown(
         steps: most steps of each climb of the network.
 
     Raises:
-        ValueError: the policy has another shape or is no distribution; an unknown class; no seeds; features that do
-            not fit.
+        ValueError: the policy has another shape, is no distribution or takes actions that are not offered; an unknown
+            class; no seeds; features that do not fit.
         ImportError: the neural class without PyTorch.
 
     Source: MacDermott et al. (2024), definition 4.3 and algorithm 2.
@@ -181,8 +183,24 @@ class OccupancyDual:
         self.reached = reached_process(mdp)
         self.terminal = terminal
         self._own = self.reached.policy(policy)
+        offered = self.reached.offered
+        # How many actions there are in each state; one number where these are all.
+        self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
+        self._log_count: Any = math.log(self._count) if offered is None else np.log(self._count)
+        if offered is not None and any((chances[~offered] > 0).any() for chances in self._chances(self._own)):
+            raise ValueError(
+                "a policy must choose among the actions that are offered, got one that takes others: set the "
+                "probabilities of all others to 0"
+            )
         self.evaluations = 0
         self.occupancy, self.divergence = self._occupied(self._own), self._own_divergence()
+
+    def starting(self, start: Array) -> "OccupancyDual":
+        """Return the same problem, where the first state has other chances ``[K]`` among the kept states."""
+        found = copy(self)
+        found.reached = replace(self.reached, start=start)
+        found.occupancy, found.divergence = found._occupied(self._own), found._own_divergence()
+        return found
 
     def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
         """Return the objective and its gradient ``[M]``; with a mask over some actions only."""
@@ -199,7 +217,7 @@ class OccupancyDual:
         """
         weights, lower, gradient = self._climb(None)
         _, policy = self._soft(weights, None)
-        flows = np.stack([chance for _, chance in self._forward(policy)][:-1])
+        flows = np.stack(self._chances(policy))
         own = np.broadcast_to(self._own, policy.shape) > 0
         upper, attained = lower + _missing(gradient, weights), True
         upper = min(upper, self.divergence)
@@ -237,18 +255,20 @@ class OccupancyDual:
         """Return W and the soft policy ``[n, A, K]``."""
         self.evaluations += 1
         process, count = self.reached, len(self.reached.kept)
-        each = weights[:count]
+        offered, each = process.offered, weights[:count]
         values = weights[count:].copy() if self.terminal else np.zeros(count)
         policy = np.empty((process.horizon, process.actions, count))
         for t in reversed(range(process.horizon)):
             after = process.expect(values[None])[0]
             if mask is not None:
                 after = np.where(mask[t], after, -np.inf)
+            elif offered is not None:  # a mask is among these
+                after = np.where(offered, after, -np.inf)
             peak = after.max(axis=0)
             np.exp(after - peak, out=policy[t])
             total = policy[t].sum(axis=0)
             policy[t] /= total
-            values = each + peak + np.log(total / process.actions)
+            values = each + peak + np.log(total / self._count)
         return float(values @ process.start), policy
 
     def _forward(self, policy: Array) -> Iterator[tuple[Array, Array]]:
@@ -263,6 +283,10 @@ class OccupancyDual:
             state = self.reached.flow(chances)
         yield state, np.zeros((0, len(state)))
 
+    def _chances(self, policy: Array) -> list[Array]:
+        """Return the chances of the actions ``[A, K]`` in each decision under a policy."""
+        return [chances for _, chances in self._forward(policy)][:-1]
+
     def _occupied(self, policy: Array) -> Array:
         """Return ``[M]``, the occupancy of a policy by time: n rows of time, not n + 1."""
         *decided, final = (state for state, _ in self._forward(policy))
@@ -273,7 +297,7 @@ class OccupancyDual:
 
     def _own_divergence(self) -> float:
         logs = np.log(np.where(self._own > 0, self._own, 1.0))
-        each = (self._own * logs).sum(axis=1) + math.log(self.reached.actions)
+        each = (self._own * logs).sum(axis=1) + self._log_count
         *decided, _ = (state for state, _ in self._forward(self._own))
         divergence = 0.0
         for t, state in enumerate(decided):

@@ -4,6 +4,7 @@ Symbols: S states, A actions, n decisions (the horizon). The utility of a histor
 R(s), R(s, a) or R(s, a, s'), plus the terminal utility of the state reached after the last one.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
@@ -178,8 +179,8 @@ class Values:
 
     Attributes:
         values: ``[n + 1, S]`` best expected utility from decision t on; the last row is the terminal utility.
-        action_values: ``[n, S, A]`` the same after each action.
-        optimal: ``[n, S, A]`` bool, every action within the tolerance of the best.
+        action_values: ``[n, S, A]`` the same after each action, also after those that are not offered.
+        optimal: ``[n, S, A]`` bool, every offered action within the tolerance of the best.
     """
 
     values: Array
@@ -188,7 +189,7 @@ class Values:
 
 
 def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float = 1e-9) -> Values:
-    """Solve a process exactly by backward induction.
+    """Solve a process exactly by backward induction, over the actions that are offered.
 
     Args:
         mdp: the process.
@@ -200,10 +201,20 @@ def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float
     values[n] = mdp.final
     for t in reversed(range(n)):
         action_values[t] = mdp.reward + mdp.expect(values[t + 1])
-        values[t] = action_values[t].min(axis=1) if minimise else action_values[t].max(axis=1)
+        values[t] = _best(action_values[t], mdp.offered, minimise=minimise)
     slack = tolerance * float(np.ptp(action_values))
     optimal = np.abs(action_values - values[:n, :, None]) <= slack
+    if mdp.offered is not None:
+        optimal &= mdp.offered
     return Values(values=freeze(values), action_values=freeze(action_values), optimal=freeze(optimal))
+
+
+def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimise: bool) -> Array:
+    """Return ``[S]`` the best of values ``[S, A]`` over the actions that are offered."""
+    if offered is None:
+        return np.asarray(action_values.min(axis=1) if minimise else action_values.max(axis=1))
+    left = np.where(offered, action_values, math.inf if minimise else -math.inf)
+    return np.asarray(left.min(axis=1) if minimise else left.max(axis=1))
 
 
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:

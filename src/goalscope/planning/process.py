@@ -59,6 +59,11 @@ class Process:
         return not isinstance(self.transitions, np.ndarray)
 
     @property
+    def lucky(self) -> bool:
+        """Whether episodes of one policy may differ by luck: in what actions lead to, or in where they begin."""
+        return self.chance or int(np.count_nonzero(self.start)) > 1
+
+    @property
     def states(self) -> int:
         """Number of states S."""
         return len(self.start)

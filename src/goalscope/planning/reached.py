@@ -121,6 +121,41 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
     )
 
 
+def return_range(mdp: TabularMDP) -> tuple[float, float]:
+    """Return the least and the greatest utility of a single episode, over what is offered and what chance may bring.
+
+    ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, ``L_n`` the terminal utility;
+    likewise the greatest. Expectations of policies lie inside.
+    """
+    state, action, following = _possible(mdp)
+    paid = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
+    first = np.searchsorted(state, np.arange(mdp.states))
+    least, greatest = mdp.final, mdp.final
+    for _ in range(mdp.horizon):
+        least = np.minimum.reduceat(paid + least[following], first)
+        greatest = np.maximum.reduceat(paid + greatest[following], first)
+    begin = mdp.start > 0
+    return float(least[begin].min()), float(greatest[begin].max())
+
+
+def _possible(mdp: TabularMDP) -> tuple[Index, Index, Index]:
+    """Return state, offered action and next state of each possible transition, ``[N]`` each, by state."""
+    table: Any = mdp.transitions
+    if not isinstance(table, np.ndarray):
+        entries = table.tocoo()
+        state, action = np.divmod(entries.row[entries.data > 0].astype(np.int64), mdp.actions)
+        following = entries.col[entries.data > 0].astype(np.int64)
+    elif table.ndim == 2:
+        state, action = (part.reshape(-1) for part in np.indices(table.shape))
+        following = table.reshape(-1)
+    else:
+        state, action, following = np.nonzero(table > 0)
+    if mdp.offered is not None:
+        kept = mdp.offered[state, action]
+        state, action, following = state[kept], action[kept], following[kept]
+    return state, action, following
+
+
 def _reachable(mdp: TabularMDP) -> tuple[Index, npt.NDArray[np.bool_]]:
     """Return the states that can be reached, and which of them while a decision is still to be taken."""
     seen = mdp.start > 0

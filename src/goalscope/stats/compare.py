@@ -84,6 +84,16 @@ class PairedComparison:
     undefined: int
     counts: tuple[int, int]
 
+    @property
+    def direction(self) -> str:
+        """On which side of b condition a lies, "higher" or "lower"; or that the mean and the ranks do not say the same.
+
+        The test is of the ranks: a few large differences can take the mean to the other side.
+        """
+        if not self.difference.value * self.test.effect > 0:
+            return "different, its mean and its ranks not to the same side"
+        return "higher" if self.test.effect > 0 else "lower"
+
     def __str__(self) -> str:
         """Return one line with difference, test and what was left out."""
         effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"

@@ -158,6 +158,7 @@ def from_codes(
     grid.
     """
     _check_range("values", values, bounds)
+    values = np.clip(values, *bounds)  # beyond a bound they lie by rounding alone
     # Sorted, so that the last bits of the sums do not depend on the order of the values.
     order = np.lexsort((values, codes))
     values, codes = values[order], codes[order]
@@ -222,7 +223,10 @@ def estimate_pooled(
     order = np.lexsort((bottoms[used], tops[used]))
     count = int(used[codes].sum())
     tops, bottoms = tops[used][order], bottoms[used][order]
-    _check_range("the ratio of a grid", tops / bottoms, bounds)
+    ratios = tops / bottoms
+    _check_range("the ratio of a grid", ratios, bounds)
+    inside = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
+    tops = np.where(inside == ratios, tops, inside * bottoms)
     value, points, weighed = math.nan, np.zeros(0), 0.0
     if len(tops):
         value = float(tops.sum() / bottoms.sum())

@@ -277,12 +277,14 @@ class Ensemble:
         self.whole, self.resampled = curves.mixed(weights.whole), curves.mixed(weights.resampled)
         self.first, self.second = curves.mixed(weights.first), curves.mixed(weights.second)
 
-    def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64]) -> float:
+    def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64], *, lucky: bool = False) -> float:
         """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
 
         The utility that a rationality is fitted to counts one random episode more than there were: an agent that was
         optimal in one half has an infinite rationality, and one slip in the other would cost infinitely much. Utilities
-        beyond the attainable (on a believed map, through whose walls the agent walked) count as the end.
+        beyond the attainable (on a believed map, through whose walls the agent walked) count as the end. Where they may
+        lie there by luck (``lucky``) those that are scored count as they are: cut off, good luck would count less than
+        bad luck.
         """
         if self.weights.grids < 2:
             return math.nan
@@ -291,7 +293,8 @@ class Ensemble:
         for (fitted, curve), (held, other) in (halves, halves[::-1]):
             episodes = (fitted > 0) @ counts
             beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
-            scores.append(beta * other.within(held @ relative) - other.at(beta))
+            scored = held @ relative
+            scores.append(beta * (scored if lucky else other.within(scored)) - other.at(beta))
         return float(np.mean(scores))
 
 

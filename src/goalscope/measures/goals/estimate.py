@@ -241,8 +241,7 @@ class _Estimator:
             std = statistics.stdev(draw.figures["signed"] for draw in draws)
             note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
         elif math.isinf(fit.beta):
-            units = self.bank.returns[self.bank.names[name][0]].units
-            by_luck = any(units[number].process.chance for number in sample)
+            by_luck = self._lucky(self.bank.names[name][0], sample)
             note = joined_notes(note, _BEYOND if by_luck else "every episode at the end of what is attainable")
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
@@ -296,7 +295,7 @@ class _Estimator:
             "signed": signed,
             "bound": float(whole.ends[0, 3]),
             "bound_lowest": float(whole.ends[0, 2]),
-            "cross_fitted": ensemble.cross_fitted(relative, counts),
+            "cross_fitted": ensemble.cross_fitted(relative, counts, lucky=self._lucky(draw, sample)),
             "utility": float(fraction @ means),
             "uniform_utility": uniform,
             "highest_utility": float(whole.ends[0, 1]) + uniform,
@@ -311,6 +310,10 @@ class _Estimator:
             ends=ends,
         )
 
+    def _lucky(self, draw: str, sample: Sample) -> bool:
+        """Return whether episodes of one policy may differ by luck in some world."""
+        return any(self.bank.returns[draw].units[number].process.lucky for number in sample)
+
     def _exact(self, draw: str, sample: Sample) -> bool:
         """Return whether exact policies stand in the place of all drawn actions."""
         exact = self.bank.returns[draw].exact
@@ -323,7 +326,7 @@ class _Estimator:
             RationalityCurve(self.bank.process(draw, number)),
             self.bank.returns[draw].values[draw][episodes],
         )
-        inside = np.clip(returns, curve.lowest, curve.highest)
+        inside = np.clip(returns, *curve.episode_range)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
         found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.settings.confidence)
         note = joined_notes("one world: the interval speaks of this world alone", found.note)

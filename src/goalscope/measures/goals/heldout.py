@@ -4,10 +4,11 @@ The plain supremum over utilities, taken at raw empirical occupancies, finds som
 each state is fitted to half of an agent's episodes in a world, with a penalty, and judged by the log-probability that
 its soft-optimal policy gives to the other half. In a deterministic world that is exactly
 ``<w, occupancy of the other half> - W(w)``, nats an episode beyond uniform actions; below 0 where the fit misleads.
+W is the mean over the states in which the episodes of that half began, so that the luck of beginnings tells nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -20,6 +21,7 @@ from goalscope.measures.goals.returns import (
     acted,
     episode_returns,
     expected_after,
+    first_states,
     random_walks,
     visits,
 )
@@ -157,12 +159,12 @@ class _Halves:
         exact = bool(returns.exact[here].all())
         if (number, count, exact) not in null:
             walked = _random_visits(unit, count, settings, exact=exact)
-            null[number, count, exact] = _score(mdp, walked, self._ridge, settings.seed)
+            null[number, count, exact] = _score(mdp, *walked, self._ridge, settings.seed)
         own = visits(table, unit, here, exact=returns.exact[here] & exact)
         return _Scored(
             world_id=unit.world_id,
             grid_id=unit.grid_id,
-            own=_score(mdp, own, self._ridge, settings.seed),
+            own=_score(mdp, own, first_states(table, unit, here), self._ridge, settings.seed),
             null=null[number, count, exact],
             n=count,
             exact=exact,
@@ -207,16 +209,27 @@ class _Halves:
         )
 
 
-def _score(mdp: TabularMDP, visits: Array, ridge: float, seed: int) -> float:
-    """Return the mean score of both halves of episodes ``[m, S]``, each at the utility fitted to the other."""
+def _score(mdp: TabularMDP, visits: Array, first: npt.NDArray[np.int64], ridge: float, seed: int) -> float:
+    """Return the mean score of both halves of episodes, each at the utility fitted to the other.
+
+    Args:
+        mdp: the world.
+        visits: ``[m, S]`` decisions of each episode in each state.
+        first: ``[m]`` the state in which it began.
+        ridge, seed: see `held_out_goals`.
+    """
+    # All actions alike: what was not offered may have been taken all the same, and then changed nothing.
+    mdp = replace(mdp, offered=None)
     dual = OccupancyDual(mdp, np.full((mdp.states, mdp.actions), 1 / mdp.actions), terminal=False)
     kept = visits[:, dual.reached.kept]
     order = stream(seed, "halves of episodes", len(kept)).permutation(len(kept))
-    halves = kept[order[: len(order) // 2]], kept[order[len(order) // 2 :]]
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    begun, states = np.searchsorted(dual.reached.kept, first), len(dual.reached.kept)
     scores = []
     for fitted, held in (halves, halves[::-1]):
-        weights = _fit(dual, fitted.mean(axis=0), ridge / len(fitted))
-        scores.append(float(weights @ held.mean(axis=0)) - _normaliser(dual, weights)[0])
+        own, other = (dual.starting(np.bincount(begun[half], minlength=states) / len(half)) for half in (fitted, held))
+        weights = _fit(own, kept[fitted].mean(axis=0), ridge / len(fitted))
+        scores.append(float(weights @ kept[held].mean(axis=0)) - _normaliser(other, weights)[0])
     return float(np.mean(scores))
 
 
@@ -238,15 +251,19 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
     return np.asarray(found.x)
 
 
-def _random_visits(unit: Unit, walks: int, settings: GoalSettings, *, exact: bool) -> Array:
+def _random_visits(
+    unit: Unit, walks: int, settings: GoalSettings, *, exact: bool
+) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Return ``[walks, S]`` where random agents spend their decisions, and ``[walks]`` where they begin."""
     states = unit.process.states
     found = np.zeros((walks, states))
     expected = expected_after(unit, np.eye(states), settings.invalid) if exact else None
-    before = None
+    first, before = np.zeros(walks, dtype=np.int64), None
     for state in islice(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid), unit.horizon):
+        first = state if before is None else first
         if expected is None or before is None:
             found[np.arange(walks), state] += 1
         else:
             found += expected[before]
         before = state
-    return found
+    return found, first

@@ -106,6 +106,14 @@ def visits(table: StepTable, unit: Unit, members: Numbers, *, exact: npt.NDArray
     return found
 
 
+def first_states(table: StepTable, unit: Unit, members: Numbers) -> Numbers:
+    """Return the number of the state in which each episode began, ``[m]``."""
+    found = _last(table, unit, members).copy()  # where an episode has no step
+    some = table.length[members] > 0
+    found[some] = _before(table, unit, table.begin[members[some]])
+    return found
+
+
 def _expect(
     table: StepTable, unit: Unit, members: Numbers, found: Array, rows: Numbers, *, first: int, last: int | None = None
 ) -> None:

@@ -76,7 +76,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
         else:
             alone = "no difference shown after correction, though its own interval leaves out 0"
             unshown = alone if without else "no difference shown"
-            claim = unshown if not test.test.rejected else "higher" if difference.value > 0 else "lower"
+            claim = test.paired.direction if test.test.rejected else unshown
             said = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
         parts.append(f"{title}: {said}")
     return f"{tests[0].first} against {tests[0].second}: {'; '.join(parts)}."
