@@ -17,6 +17,7 @@ from goalscope.cli import verdicts
 from goalscope.cli.app import app
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
+from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence import ArmRun
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
@@ -55,6 +56,13 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     assert directed is not None and directed.answer == "yes" and directed.clusters == 9
     assert found.models[1].claim("acts optimally").answer == "no"  # type: ignore[union-attr]
     assert any(one.p < 0.05 and one.value > 0 for one in found.differences)
+
+
+def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
+    ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
+    assert "That rests on 9 worlds: over fewer than 20" in headline(ledger)
+    many = [one.model_copy(update={"clusters": one.clusters * 5}) for one in ledger.claims]
+    assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
