@@ -95,7 +95,8 @@ def yaml_of(text: str) -> Any:
 def test_a_sound_run_is_left_as_it_is(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "run")
     before = (tmp_path / "run" / "run.db").read_bytes()
-    assert "nothing is damaged" in call("doctor", tmp_path / "run", "--repair")
+    said = call("doctor", tmp_path / "run", "--repair")
+    assert "nothing is damaged" in said and "1 sources of rows" in said
     assert (tmp_path / "run" / "run.db").read_bytes() == before
     assert {path.name.partition("-")[0] for path in (tmp_path / "run").iterdir()} == {"run.db", "run.lock"}
 
