@@ -6,7 +6,7 @@ grid it belongs to (the cluster of every interval), the episode and step where t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,23 @@ WHOLE_EPISODE = -1
 """Step of a row that speaks of a whole episode or of a whole grid."""
 
 COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
+RESERVED: Final = frozenset({*COLUMNS, "agent"})
+"""Names that no tag of a world or an episode has: rows have columns of these names, and the agent's name as a tag."""
 _TEXTS = ("measure", "unit", "grid_id", "episode_id")
+
+
+def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
+    """Return the tags of a world or an episode.
+
+    Raises:
+        ValueError: a name that rows need themselves (`RESERVED`).
+    """
+    taken = sorted(RESERVED & set(tags))
+    if taken:
+        raise ValueError(
+            f"a tag must not be called {', '.join(taken)}, rows of measures need that name: rename the tag"
+        )
+    return tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,3 +91,32 @@ def test_a_study_of_scripted_agents_costs_nothing() -> None:
     output = call("estimate", "scripted")
     assert "USD" in output and "no prices" not in output
     assert "a shipped study" in call("estimate", "nowhere.yaml", status=2)
+
+
+def test_an_estimate_says_what_its_pilot_does_not_tell(tmp_path: Path) -> None:
+    path, other, pilot = tmp_path / "study.yaml", tmp_path / "other.yaml", tmp_path / "pilot"
+    path.write_text(STUDY, encoding="utf-8")
+    grid = "{kind: grid, sizes: [7], densities: [0.5], count: 3}"
+    other.write_text(
+        f"worlds: [{grid}]\nagents: [{{kind: optimal}}, {{kind: random}}]\ntrajectories: 2\n", encoding="utf-8"
+    )
+    call("run", other, "--agents", "optimal", "--out", pilot)
+    shown = " ".join(call("estimate", path, "--pilot", pilot).split())
+    assert "far-away: hours unknown, " in shown and "has nothing that it took" in shown
+    shown = " ".join(call("estimate", other, "--power", "--pilot", pilot).split())
+    assert "pilot: random has fewer than two grids" in shown
+    assert "standard deviation of 0.05 over grids" in shown
+    assert "nothing is expected" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("--assume-between", "0.1"), "must come with --power"),
+        (("--power", "--assume-mean", "0.5", "--pilot", "somewhere"), "takes the place of a pilot"),
+    ],
+)
+def test_assumptions_that_would_not_count_are_refused(words: tuple[str, ...], fact: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    assert fact in call("estimate", path, *words, status=2)

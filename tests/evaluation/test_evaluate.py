@@ -17,6 +17,7 @@ from goalscope.cli import verdicts
 from goalscope.cli.app import app
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
+from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence import ArmRun
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
@@ -55,6 +56,13 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     assert directed is not None and directed.answer == "yes" and directed.clusters == 9
     assert found.models[1].claim("acts optimally").answer == "no"  # type: ignore[union-attr]
     assert any(one.p < 0.05 and one.value > 0 for one in found.differences)
+
+
+def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
+    ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
+    assert "That rests on 9 worlds: over fewer than 20" in headline(ledger)
+    many = [one.model_copy(update={"clusters": one.clusters * 5}) for one in ledger.claims]
+    assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
@@ -208,6 +216,11 @@ def test_what_cannot_be_meant_is_refused(text: str, words: str) -> None:
         subject_of(text)
 
 
+def test_a_folder_that_holds_neither_a_model_nor_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"config\.json.*run\.db"):
+        subject_of(str(tmp_path))
+
+
 @pytest.mark.parametrize(("prefix", "mode"), [("openai", "chat"), ("completions", "completions")])
 def test_a_model_behind_a_server_is_sent_messages_or_tokens(prefix: str, mode: str) -> None:
     found = subject_of(f"{prefix}:owner/name@http://127.0.0.1:1/v1")
@@ -247,6 +260,29 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp
     assert json.loads(plain.output)["models"][0]["model"] == "optimal"
     both = CliRunner().invoke(app, ["evaluate", "optimal", "--quick", "--budget", "1m", "--out", str(tmp_path / "x")])
     assert both.exit_code == 2
+
+
+def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
+    listed = [resolve("arm", name) for name in ("grids", "keys")]
+    with pytest.raises(ValueError, match=r"optimal takes no usd.*limit of time"):
+        verdicts._sizes(listed, [subject_of("optimal")], 1, "1usd")
+
+
+def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no ledger\.json that goalscope evaluate wrote"):
+        verdicts.ledger(tmp_path)
+    with pytest.raises(ValueError, match="one of them"):
+        verdicts.ledger(small, as_json=True, card=True)
+
+
+def test_what_a_budget_cannot_change_is_not_offered_for_logs(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = shutil.copytree(small / "arms" / "grids", tmp_path / "logs")
+    verdicts.run([str(logs)], tmp_path / "out", dry=True)
+    assert "recorded logs are judged as they are" in capsys.readouterr().out
+    verdicts.run([str(logs)], tmp_path / "out")
+    assert "--budget" not in capsys.readouterr().out
 
 
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(small: Path, tmp_path: Path) -> None:

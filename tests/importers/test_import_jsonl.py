@@ -390,3 +390,12 @@ def test_a_file_whose_name_is_no_text_can_be_imported(tmp_path: Path) -> None:
         assert result.problem_count == 0 and len(store.episode_ids()) == 1
         (back,) = store.episodes()
     str(back.tags).encode()
+
+
+@pytest.mark.parametrize("name", ["measure", "value", "agent"])
+def test_a_tag_that_no_row_can_carry_is_a_problem_of_its_line(name: str, tmp_path: Path) -> None:
+    steps = way(tags={name: "x"})
+    episodes, _, problems = read(tmp_path, [WORLD, *steps])
+    assert not episodes and f"tags: a tag must not be called {name}" in problems[0]
+    _, _, problems = read(tmp_path, [WORLD | {"tags": {name: "x"}}, *way()])
+    assert "line 1 tags" in problems[0] and name in problems[0]

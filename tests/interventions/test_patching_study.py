@@ -1,5 +1,6 @@
 """The study of patching end to end on the bundled model, as small as it can be."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -145,3 +146,14 @@ def test_wrong_keys_models_and_kinds_are_refused(patched: Path) -> None:
         study_interventions(patched, model=LocalModel("ariadne"))
     with pytest.raises(TypeError, match="headline"):
         intervention("nothing")(type("Nothing", (), {}))
+
+
+def test_the_screen_has_a_line_a_site_where_no_last_layer_was_patched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from goalscope.cli.interventions import change
+
+    asked = {**SETTINGS, "sites": ["changed"], "layers": [-1], "forced": False, "controls": []}
+    run(Study.parse(STUDY), tmp_path / "run")
+    change(tmp_path / "run", [Patching.model_validate(asked)])
+    assert re.search(r"changed +-1 +1\.0", capsys.readouterr().out)

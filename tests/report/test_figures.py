@@ -172,3 +172,19 @@ def test_a_map_grows_darker_with_its_values_whoever_looks(cones: str) -> None:
     scale = colour_scale()
     light = [lab(SEEN[cones] @ linear_of(scale(share)[:3]))[0] for share in np.linspace(0, 1, 11)]
     assert all(first - second > 2 for first, second in pairwise(light))
+
+
+def test_the_words_around_a_map_of_one_column_lie_within_the_figure() -> None:
+    from matplotlib.text import Text
+
+    figure = heat_map(
+        [[estimate(0.5)]],
+        rows=["before"],
+        columns=["1"],
+        title="A title that is longer than its only column",
+        row_label="site",
+        column_label="layer (-1 is the embedding)",
+        bounds=(0.0, 1.0),
+    ).draw()
+    ends = [one.get_window_extent() for one in figure.findobj(Text) if one.get_text()]
+    assert min(one.x0 for one in ends) >= 0 and max(one.x1 for one in ends) <= figure.bbox.width

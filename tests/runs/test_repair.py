@@ -95,7 +95,8 @@ def yaml_of(text: str) -> Any:
 def test_a_sound_run_is_left_as_it_is(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "run")
     before = (tmp_path / "run" / "run.db").read_bytes()
-    assert "nothing is damaged" in call("doctor", tmp_path / "run", "--repair")
+    said = call("doctor", tmp_path / "run", "--repair")
+    assert "nothing is damaged" in said and "1 sources of rows" in said
     assert (tmp_path / "run" / "run.db").read_bytes() == before
     assert {path.name.partition("-")[0] for path in (tmp_path / "run").iterdir()} == {"run.db", "run.lock"}
 
@@ -180,3 +181,17 @@ def test_episodes_of_a_model_are_played_again_from_the_journal_and_nobody_is_ask
         assert "the journal lacks the answer" in next(iter(found.unplayed.values()))
         assert run(asked, place).calls == 1 == len(server.log) - made, "only what is lost is asked for again"
         assert hash_of(place) == clean
+
+
+def test_a_page_that_sqlite_cannot_read_names_the_command_that_mends_it(sound: Path, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(sound, place)
+    with sqlite3.connect(place / "run.db") as database:
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'steps'").fetchone()
+    database.close()
+    content = bytearray((place / "run.db").read_bytes())
+    content[PAGE * (root - 1) : PAGE * root] = b"\x55" * PAGE
+    (place / "run.db").write_bytes(content)
+    assert f"goalscope doctor {place} --repair" in "".join(call("verify", place, status=2).splitlines())
+    call("doctor", place, "--repair")
+    assert hash_of(place) == hash_of(sound)

@@ -245,3 +245,16 @@ def test_tags_of_a_log_that_are_called_like_columns_of_rows_are_renamed_in_its_r
     with Store(folder) as store:
         rows = store.rows()
         assert set(rows["agent"]) == {"a"} and set(rows["log value"]) == {1} and set(rows["log agent"]) == {"b"}
+
+
+def test_a_run_of_a_scored_log_answers_the_questions_of_task_worlds(tmp_path: Path) -> None:
+    path, folder = tmp_path / "log.jsonl", tmp_path / "run"
+    turns = ["left", None, "right", "right", "right"]
+    path.write_text(json.dumps({"map": GOOD, "actions": turns, "agent": "a", "tags": {"kind": "grid"}}) + "\n")
+    scored = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
+    assert scored.exit_code == 0, scored.output
+    judged = CliRunner().invoke(app, ["evaluate", str(folder), "--out", str(tmp_path / "judged")])
+    assert judged.exit_code == 0, judged.output
+    assert "Does it achieve the goal of a task more often than chance?" in judged.output
+    measured = CliRunner().invoke(app, ["measure", str(folder)])
+    assert "held no action (1 world; too few for an interval)" in " ".join(measured.output.split())

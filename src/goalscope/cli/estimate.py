@@ -78,6 +78,8 @@ def print_cost(
 
 def _print_expected(study: Study, found: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
     if not found:
+        if pilot is not None:
+            say(f"{pilot}: no agent of the study is asked anything that costs, so nothing is expected", error=True)
         return
     paces = {} if pilot is None else {pace.agent: pace for pace in stored_pace(pilot, study)}
     speeds: dict[str, Speed] = {}
@@ -113,12 +115,13 @@ def _print_expected(study: Study, found: Sequence[Cost], pilot: Path | None, mea
                 "episode lasts to its horizon and every answer to its limit"
             )
         elif pace is None:
+            unknown = "hours unknown" if pilot is None else f"hours unknown, {pilot} has nothing that it took"
             mend = (
                 "give a run of it with --pilot"
                 if cost.requests is not None
                 else "measure it with --measure, or give a run of it with --pilot"
             )
-            say(f"{cost.name}: hours unknown; {mend}")
+            say(f"{cost.name}: {unknown}; {mend}")
 
 
 def _range(values: Sequence[float] | None, form: str) -> str:
@@ -154,6 +157,11 @@ def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
             f"Assumed, without a pilot (--pilot RUN): mean {assumed.mean:g}; {DIFFICULTY:.0%} of the greatest possible "
             f"variance between grids; true differences with a standard deviation of {assumed.between:g} over grids; "
             "steps of an episode err independently of each other."
+        )
+    else:
+        say(
+            f"Means and variances as in {pilot}; where it has no transformed grids, true differences are assumed to "
+            f"have a standard deviation of {assumed.between:g} over grids (--assume-between)."
         )
     for note in dict.fromkeys(f"{line.measure}: {line.found.note}" for line in plan.lines if line.found.note):
         say(note)

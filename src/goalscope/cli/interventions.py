@@ -89,12 +89,12 @@ def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None
     """Print the estimates that an experiment leads with, one line each."""
     from goalscope.cli.console import table
     from goalscope.cli.measuring import written
-    from goalscope.interventions.experiment import own_rows
+    from goalscope.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
     settings: Any = next(one for one in declared if one.kind == done.kind)  # type: ignore[attr-defined]
     measures, fixed, by = settings.headline
-    found = own_rows(done.rows, fixed)
+    found = chosen(done.rows, **fixed)
     lines = [
         (str(one.key["measure"]), *(str(one.key[name]) for name in by), written(one.estimate), str(one.estimate.grids))
         for one in estimate_rows(found.where(found.among("measure", measures)), by=by)

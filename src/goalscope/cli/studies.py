@@ -91,10 +91,11 @@ def estimate(
     ] = False,
     pilot: Pilot = None,
     measure: MeasureSpeed = False,
-    assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
+    assume_mean: Annotated[float | None, option("SHARE", "Mean that --power assumes without a pilot (0.8).")] = None,
     assume_between: Annotated[
-        float, option("SD", "Deviation over grids of the true difference that --power assumes.")
-    ] = 0.05,
+        float | None,
+        option("SD", "Deviation over grids of the true difference that --power assumes (0.05)."),
+    ] = None,
     sizes: Sizes = None,
     densities: Densities = None,
     count: Count = None,
@@ -112,9 +113,15 @@ def estimate(
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
+    assumed = {name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None}
+    if assumed and not power:
+        raise ValueError("--assume-mean and --assume-between must come with --power, which assumes them: add --power")
+    if "mean" in assumed and pilot is not None:
+        raise ValueError("--assume-mean takes the place of a pilot, whose means count: leave one of the two out")
+    assumptions = Assumptions(**assumed)
     given: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
     changes = read_overrides(sizes, densities, settings, model, network=False, **given)
     planned = load_study(study, changes)
     print_cost(planned, output_tokens, pilot=pilot, measure=measure)
     if power:
-        print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
+        print_power(planned, pilot, assumptions)

@@ -70,6 +70,8 @@ def run(
     if acting:
         _announce(acting, open_to, asked, seed)
     if evaluation is None:
+        if not acting:
+            say(f"nothing is asked of {listed(names)}: recorded logs are judged as they are")
         return
     evaluate.play(evaluation, progress, workers=workers, arguments={"command": "evaluate", "passed": {"models": names}})
     with evaluate.opened(evaluation) as runs:
@@ -81,7 +83,8 @@ def run(
         path = page.write(found, runs, out / evaluate.PAGE)
     _print(found)
     say(f"Report: {path.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
-    say(f"next: goalscope ledger {quote(str(out))} --json, or a larger --budget on the same directory")
+    more = ", or a larger --budget on the same directory" if acting else ""
+    say(f"next: goalscope ledger {quote(str(out))} --json{more}")
 
 
 def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text: str) -> dict[str, int]:
@@ -90,6 +93,11 @@ def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text:
         return {}
     say(f"budget {limit.text}: finding out what a world costs", error=True)
     costs = unit_costs(open_to, subjects, seed, limit)
+    if not any(costs.values()):
+        raise ValueError(
+            f"a budget must limit something, but {listed([one.name for one in subjects])} takes no {limit.of}, got "
+            f"{limit.text}: give a limit of time, as in --budget 20m"
+        )
     sizes = divide(open_to, costs, limit.amount)
     if not sizes:
         least = costs[open_to[0].name] * open_to[0].quick
@@ -113,7 +121,7 @@ def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mappin
     for one in open_to:
         count = sizes.get(one.name, 0)
         if not count:
-            lines.append((one.title, "–", "–", "the budget leaves no room for it"))
+            lines.append((one.title, "–", "–", evaluate.NO_ROOM))
             continue
         if one.looks is not None:
             lines.append((one.title, "–", "–", f"{one.looks.what}: {count} × {one.looks.counts}"))
@@ -158,7 +166,15 @@ def _print(found: Evaluation) -> None:
 
 def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
     """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
-    found = Evaluation.read(path / evaluate.LEDGER if path.is_dir() else path)
+    if as_json and card:
+        raise ValueError("--json prints everything and --card a paragraph: give one of them")
+    file = path / evaluate.LEDGER if path.is_dir() else path
+    if not file.exists():
+        raise FileNotFoundError(
+            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
+            "directory of --out, or run the evaluation to its end"
+        )
+    found = Evaluation.read(file)
     if as_json:
         say(found.to_json())
     elif card:

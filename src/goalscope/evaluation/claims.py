@@ -7,6 +7,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from goalscope.measures.goals.estimate import FEW
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
@@ -217,10 +218,20 @@ def headline(ledger: ClaimLedger) -> str:
         parts = [f"{name} is not directed at the goal"]
     else:
         parts = [f"What {name} is after was not shown"]
+    parts += _few_worlds(ledger)
     for claim, answer, words in _MORE:
         if said(claim, answer) and words not in parts[0]:
             parts.append(words)
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
+
+
+def _few_worlds(ledger: ClaimLedger) -> list[str]:
+    """Return a sentence to stand beside one that rests on intervals of MEG over few worlds, which cover too little."""
+    claims = [one for name in _DIRECTED if (one := ledger.claim(name)) is not None and 0 < one.clusters < TOO_FEW]
+    if not any(one.answer in ("yes", "no") for one in claims):
+        return []
+    worlds = counted(min(one.clusters for one in claims), "world")
+    return [f"that rests on {worlds}: over fewer than {TOO_FEW} such intervals miss more often than they say"]
 
 
 def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
@@ -244,6 +255,13 @@ def _in_tasks(name: str, answer: str) -> str:
         return f"Whether {name} achieves the goals of tasks more often than a random walker was not shown"
     return f"{name}: {_ACHIEVES[answer]}"
 
+
+TOO_FEW: Final = FEW[-1][0]
+"""Number of worlds below which intervals of MEG miss more often than they say."""
+_DIRECTED: Final = (
+    *("is directed at the goal", "prefers the goal to rivals"),
+    *("is directed at the goal of given worlds", "prefers the goal to others in given worlds"),
+)
 
 _ACHIEVES = {
     "yes": "it achieves the goals of tasks more often than a random walker",

@@ -35,7 +35,7 @@ ARMS: Final = "arms"
 LOOKS: Final = "evaluation inside"
 """Name under which a run keeps, by arm, what an evaluation looked at inside, and why not where it was refused."""
 
-_NO_ROOM: Final = "the budget leaves no room for it: give a larger one"
+NO_ROOM: Final = "no room for it at this size: give a larger --budget"
 _RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
 
 Stage = Callable[[str], AbstractContextManager[Callable[..., None]]]
@@ -373,7 +373,7 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
     if not arm.open_to(subject):
         return arm.why
     if not evaluation.asked(arm):
-        return _NO_ROOM
+        return NO_ROOM
     with Store(evaluation.place(arm, subject)) as store:
         return _looked(store, arm)["refused"]
 

@@ -114,6 +114,11 @@ def subject_of(text: str) -> Subject:
             access=access | ({"text"} if reads else set()),
             told=frozenset({"wording"} if reads else ()),
         )
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise ValueError(
+            f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "
+            "the weights, a run directory, or the folder of an arm of an evaluation (arms/NAME)"
+        )
     if path.is_dir() or "/" in text:
         return _weights(text)
     known = [*_BUNDLED, *(name for name in registry.names("agent") if name not in (CHAT, TASK_CHAT))]

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from goalscope.importers.problems import SAID, LogLine
 from goalscope.inspect_ai.record import TokenId
-from goalscope.rows import Tag
+from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action
@@ -39,6 +39,7 @@ def _no_repeats(value: list[str]) -> list[str]:
 _Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
 _ActionName = Annotated[str, BeforeValidator(_action)]
 _Radius = Annotated[int, Field(ge=1, le=10_000)]
+_Tags = Annotated[dict[str, Tag], AfterValidator(unreserved)]
 
 
 class WorldLine(LogLine):
@@ -49,7 +50,7 @@ class WorldLine(LogLine):
     grid: str
     fog_radius: _Radius | None = None
     cluster: Annotated[str, Field(max_length=_MOST_NAME)] = ""
-    tags: dict[str, Tag] = Field(default_factory=dict)
+    tags: _Tags = Field(default_factory=dict)
 
 
 class _EpisodeKeys(LogLine):
@@ -64,7 +65,7 @@ class _EpisodeKeys(LogLine):
     horizon: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
     rules: Annotated[str, Field(max_length=_MOST_NAME)] | None = None
     outcome: Literal["goal", "horizon", "failure", "stopped"] | None = None
-    tags: dict[str, Tag] | None = None
+    tags: _Tags | None = None
 
 
 class EpisodeLine(_EpisodeKeys):

@@ -6,7 +6,7 @@ from typing import Any
 
 from goalscope.ids import content_id
 from goalscope.importers.problems import said_in
-from goalscope.rows import Tag
+from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.recorded import RecordedWorld
@@ -67,6 +67,7 @@ class RecordedEpisode:
         odd = [turn for turn in turns if not isinstance(turn, RecordedTurn)]
         if odd:
             raise TypeError(f"turns must be RecordedTurn, got {shorten(odd[0])}")
+        unreserved(dict(self.tags))
 
 
 Reader = Callable[[Any, Any], RecordedEpisode | None]

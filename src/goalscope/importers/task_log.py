@@ -16,7 +16,7 @@ from goalscope.ids import content_id
 from goalscope.importers.problems import Ledger, LogLine, log_lines
 from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
-from goalscope.rows import COLUMNS, Tag
+from goalscope.rows import RESERVED, Tag
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import Store
@@ -113,7 +113,7 @@ class LoggedRun:
 
     def add(self, line: ScoredLine) -> None:
         """Take an episode; some are stored at a time."""
-        world = TaskWorld(task_map=line.task_map)
+        world = TaskWorld(task_map=line.task_map, tags={"kind": "task-map"})
         agent = line.agent or "(no name)"
         identity = content_id("agent", {"recorded": agent})
         self._agents[identity] = agent
@@ -144,8 +144,8 @@ class LoggedRun:
 
 
 def _storable(tags: Mapping[str, Tag]) -> dict[str, Tag]:
-    """Return tags under names that rows can carry: those of columns, and the agent's, get ``log `` before them."""
-    return {f"log {name}" if name in (*COLUMNS, "agent") else name: value for name, value in tags.items()}
+    """Return tags under names that are free: those that rows need, and the world's kind, get ``log `` before them."""
+    return {f"log {name}" if name in {*RESERVED, "kind"} else name: value for name, value in tags.items()}
 
 
 def _kind_of(value: dict[str, Any]) -> type[_MapLine | _EpisodeLine]:

@@ -22,6 +22,7 @@ from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
 from goalscope.models.local import LocalModel
+from goalscope.probing.scores import chosen
 from goalscope.probing.stacks import Progress, Stage, silent
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
@@ -117,11 +118,6 @@ class Subject:
             if not self.has(unit):
                 self.keep(unit, rows(*piece))
         self.show(len(units), len(units))
-
-
-def own_rows(rows: Rows, tags: Mapping[str, Any]) -> Rows:
-    """Return the rows that carry some tags, none where no row knows them."""
-    return rows.select(**tags) if all(name in rows.tags for name in tags) else Rows.from_rows([])
 
 
 def give_back() -> None:
@@ -293,7 +289,7 @@ def _done(
         about = {**settings.run(subject), "agent": target.agent, "model": own.name}
     kept = store.info().get(INFO)
     store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), settings.kind: about})
-    return InterventionSummary(kind=settings.kind, agent=target.agent, rows=own_rows(store.rows(), tags), about=about)
+    return InterventionSummary(kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=about)
 
 
 def _needs_weights(settings: Any) -> bool:

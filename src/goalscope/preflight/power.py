@@ -220,7 +220,10 @@ def _piloted(
     left_out: list[tuple[str, str]] = []
     there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
     planned = {agent.name for agent in study.agents()}
-    for agent in [name for name in there if name in planned] or there:
+    chosen = [name for name in there if name in planned]
+    if chosen:
+        left_out += [(name, measure) for name in sorted(planned - set(chosen)) for measure in shape.measures]
+    for agent in chosen or there:
         for name in shape.measures:
             mine = rows.select(measure=name, agent=agent)
             design = _from_rows(mine, shape, assumed)

@@ -33,6 +33,7 @@ WIDE: Final = 0.5
 _TOO_FEW: Final = "no interval: too few grids"
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
 _LINE = 0.26  # inches of a line of the figure
+_BESIDE = 1.1  # inches beside the cells of a map
 _RULES = "#e4e7eb"
 _Colour = tuple[float, float, float, float]
 
@@ -157,11 +158,13 @@ def _heat_map(
     row_label: str,
     column_label: str,
 ) -> "Figure":
+    from matplotlib.text import Text
+
     there = [one for row in cells for one in row if one is not None]
     whole = bounds[1] - bounds[0]
     below = [f"without colour: {_LESS}"] if any(one.sparse for one in there) else []
     below += [_TOO_FEW] if any(_wide(one, whole) for one in there) else []
-    figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * len(below))
+    figure = blank_figure(_BESIDE + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * len(below))
     axes, scale = figure.subplots(), colour_scale()
     for row, line in enumerate(cells):
         for column, estimate in enumerate(line):
@@ -174,7 +177,11 @@ def _heat_map(
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_xlabel("\n".join([column_label, *below]))
-    return _finished(figure, axes, title, row_label)
+    _finished(figure, axes, title, row_label)
+    # A map of a column or two is narrower than the words around it.
+    words = max(one.get_window_extent().width for one in axes.findobj(Text)) / figure.dpi
+    figure.set_figwidth(max(figure.get_figwidth(), _BESIDE + words))
+    return figure
 
 
 def _wide(one: Estimate, whole: float) -> bool:

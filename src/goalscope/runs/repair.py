@@ -262,7 +262,8 @@ def _exchange(place: Path, beside: Path) -> None:
 
 def lines(found: Repair) -> Iterator[str]:
     """Yield what became of a run, in words."""
-    kept = ", ".join(f"{number:,} {kind}" for kind, number in found.kept.items())
+    named = {"rows": "sources of rows"}  # the rows of one measurement are kept or lost together
+    kept = ", ".join(f"{number:,} {named.get(kind, kind)}" for kind, number in found.kept.items())
     yield f"sound: {kept or 'nothing'}"
     for kind, names in found.lost.items():
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""

@@ -38,6 +38,11 @@ def explained(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
         raise damaged(path, "hold UTF-8 text") from error
     except sqlite3.DatabaseError as error:
+        if "malformed" in str(error):
+            raise ValueError(
+                f"{path} must be a sound SQLite file, but it is damaged: {error}; nothing was changed: goalscope "
+                f"doctor {path.parent} --repair keeps what is sound, and where it cannot, restore the file from a copy"
+            ) from error
         raise ValueError(
             f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
             "nothing was changed, restore it from a copy or choose another directory"

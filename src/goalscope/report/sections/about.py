@@ -82,12 +82,13 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
         share = estimate_pooled(invalid, turns, list(one.turns), unit="share", bounds=(0.0, 1.0))
         if share.value > FORMAT_SHARE:
             ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
+            over = "95 % interval over worlds" if share.has_interval else "too few for an interval"
             found.append(
                 (
                     share.value,
                     f"{agent}: {100 * share.value:.0f} %{ends} of {counted(sum(turns), 'turn')} held no action "
-                    f"({counted(share.clusters, 'world')}; 95 % interval over worlds): what is measured of it is about "
-                    "format, not goals.",
+                    f"({counted(share.clusters, 'world')}; {over}): what is measured of it is about format, not "
+                    "goals.",
                 )
             )
     return [text for _, text in sorted(found, key=lambda one: -one[0])]
