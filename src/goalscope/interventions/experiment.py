@@ -22,7 +22,7 @@ from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
 from goalscope.models.local import LocalModel
-from goalscope.probing.stacks import Progress, Stage, silent
+from goalscope.progress import Progress, Stage, silent
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store

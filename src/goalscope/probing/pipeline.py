@@ -27,10 +27,11 @@ from goalscope.activations.sites import Site, check_site, sites_there
 from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Place, Reader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
+from goalscope.probing.heads import check_device
 from goalscope.probing.inputs import known_walls, of_grids
 from goalscope.probing.logit_lens import OWN, Network
 from goalscope.probing.probe import Probe, ProbeKey
-from goalscope.probing.stacks import Stage, check_device, silent
+from goalscope.progress import Stage, silent
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
