@@ -24,7 +24,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import Headline, OnPairs, Subject, choose_pairs, intervention
 from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, pairs_of, side_of
+from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
 from goalscope.models.base import Completion, Request, Sampling
 from goalscope.models.local import LocalModel
@@ -344,8 +344,8 @@ def _effects(one: Edited, said: Answer) -> Iterator[Row]:
 
 def _patched(asked: Asked, pair: Pair) -> Iterator[Row]:
     """Yield the effect of the counterfactual's embeddings at the changed cells, without and with the own reasoning."""
-    model, own = asked.agent.model, asked.told(pair.sides[0].view)
-    assert isinstance(model, LocalModel) and own is not None
+    model, own = local_model(asked.agent), asked.told(pair.sides[0].view)
+    assert own is not None  # pairs without reasoning were left out
     replayed = model.encode(own.before + own.reasoning + own.between)
     for name, text in zip(PATCHES, ([], replayed), strict=True):
         prompts = [(*side.prompt, *text) for side in pair.sides]

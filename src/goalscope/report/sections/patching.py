@@ -178,15 +178,16 @@ def _claim(site: str, found: Estimates, less: Estimates) -> Claim:
     at = {"measure": FOLLOWS, "site": site, "component": "residual"}
     keys = filter(_places, found.keys("layers", "layer", "component", patch="source", **at))
     parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**at, **key}) for key in keys]
-    return Claim(_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
+    return Claim(site_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
 
 
-def _name(site: Tag) -> str:
+def site_name(site: Tag) -> str:
+    """Return what the tokens of a site are called."""
     return _SITES.get(str(site), str(site))
 
 
 def _place(key: Key) -> str:
-    return f"{_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
+    return f"{site_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
 
 
 def _places(key: Key) -> bool:
@@ -201,7 +202,7 @@ def _lines(
     found: Estimates, sites: list[str], kept: Callable[[Key], bool], tags: tuple[str, ...] = _LINE, **given: Tag
 ) -> list[Line]:
     return [
-        Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key})
+        Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
         for site in sites
         for key in sorted(filter(kept, found.keys(*tags, site=site, **given)), key=_order)
     ]
@@ -259,7 +260,7 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
                 ("residual stream, another pair's source", "residual", "wrong"),
             )
         ]
-        title = f"{_name(site)[0].upper()}{_name(site)[1:]}"
+        title = f"{site_name(site)[0].upper()}{site_name(site)[1:]}"
         yield CurveSpec(title, "action follows the source (share)", "layer", estimates, curves)
 
 
