@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from goalscope.cli.commands import say_size
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.measuring import measured_rows
+from goalscope.cli.studies import say_size
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import Cost, costs
 from goalscope.preflight.pace import SPENT, Speed, measure_speed, stored_pace
