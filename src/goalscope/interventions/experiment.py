@@ -27,7 +27,7 @@ from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import Part, listed
-from goalscope.runs.provenance import note_libraries
+from goalscope.runs.provenance import note, note_libraries
 from goalscope.worlds.gridworld import GridView
 
 TAG: Final = "intervention"
@@ -293,8 +293,7 @@ def _done(
         originals = originals_of(store, target.agent_id)
         subject = Subject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
         about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
-    kept = store.info().get(INFO)
-    store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), settings.kind: about})
+    note(store, INFO, {settings.kind: about})
     return InterventionSummary(kind=settings.kind, agent=target.agent, rows=own_rows(store.rows(), tags), about=about)
 
 

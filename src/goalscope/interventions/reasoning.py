@@ -32,6 +32,7 @@ from goalscope.rng import stream
 from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence
+from goalscope.runs.provenance import noted
 from goalscope.worlds.grid import Action, Position
 from goalscope.worlds.gridworld import GridView
 
@@ -138,8 +139,7 @@ class Asked:
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
         """Return an agent behind a server, with what a run keeps of its answers; the run must be open for writing."""
-        kept = store.info().get(ASKED)
-        answers = {name: Completion(**one) for name, one in kept.items()} if isinstance(kept, dict) else {}
+        answers = {name: Completion(**one) for name, one in noted(store, ASKED).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:

@@ -28,6 +28,7 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
 from goalscope.rows import Rows, Tag
+from goalscope.runs.provenance import noted
 from goalscope.stats import estimate_rows
 
 _SITES: Final = {
@@ -71,8 +72,7 @@ _FORCED: Final = (
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
     """Yield one section for each agent whose activations were patched."""
-    about = run.store.info().get(INFO, {})
-    facts = about.get(KIND, {}) if isinstance(about, Mapping) else {}
+    facts = noted(run.store, INFO).get(KIND, {})
     for agent, rows, of in by_agent(run, KIND):
         yield _declared(f"Patched activations{of}", rows, facts if facts.get("agent") == agent else {})
 
