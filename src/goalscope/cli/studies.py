@@ -171,17 +171,6 @@ def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     return study
 
 
-def say_size(study: "Study") -> None:
-    """Print how large a study is."""
-    from goalscope.report.blocks import counted
-
-    size = study.size()
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-
-
 def run_study_of(
     study: "Study",
     out: Path,
@@ -206,6 +195,7 @@ def run_study_of(
         guide: whether to say which command comes next.
         shard: a part of the study alone, whose activations are read after the merge.
     """
+    from goalscope.cli.estimate import say_size
     from goalscope.cli.measuring import can_report, report
     from goalscope.extras import how_to_install
     from goalscope.preflight import beyond_reach
