@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
+from goalscope.cli.studies import load_study
 from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import run

@@ -8,8 +8,8 @@ import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
-from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
+from goalscope.cli.studies import load_study
 from goalscope.preflight.model_defaults import MOST_TOKENS, find_out
 from goalscope.runs import Store
 

@@ -6,8 +6,8 @@ import pytest
 
 from command_line import call
 from goalscope import studies
-from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides, split_names
+from goalscope.cli.studies import load_study
 from goalscope.runs import Store
 
 SHIPPED = ("baseline", "key-door", "two-path", "fog")

@@ -24,7 +24,7 @@ from goalscope.probing import (
     study_inside,
     summarise,
 )
-from goalscope.probing.stacks import check_device, trains_on
+from goalscope.probing.heads import check_device, trains_on
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store

@@ -11,8 +11,7 @@ from planted import key
 from planted_plans import QUICK, nothing, random_plans, worlds
 
 from goalscope.probing import Features, FitSettings, Problem, fit
-from goalscope.probing.fitting import Callbacks
-from goalscope.probing.stacks import Passed, Work, train_stacks
+from goalscope.probing.fitting import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
 

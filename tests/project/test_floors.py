@@ -18,6 +18,7 @@ FLOORS = {
     "checks": 0,
     "registry": 0,
     "columns": 0,
+    "progress": 0,
     "rows": 0,
     "untrusted": 0,
     "stats": 0,

@@ -11,7 +11,7 @@ from goalscope.cli.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
-from goalscope.report.charts import Series, heat_map, lines
+from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_mean, estimate_rows
@@ -60,7 +60,7 @@ def test_a_row_counts_the_grids_of_its_group_and_never_those_of_its_cells_alone(
 def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
     def drawn(*estimates: Estimate) -> str:
         x = tuple(float(index) for index in range(len(estimates)))
-        return lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y").svg
+        return Lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y").svg
 
     whole, sparse = drawn(estimate(9, 1), estimate(5, 5)), drawn(estimate(9, 1), estimate(4, 6))
     assert "pale: less than 50 % of the grids" in sparse and ">grids<" in sparse
@@ -69,7 +69,7 @@ def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
 
 def test_a_map_has_no_colour_where_few_grids_are_and_counts_them() -> None:
     def drawn(one: Estimate) -> str:
-        return heat_map(
+        return HeatMap(
             [[one]], rows=("7",), columns=("0",), title="t", row_label="r", column_label="c", bounds=(0.0, 1.0)
         ).svg
 
@@ -135,7 +135,7 @@ def test_a_map_of_few_grids_a_cell_says_so_once_and_keeps_its_numbers() -> None:
     def drawn(grids: int) -> tuple[str, int]:
         cells = [[estimate_mean([1.0] * grids, range(grids), unit="share", bounds=(0.0, 1.0))] * 6] * 5
         names = [str(at) for at in range(6)]
-        chart = heat_map(
+        chart = HeatMap(
             *(cells,), rows=names[:5], columns=names, title="t", row_label="r", column_label="c", bounds=(0.0, 1.0)
         )
         assert all(one["low"] == pytest.approx(cells[0][0].low, rel=1e-6) for one in chart.records)

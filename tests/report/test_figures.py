@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from goalscope.report import short
-from goalscope.report.charts import Series, colour_scale, heat_map, lines
+from goalscope.report.charts import HeatMap, Lines, Series, colour_scale
 from goalscope.report.figures import COLOURS, MARKERS, embed, look_of
 from goalscope.report.pictures import picture
 from goalscope.stats import Estimate, estimate_mean
@@ -24,7 +24,7 @@ def curves() -> str:
         Series(label=label, style=style, x=(7.0, 9.0), estimates=(estimate(0.3), estimate(0.6)))
         for style, label in enumerate(("one <b> $x$", "two"))
     ]
-    return lines(series, title="Success", x_label="size (cells)", y_label="success (share)", bounds=(0.0, 1.0)).svg
+    return Lines(series, title="Success", x_label="size (cells)", y_label="success (share)", bounds=(0.0, 1.0)).svg
 
 
 def test_the_same_numbers_give_the_same_bytes_and_the_users_settings_change_nothing() -> None:
@@ -56,7 +56,7 @@ def test_embedded_figures_share_no_id() -> None:
 
 def test_a_heat_map_writes_values_and_intervals_into_its_cells_and_says_where_there_are_none() -> None:
     lonely = estimate_mean([0.5], ["grid"], unit="share", bounds=(0.0, 1.0))
-    svg = heat_map(
+    svg = HeatMap(
         [[estimate(0.5), None], [lonely, estimate(0.9)]],
         rows=("7", "9"),
         columns=("0", "1"),
@@ -177,7 +177,7 @@ def test_a_map_grows_darker_with_its_values_whoever_looks(cones: str) -> None:
 def test_the_words_around_a_map_of_one_column_lie_within_the_figure() -> None:
     from matplotlib.text import Text
 
-    figure = heat_map(
+    figure = HeatMap(
         [[estimate(0.5)]],
         rows=["before"],
         columns=["1"],

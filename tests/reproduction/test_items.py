@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binom
 
 from goalscope import registry
-from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
+from goalscope.cli.studies import load_study
 from goalscope.preflight.model_defaults import find_out, ready_models, ready_name
 from goalscope.probing import beliefs
 from goalscope.reproduction import Claim, Item, Reading, Subject, find, items, read, scaled

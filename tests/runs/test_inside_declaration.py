@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from goalscope import studies
-from goalscope.cli.commands import load_study
+from goalscope.cli.studies import load_study
 from goalscope.runs import Study
 from goalscope.runs.probing_config import READS, Inside, RandomNetworks
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from goalscope.agents.agent import Agent
 from goalscope.runs import Store, Study, StudyShard, run
-from goalscope.runs.plan import RunPlan
+from goalscope.runs.runner import RunPlan
 
 
 def study(trajectories: int) -> Study:

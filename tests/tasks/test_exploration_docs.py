@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from goalscope.agents import STRATEGIES, TASK_SCRIPTED
 from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
-from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
+from goalscope.cli.studies import load_study
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures import behaviour_measures
 from goalscope.models import TEMPLATE_FORMS

@@ -9,7 +9,7 @@ import pytest
 
 from goalscope.agents import Turn, build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.cli.commands import load_study
+from goalscope.cli.studies import load_study
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds import ACTIONS

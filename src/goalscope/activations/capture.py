@@ -5,7 +5,7 @@ Several processes may each compute a part of the files; then all are entered int
 
 import json
 import warnings
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -44,13 +44,11 @@ from goalscope.ids import canonical_json, content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
+from goalscope.progress import Progress
 from goalscope.runs import Store
 from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.study_shard import StudyShard
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps of the agent)."""
 
 THERE: Final = "there"
 _CHECKED_TOKENS = 64
@@ -89,7 +87,7 @@ def capture(
         scope: "all" steps, the "first" one of each episode, or "N:SEED" for N steps of each grid, drawn from a seed.
         other_weights: whether a trained model with other weights than those that generated the run is meant.
         settings: sizes of windows, batches and files.
-        progress: is called as the work goes on.
+        progress: told (steps done, steps of the agent).
         shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
             may do so at the same time. The same call without a shard afterwards takes their files over and completes
             the capture.

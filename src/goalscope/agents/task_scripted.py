@@ -29,11 +29,11 @@ class ScriptedTaskAgent(Scripted):
     needs: ClassVar[type[View]] = TaskView
 
     @abstractmethod
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
+    def _move(self, observation: Observation) -> Action | None:
         """Return the move of the rule, None where the rule knows of nothing to do."""
 
     def _choose(self, observation: Observation) -> Action:
-        action = self._move(observation.memory, observation)
+        action = self._move(observation)
         if action is not None:
             return action
         # One of the open directions, each with equal probability; every cell of a map has at least one.
@@ -48,7 +48,7 @@ class Oracle(ScriptedTaskAgent):
     kind: ClassVar[str] = "oracle"
     knows_world: ClassVar[bool] = True
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
+    def _move(self, observation: Observation) -> Action | None:
         task_map = getattr(observation.world, "task_map", None)
         if not isinstance(task_map, TaskMap):
             raise ValueError("an oracle must be told its map: give it observations that hold its world")
@@ -65,8 +65,8 @@ class Greedy(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "greedy"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
-        return greedy(memory)
+    def _move(self, observation: Observation) -> Action | None:
+        return greedy(observation.memory)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class ExploreFirst(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "explore-first"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
+    def _move(self, observation: Observation) -> Action | None:
+        memory = observation.memory
         pending, goal = memory.pending, memory.goal
         if goal is not None and goal in pending:
             return towards(memory, {pending[goal]})
@@ -94,7 +95,8 @@ class DepthFirst(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "depth-first"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
+    def _move(self, observation: Observation) -> Action | None:
+        memory = observation.memory
         here = memory.position
         if here is None or not memory.frontier or memory.goal in memory.pending:
             return greedy(memory)
@@ -114,8 +116,8 @@ class NoisyGreedy(ScriptedTaskAgent):
     kind: ClassVar[str] = "noisy-greedy"
     epsilon: float = field(metadata=PROBABILITY)
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
-        return None if observation.uniform("noise") < self.epsilon else greedy(memory)
+    def _move(self, observation: Observation) -> Action | None:
+        return None if observation.uniform("noise") < self.epsilon else greedy(observation.memory)
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,8 @@ class FrontierOnly(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "frontier-only"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
-        return towards(memory, memory.frontier)
+    def _move(self, observation: Observation) -> Action | None:
+        return towards(observation.memory, observation.memory.frontier)
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ class ShortMemory(ScriptedTaskAgent):
     kind: ClassVar[str] = "short-memory"
     span: int = field(metadata={"check": partial(check_whole, least=1, unit="reports")})
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
-        return greedy(memory.recent(self.span))
+    def _move(self, observation: Observation) -> Action | None:
+        return greedy(observation.memory.recent(self.span))
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class RandomWalk(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "random-walk"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
+    def _move(self, observation: Observation) -> Action | None:
         return None
 
 
@@ -159,9 +161,9 @@ class Oscillator(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "oscillator"
 
-    def _move(self, memory: AgentKnowledge, observation: Observation) -> Action | None:
-        back = _way_back(memory)
-        return memory.available[0] if back is None else back
+    def _move(self, observation: Observation) -> Action | None:
+        back = _way_back(observation.memory)
+        return observation.memory.available[0] if back is None else back
 
 
 TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {

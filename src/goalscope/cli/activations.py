@@ -264,8 +264,8 @@ def read_inside(
     With ``drop_sites``, sites that the agent's steps lack are left out with a notice.
     """
     from goalscope.cli.console import duration, progress, say
+    from goalscope.probing.heads import trains_on
     from goalscope.probing.pipeline import study_inside
-    from goalscope.probing.stacks import trains_on
     from goalscope.report.blocks import counted
     from goalscope.report.verdicts import MADE_RULE
 

@@ -33,8 +33,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
-
 Body = TypeVar("Body", bound=Callable[..., None])
 
 
@@ -68,7 +66,7 @@ def _options(
 
 
 @_command("demo")
-def demo(out: OutFolder = Path("runs/demo")) -> None:
+def demo(out: studies.OutFolder = Path("runs/demo")) -> None:
     """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report."""
     from goalscope.cli import commands
 
@@ -230,9 +228,9 @@ def report(
     ledger: Annotated[Path | None, option("FILE", "Write all numbers as JSON there, too.")] = None,
 ) -> None:
     """Write the report of a run as one page; a run that is not measured yet is measured first."""
-    from goalscope.cli import commands
+    from goalscope.cli import measuring
 
-    commands.report(run, out, ledger)
+    measuring.report(run, out, ledger)
 
 
 _command("figure")(figures.figure)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from goalscope.cli.commands import say_size
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.measuring import measured_rows
 from goalscope.preflight import beyond_reach
@@ -36,6 +35,15 @@ _POWER = (
     *("measure", "grids", "trajectories", "mean", "SD between grids of the difference", "SD within", "effect seen"),
     *("closed form", "margin shown", "closed form", "declared margin", "its power"),
 )
+
+
+def say_size(study: Study) -> None:
+    """Print how large a study is."""
+    size = study.size()
+    say(
+        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
+        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
+    )
 
 
 def print_cost(

@@ -1,13 +1,15 @@
-"""Rows of runs for the commands that need them, measured where they are missing, and estimates as tables."""
+"""Rows of runs for the commands that need them, measured where they are missing; estimates as tables, the report."""
 
 import time
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from string import ascii_lowercase
 from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.errors import check_outputs
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
@@ -178,3 +180,26 @@ def warn_of_few(estimates: Iterable[Estimate]) -> None:
     """Say below a table what its values from few grids are, where it has any."""
     if any(estimate.sparse for estimate in estimates):
         say(SPARSE)
+
+
+def can_report() -> bool:
+    """Return whether the libraries of the extra `report` are there."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
+
+
+def report(path: Path, out: Path | None, ledger: Path | None) -> None:
+    """Write the report of a run, which is measured first where its rows do not cover its episodes."""
+    page = out or path / "report.html"
+    check_outputs(page, ledger)
+    measure_missing(path)
+    write_page_of(path, page, ledger)
+    say(f"Report: {page.resolve()}")
+
+
+def write_page_of(path: Path, page: Path, ledger: Path | None) -> None:
+    """Write the page of a run that was measured a moment ago, or found to be."""
+    from goalscope.report import write_report
+
+    say("writing the report", error=True)
+    with Store(path) as store:
+        write_report(store, page, ledger_path=ledger, covered=True)

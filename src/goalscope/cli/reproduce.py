@@ -11,7 +11,7 @@ import typer
 
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.help import flag, option
-from goalscope.cli.studies import Settings
+from goalscope.cli.studies import Settings, load_study, run_study_of
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
@@ -93,7 +93,8 @@ def _exact(item: "Item", out: Path) -> None:
 
 def _recorded(item: "Item", logs: Path, out: Path) -> None:
     """Read an item from recorded logs, which are imported first, or from a run that is there."""
-    from goalscope.cli import commands
+    from goalscope.cli.commands import import_path
+    from goalscope.cli.measuring import can_report, report
     from goalscope.runs.tables import DATABASE
 
     path = logs
@@ -103,32 +104,30 @@ def _recorded(item: "Item", logs: Path, out: Path) -> None:
                 f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
                 "do not hold what it needs"
             )
-        commands.import_path(logs, out)
+        import_path(logs, out)
         path = out
     out.mkdir(parents=True, exist_ok=True)
     _read(item, path, out, [])
-    if commands.can_report():
-        commands.report(path, out / "report.html", None)
+    if can_report():
+        report(path, out / "report.html", None)
 
 
 def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
     """Run the study of an item at its size and read it."""
-    from goalscope.cli import commands
+    from goalscope.cli.measuring import can_report, report
     from goalscope.cli.overrides import Overrides, read_overrides
     from goalscope.reproduction.items import scaled
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
-    study = scaled(commands.load_study(item.study, changes), scale, least=item.least)
+    study = scaled(load_study(item.study, changes), scale, least=item.least)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}")
     given = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
-    commands.run_study_of(
-        study, out, workers, passed=given, full=item.full and scale == 1, guide=False, command="reproduce"
-    )
+    run_study_of(study, out, workers, passed=given, full=item.full and scale == 1, guide=False, command="reproduce")
     names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
     _read(item, out, out, names)
-    if commands.can_report() and not (out / "report.html").is_file():
-        commands.report(out, None, None)
+    if can_report() and not (out / "report.html").is_file():
+        report(out, None, None)
 
 
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:

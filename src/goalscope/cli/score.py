@@ -10,7 +10,7 @@ from typing import Any
 
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import measure_run, warn_of_few
+from goalscope.cli.measuring import can_report, measure_run, report, warn_of_few
 from goalscope.extras import how_to_install
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
@@ -121,10 +121,8 @@ def _check_report(folder: Path, distances: str) -> None:
 
 def _report(folder: Path) -> None:
     """Measure the stored episodes and write their page; without the extra say what it needs."""
-    from goalscope.cli import commands
-
-    if commands.can_report():
-        commands.report(folder, None, None)
+    if can_report():
+        report(folder, None, None)
     else:
         measure_run(folder)
         say(f"stored and measured: {folder}; its page needs the extra report: {how_to_install('report')}")

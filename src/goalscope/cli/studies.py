@@ -1,11 +1,18 @@
-"""The commands `run`, `merge` and `estimate`: options and help; what they do stands in the other modules."""
+"""The commands `run`, `merge` and `estimate`: options, help, and what they do."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goalscope.cli.console import duration, progress, say
 from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
+
+if TYPE_CHECKING:
+    from goalscope.cli.overrides import Overrides
+    from goalscope.runs import Study
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
@@ -54,13 +61,12 @@ def run(
 
     A changed study is another study: it has its own id and needs a directory of its own.
     """
-    from goalscope.cli import commands
     from goalscope.cli.overrides import read_overrides
 
     given: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
     changes = read_overrides(sizes, densities, settings, model, network=True, **given)
-    commands.run_study_of(
-        commands.load_study(study, changes),
+    run_study_of(
+        load_study(study, changes),
         out,
         workers,
         passed={"study": Path(study).name, "workers": workers, **changes.given()},
@@ -78,9 +84,30 @@ def merge(
     ],
 ) -> None:
     """Put the shards of a study together: the same content as one run of it. The shards are read, never changed."""
-    from goalscope.cli import commands
+    from goalscope.report.blocks import counted
+    from goalscope.runs import Store, content_hash
+    from goalscope.runs import merge as merge_shards
 
-    commands.merge(out, shards)
+    with progress("episodes") as show:
+        done = merge_shards(
+            shards,
+            out,
+            progress=lambda finished, total: show(finished, total),
+            arguments={"command": "merge", "passed": {"shards": [path.name for path in shards]}},
+        )
+    with Store(out) as store:
+        digest = content_hash(store)
+    say(
+        f"{counted(done.shards, 'shard')}, {counted(done.episodes, 'episode')}, "
+        f"{counted(done.calls, 'journalled call')}: {out}, content hash {digest}"
+    )
+    if done.measured:
+        say(
+            "rows of measures are not taken over, since some compare worlds of different shards: measure the merged run"
+        )
+    if done.read:
+        say("activations and probes are not taken over: capture and probe the merged run")
+    say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
 
 
 def estimate(
@@ -108,7 +135,6 @@ def estimate(
 
     Needs no network, and no weights but for --measure.
     """
-    from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
@@ -125,3 +151,168 @@ def estimate(
     print_cost(planned, output_tokens, pilot=pilot, measure=measure)
     if power:
         print_power(planned, pilot, assumptions)
+
+
+def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
+    """Return a study from a file, or the shipped study of that name, changed as asked."""
+    from goalscope import studies
+    from goalscope.checks import did_you_mean
+    from goalscope.measures.invariance import check_declared
+    from goalscope.runs import Study
+    from goalscope.untrusted import read_yaml_text
+
+    path = Path(name)
+    if not path.is_file() and name in studies.names():  # a folder of that name is no study
+        study = Study.parse(read_yaml_text(studies.text(name), name))
+    elif path.exists():
+        study = Study.load(path)
+    else:
+        shipped = ", ".join(studies.names())
+        close = "" if path.suffix else did_you_mean(name, studies.names())
+        raise FileNotFoundError(
+            f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}{close}"
+        )
+    study = study if changes is None else changes.apply(study)
+    if study.analysis is not None and study.analysis.invariance is not None:
+        check_declared(study.analysis.invariance.margin)
+    return study
+
+
+def run_study_of(
+    study: "Study",
+    out: Path,
+    workers: int = 1,
+    *,
+    passed: Mapping[str, Any],
+    full: bool = False,
+    guide: bool = True,
+    shard: str | None = None,
+    executor: str = "auto",
+    gpus: float = 0.0,
+    command: str = "run",
+) -> None:
+    """Run a study, or go on with it; where it declares so, read activations and write the report.
+
+    Args:
+        study: what is run.
+        out: the run directory.
+        workers, executor, gpus: where agents act.
+        passed, command: what the run keeps of how it was called.
+        full: whether the complete table is wanted of a study that reads activations.
+        guide: whether to say which command comes next.
+        shard: a part of the study alone, whose activations are read after the merge.
+    """
+    from goalscope.cli.estimate import say_size
+    from goalscope.cli.measuring import can_report, report
+    from goalscope.extras import how_to_install
+    from goalscope.preflight import beyond_reach
+    from goalscope.report.blocks import counted
+    from goalscope.runs import StudyShard
+    from goalscope.runs import run as run_study
+
+    part = None if shard is None else StudyShard.parse(shard)
+    inside = study.analysis.inside if study.analysis is not None else None
+    interventions = study.analysis.interventions if study.analysis is not None else ()
+    if full and inside is None:
+        raise ValueError(f"--full must come with a study that declares analysis: inside:, {study.name} does not")
+    names = [agent.name for agent in study.agents()]
+    if inside is not None and inside.agent is not None and inside.agent not in names:
+        raise ValueError(
+            f"the study reads the activations of {inside.agent}, which must be among the agents that are run "
+            f"({', '.join(names)}): add it, or change analysis.inside.agent"
+        )
+    say_size(study)
+    for line in beyond_reach(study):
+        say(line, error=True)
+    check_kept_apart(out, imported=False)
+    told = dict(passed)
+    if executor != "auto":
+        told["executor"] = executor
+    if part is not None:
+        told["shard"] = str(part)
+    with progress("episodes") as show:
+        done = run_study(
+            study,
+            out,
+            workers=workers,
+            arguments={"command": command, "passed": told},
+            shard=part,
+            executor=executor,
+            gpus=gpus,
+            progress=lambda finished, total, steps, left: show(finished, total, left),
+        )
+    if Path(done.directory) != out:
+        say(f"{out} was renamed while it was written to: the run goes on in {done.directory}", error=True)
+        out = Path(done.directory)
+    reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
+    say(
+        f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
+        f"{duration(done.seconds)}: {out}"
+    )
+    _tell_declared(study, out)
+    if done.replayed or done.lost:
+        say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
+    if part is not None:
+        later = (
+            ", and goalscope run on the merged run works on its activations"
+            if inside is not None or interventions
+            else ""
+        )
+        say(f"shard {part}; next, once all {part.of} are there: goalscope merge OUT {quote(str(out))} ...{later}")
+    elif inside is not None or interventions:
+        if inside is not None:
+            from goalscope.cli.activations import read_inside
+
+            read_inside(out, inside, full=full, drop_sites=True)
+        if interventions:
+            from goalscope.cli.interventions import change
+
+            change(out, interventions)
+        if can_report():
+            report(out, None, None)
+        else:
+            say(f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})")
+    elif guide:
+        say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
+
+
+def check_kept_apart(out: Path, *, imported: bool) -> None:
+    """Refuse to put imported trajectories and the episodes of a study into one directory."""
+    from goalscope.runs import Store
+    from goalscope.runs.opening import unmade
+    from goalscope.runs.tables import DATABASE
+
+    if unmade(out / DATABASE):
+        return
+    with Store(out) as store:
+        study = store.study()
+        [(held,)] = store.query("SELECT COUNT(*) FROM episodes")
+    if imported and study is not None:
+        ours, theirs = "imported trajectories", f"the run of the study {study.name!r}"
+    elif not imported and study is None and held:
+        ours, theirs = "a study", "imported trajectories"
+    else:
+        return
+    raise ValueError(
+        f"{ours} must have a directory of {'their' if imported else 'its'} own, but {out} holds {theirs}: choose "
+        f"another one (goalscope compare {quote(str(out))} OTHER compares both)"
+    )
+
+
+def _tell_declared(study: "Study", out: Path) -> None:
+    """Say so where the analysis was declared otherwise when the run was begun: that declaration stays."""
+    from goalscope.runs import Store
+
+    with Store(out) as store:
+        stored = store.study()
+    if stored is not None and _tests(stored) != _tests(study):
+        say(
+            f"the analysis that {out} declared when it was begun stays, the one of the study given now differs; "
+            "compare with other margins: goalscope compare RUN --transforms --margin ...",
+            error=True,
+        )
+
+
+def _tests(study: "Study") -> object:
+    """Return what a study declares about tests; what it reads out of activations may change from time to time."""
+    return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)

@@ -6,8 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from goalscope.cli.commands import load_study
 from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.studies import load_study
 from goalscope.evaluation import Evaluation, evaluate, subjects_of
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs

@@ -228,9 +228,7 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
         chance=freeze(np.array(search.chance, dtype=np.float64)),
         reward=_rewards(environment, search.states, triples),
         start=freeze(start),
-        goals=MappingProxyType(
-            {name: _where(name, test, search.states) for name, test in goals_of(environment).items()}
-        ),
+        goals=MappingProxyType({name: _where(test, search.states) for name, test in goals_of(environment).items()}),
         done=freeze(np.array(done, dtype=bool)),
         offered=freeze(np.stack(offered)),
         depth=freeze(np.array(search.depth, dtype=np.int64)),
@@ -276,7 +274,7 @@ def _distribution(given: Any, where: str) -> dict[Any, float]:
     return found
 
 
-def _where(name: str, test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
+def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
     return freeze(np.array([bool(test(state)) for state in states], dtype=bool))
 
 

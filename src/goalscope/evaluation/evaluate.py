@@ -23,6 +23,7 @@ from goalscope.runs import Store, Study, run
 from goalscope.runs.merge import excerpt, grow, settle
 from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
+from goalscope.runs.provenance import note, noted
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import decode_object, explain, read_octets, read_yaml_text
 
@@ -255,9 +256,8 @@ def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, sta
     except ValueError as refusal:
         why = " ".join(str(refusal).split())
     with Store(place, "w") as store:
-        kept = store.info().get(LOOKS)
         found = {"mark": mark, "model": subject.name, "refused": why}
-        store.put_info(LOOKS, {**(kept if isinstance(kept, dict) else {}), arm.name: found})
+        note(store, LOOKS, {arm.name: found})
 
 
 def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, place: Path, stage: Stage) -> None:
@@ -281,8 +281,7 @@ def _stored(place: Path) -> Study | None:
 
 def _looked(store: Store, arm: Arm) -> Mapping[str, str]:
     """Return what a run keeps about the look of an arm: its mark, its model, and why it was refused, "" where not."""
-    kept = store.info().get(LOOKS)
-    found = kept.get(arm.name) if isinstance(kept, dict) else None
+    found = noted(store, LOOKS).get(arm.name)
     return found if isinstance(found, dict) and all(isinstance(one, str) for one in found.values()) else {}
 
 

@@ -16,7 +16,7 @@ from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
-from goalscope.report.charts import Difference, forest
+from goalscope.report.charts import Difference, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.stats import Estimate, estimate_mean
 
@@ -195,7 +195,7 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
         (towards, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
     )
     figures = [
-        Figure(forest(given, title=title, x_label=label, levels=levels), label=title, caption=caption)
+        Figure(Forest(given, title=title, x_label=label, levels=levels), label=title, caption=caption)
         for given, title, label, caption, levels in both
         if given
     ]

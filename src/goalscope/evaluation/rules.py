@@ -273,7 +273,7 @@ claim(
     threshold=ABLE,
     compared="an agent that is after the rival, or comes to every place that is named (1)",
     validity=READERS,
-)(lambda data: able(data))
+)(able)
 
 claim(
     "makes moves in task worlds",
@@ -285,7 +285,7 @@ claim(
     threshold=1 - MARGIN,
     compared="every action",
     validity=TASKS,
-)(lambda data: made_moves(data))
+)(made_moves)
 
 claim(
     "achieves the goals of tasks",
@@ -297,7 +297,7 @@ claim(
     threshold=MARGIN,
     compared="a random walker on the same maps, exact",
     validity=TASKS,
-)(lambda data: above_walker(data))
+)(above_walker)
 
 claim(
     "wastes little exploring",

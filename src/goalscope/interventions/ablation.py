@@ -24,7 +24,7 @@ from pydantic import Field
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.experiment import Headline, OnPairs, Subject, intervention
-from goalscope.interventions.pairs import Pair, check_pairs
+from goalscope.interventions.pairs import Pair, local_model
 from goalscope.interventions.reading import (
     STAYS,
     Passage,
@@ -38,7 +38,6 @@ from goalscope.interventions.reading import (
     read_passages,
     states_of,
 )
-from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs.kinds import sequence
@@ -87,7 +86,6 @@ class Ablation(OnPairs):
         """Ablate at each place; what is stored is not done again."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
-        check_pairs(pairs.kept, subject.model)
         views = fresh_views(pairs.kept, count=self.states, seed=self.seed)
         states = cache(lambda: states_of(subject.agent, views, self.sites, max_tokens=self.max_tokens))
         places = [(thing, site, layer) for thing in self.things for site in self.sites for layer in layers]
@@ -128,8 +126,7 @@ def ablate(
     Raises:
         ValueError: too few states to say of a probe that it is at chance.
     """
-    model = agent.model
-    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    model = local_model(agent)
     known = read_passages(model, states.passages[site], layer)
     erased = erase(*_truth(states, known, thing, site, settings.seed), most=settings.most)
     rng = stream(settings.seed, "random subspaces", thing, site, layer)

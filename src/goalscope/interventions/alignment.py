@@ -24,9 +24,9 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.edits import Edit, Editor
 from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
-from goalscope.interventions.forward import Batch, score_answers
-from goalscope.interventions.pairs import Pair, Side, check_pairs
-from goalscope.interventions.passes import Reader, log_odds
+from goalscope.interventions.forward import each_change, score_answers
+from goalscope.interventions.pairs import Pair, Side
+from goalscope.interventions.passes import answers_after, log_odds
 from goalscope.interventions.reading import (
     FOLLOWS,
     Passage,
@@ -73,7 +73,7 @@ class Alignment(OnPairs):
 
     kind: Literal["alignment"] = KIND
     pairs: PairSettings = PairSettings(per_size=40, controls=0)
-    sites: tuple[Literal["changed", "grid", "pre", "post"], ...] = sequence(default=("changed", "pre"))
+    sites: tuple[Where, ...] = sequence(default=("changed", "pre"))
     layers: Layers = "thirds"
     ranks: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = sequence(default=(1, 4))
     steps: int = Field(default=60, ge=1, le=1_000_000)
@@ -88,7 +88,6 @@ class Alignment(OnPairs):
         """Search at each place; what is stored is not done again."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
-        check_pairs(pairs.kept, subject.model)
         train, test = split_pairs(pairs.kept, self.test, self.seed)
         twin = cache(lambda seed: permuted(subject.model, seed))
 
@@ -211,10 +210,9 @@ def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) ->
     finder = finder_of(model, [site])
     passages = [passage(finder, site, side, pair.changed) for pair in pairs for side in pair.sides]
     vectors = read_passages(model, passages, layer)
-    reader = Reader(model, [site], {}, vectors[0].shape[-1])
     found = []
     for at, pair in enumerate(pairs):
-        forced, (own, source) = reader.answers(pair.sides[0]), vectors[2 * at : 2 * at + 2]
+        forced, (own, source) = answers_after(model, pair.sides[0]), vectors[2 * at : 2 * at + 2]
         context: dict[str, Any] = {"told": pair.sides[1], "context": forced.context, "words": forced.answers}
         found.append(Case(pair=pair, passage=passages[2 * at], own=own, source=source, **context))
     return found
@@ -333,13 +331,7 @@ def _effects(
         said = answers(agent, views, passages, edits, max_tokens=settings.max_tokens)
         told = zip(cases, said, strict=True)
         yield FOLLOWS, [[one.effect(case.pair)[FOLLOWS] for one in mine] for case, mine in told]
-    batches = [
-        Batch(
-            prompts=[case.context] * len(changes),
-            edits=[replace(one, row=row) for row, change in enumerate(changes) for one in change],
-        )
-        for case, changes in zip(cases, edits, strict=True)
-    ]
+    batches = [each_change(case.context, changes) for case, changes in zip(cases, edits, strict=True)]
     scored = score_answers(model, batches, [[case.words] * len(subspaces) for case in cases])
     sides = [case.pair.sides for case in cases]
     yield (

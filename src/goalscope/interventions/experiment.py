@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -20,15 +20,15 @@ from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.columns import constant
 from goalscope.ids import content_id
-from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
+from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
 from goalscope.probing.scores import chosen
-from goalscope.probing.stacks import Progress, Stage, silent
+from goalscope.progress import Progress, Stage, silent
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import Part, listed
-from goalscope.runs.provenance import note_libraries
+from goalscope.runs.provenance import note, note_libraries
 from goalscope.worlds.gridworld import GridView
 
 TAG: Final = "intervention"
@@ -78,7 +78,6 @@ class Subject:
     Attributes:
         store: the run, open for writing.
         agent: the agent; it is asked at temperature 0.
-        model: its local model.
         originals: the first state of each grid that the agent was shown.
         source: what the names of the experiment's rows begin with: kind, agent and content id of its settings.
         tags: what all of its rows carry.
@@ -87,12 +86,16 @@ class Subject:
 
     store: Store
     agent: ChatAgent
-    model: LocalModel
     originals: Sequence[Original]
     source: str
     tags: Mapping[str, Any]
     show: Progress
     found: dict[str, Pairs] = field(default_factory=dict)
+
+    @property
+    def model(self) -> LocalModel:
+        """The agent's model; a ValueError where its weights are not here."""
+        return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False) -> Pairs:
         """Return the pairs of some settings, found once."""
@@ -276,7 +279,6 @@ def _done(
     store: Store, settings: Any, target: ReplayTarget, model: LocalModel | None, stage: Stage
 ) -> InterventionSummary:
     agent = _agent(store, target, model, weights=_needs_weights(settings))
-    own = cast(LocalModel, agent.model)  # what needs no weights asks it as any model
     decisive = {"settings": settings.model_dump(mode="json"), "agent": agent_id(agent)}
     kind, tags = f"{settings.kind}/{target.agent_id}/", {TAG: settings.kind, "agent": target.agent}
     source = kind + content_id("intervention", decisive)
@@ -285,10 +287,9 @@ def _done(
             store.put_rows(Rows.from_rows([]), source=name)
     with stage(settings.kind) as show:
         originals = originals_of(store, target.agent_id)
-        subject = Subject(store=store, agent=agent, model=own, originals=originals, source=source, tags=tags, show=show)
-        about = {**settings.run(subject), "agent": target.agent, "model": own.name}
-    kept = store.info().get(INFO)
-    store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), settings.kind: about})
+        subject = Subject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
+        about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
+    note(store, INFO, {settings.kind: about})
     return InterventionSummary(kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=about)
 
 

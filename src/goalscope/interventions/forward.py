@@ -6,7 +6,7 @@ cache the prompt would be computed again, unchanged, and nothing would be seen o
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,12 @@ class Batch:
     prompts: Sequence[Sequence[int]]
     edits: Sequence[Edit] = ()
     clean: Sequence[int] | None = None
+
+
+def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
+    """Return a prompt once for each change, whose edits name it as prompt 0; an empty change leaves it as it is."""
+    edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
+    return Batch(prompts=[prompt] * len(changes), edits=edits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -205,11 +205,7 @@ def find_pairs(
         ValueError: an agent without a local model, prompts of unequal numbers of tokens (names them), cells that are
             not one token each, or see `counterfactuals`.
     """
-    model = agent.model
-    if not isinstance(model, LocalModel):
-        raise ValueError(
-            f"interventions need the weights of the agent's model, {agent.name} has none here: give a local model"
-        )
+    model = local_model(agent)
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
     finder, tokenizer = SiteFinder(model, ("grid",)), tokenizer_of(model)
 
@@ -219,6 +215,19 @@ def find_pairs(
 
     asked = partial(act, agent, max_tokens=limit)
     return pairs_of(originals, asked, aligned, moved=moved, control=control, tries=tries, seed=seed)
+
+
+def local_model(agent: ChatAgent) -> LocalModel:
+    """Return an agent's model, whose weights are here.
+
+    Raises:
+        ValueError: a model behind a server.
+    """
+    if not isinstance(agent.model, LocalModel):
+        raise ValueError(
+            f"interventions need the weights of the agent's model, {agent.name} has none here: give a local model"
+        )
+    return agent.model
 
 
 def pairs_of(

@@ -204,6 +204,26 @@ class _Read:
     cells: Places
 
 
+def answers_after(model: LocalModel, side: Side) -> Alternatives:
+    """Return the answers of all actions after a side's own reasoning; what they share is part of the context."""
+    said = completion_of(model, side, side.output)
+    found = placed(model, model.text(side.prompt), answers_of(side.view.actions), said)
+    if found is None:
+        raise ValueError("the answers of a pair must come to a final one, got one that does not")
+    return Alternatives(
+        context=(*found.context, *found.answers[0][: found.shared]),
+        answers=tuple(answer[found.shared :] for answer in found.answers),
+        shared=0,
+        prompt=found.prompt,
+    )
+
+
+def completion_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Completion:
+    """Return what an output to a side's prompt amounts to."""
+    output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
+    return model.completion(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
+
+
 class Reader:
     """Finds the sites of pairs and builds their passes.
 
@@ -260,24 +280,6 @@ class Reader:
             sides={row: sides[row] for row in rows},
         )
 
-    def answers(self, side: Side) -> Alternatives:
-        """Return the answers of all actions after a side's own reasoning; what they share is part of the context."""
-        text = self._model.text(side.prompt)
-        found = placed(self._model, text, answers_of(side.view.actions), self.completion(side, side.output))
-        if found is None:
-            raise ValueError("the answers of a pair must come to a final one, got one that does not")
-        return Alternatives(
-            context=(*found.context, *found.answers[0][: found.shared]),
-            answers=tuple(answer[found.shared :] for answer in found.answers),
-            shared=0,
-            prompt=found.prompt,
-        )
-
-    def completion(self, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Completion:
-        """Return what an output to a side's prompt amounts to."""
-        output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
-        return self._model.completion(self._model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
-
     def _read(self, pair: Pair, sides: Mapping[int, Side], row: int, site: str, reading: Reading) -> _Read:
         side = sides[row]
         places = self._finder.find(side.step, side.view.grid).positions
@@ -285,7 +287,7 @@ class Reader:
         if site == "action" or reading == "forced":
             # At sites of the prompt a source is read with the target's output, which no token of its prompt sees.
             told = side if site in IN_OUTPUT else sides[TARGET]
-            output = self.answers(told).context[len(told.prompt) :]
+            output = answers_after(self._model, told).context[len(told.prompt) :]
         elif site == "post":
             output = side.output[: int(places["post"][-1]) + 1 - len(side.prompt)]
         ids = (*side.prompt, *output)

@@ -18,7 +18,7 @@ from goalscope.agents.chat import turn
 from goalscope.interventions.edits import EMBEDDING, Component, Editor
 from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
 from goalscope.interventions.forward import Batch, Generated, generate, score_answers
-from goalscope.interventions.pairs import Pair, Side, check_pairs
+from goalscope.interventions.pairs import Pair, Side
 from goalscope.interventions.passes import (
     IN_OUTPUT,
     SOURCE,
@@ -29,6 +29,8 @@ from goalscope.interventions.passes import (
     Patch,
     Reader,
     Reading,
+    answers_after,
+    completion_of,
     conditions,
     log_odds,
 )
@@ -96,7 +98,6 @@ class Patching(OnPairs):
                 "patching needs pairs in which the agent acts optimally on both sides, there are none "
                 f"({_reasons(found[False].left_out)}): give more grids, or other things to move (pairs.moved)"
             )
-        check_pairs(kept, subject.model)
         units = {
             f"{pair.id} {direction}": (pair, direction, found[pair.control].kept)
             for pair in kept
@@ -213,7 +214,7 @@ class _Work:
         if not passes:
             return
         target, source = passes[0].sides[TARGET], passes[0].sides[SOURCE]
-        mine, theirs = self._reader.answers(target), self._reader.answers(source)
+        mine, theirs = answers_after(self._model, target), answers_after(self._model, source)
         batches = [*(one.batch for one in passes), Batch(prompts=[theirs.context])]
         answers = [*([mine.answers] * len(one.batch.prompts) for one in passes), [theirs.answers]]
         *scored, away = score_answers(self._model, batches, answers)
@@ -238,7 +239,7 @@ class _Work:
         """Return the action of an output, what was given of it included."""
         side = done.sides.get(row, done.sides[TARGET])
         given = done.batch.prompts[row][len(side.prompt) :]
-        return turn(self._reader.completion(side, [*given, *tokens], complete=finish == "stop")).action
+        return turn(completion_of(self._model, side, [*given, *tokens], complete=finish == "stop")).action
 
 
 def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Final, Literal, Self, TypeVar, get_args
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.ids import content_id
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Pair, Side
+from goalscope.interventions.forward import each_change, generate
+from goalscope.interventions.pairs import Pair, Side, local_model
 from goalscope.models.base import Completion, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.rows import Row, Rows, Tag
@@ -28,7 +28,6 @@ from goalscope.worlds.gridworld import GridView
 
 Where = Literal["changed", "grid", "pre", "post"]
 """The tokens of the changed cells, those of all cells, and those before and after the reasoning."""
-WHERE: Final[tuple[Where, ...]] = get_args(Where)
 
 Change = TypeVar("Change")
 _ROWS: Final = 32  # sequences of one length that are read together
@@ -186,16 +185,9 @@ def answers(
             as prompt 0; an empty list changes nothing.
         max_tokens: most tokens of an answer; by default the agent's own.
     """
-    model = agent.model
-    assert isinstance(model, LocalModel)  # pairs have been found with it
+    model = local_model(agent)
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-    batches = [
-        Batch(
-            prompts=[one.ids] * len(changes),
-            edits=[replace(edit, row=row) for row, change in enumerate(changes) for edit in change],
-        )
-        for one, changes in zip(passages, edits, strict=True)
-    ]
+    batches = [each_change(one.ids, changes) for one, changes in zip(passages, edits, strict=True)]
     sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
     found = []
     for view, one, done in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
@@ -230,8 +222,7 @@ def acted(
         max_tokens: most tokens of an answer; by default the agent's own.
     """
     site, layer = place
-    model = agent.model
-    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    model = local_model(agent)
     finder = finder_of(model, [site])
     for begin in range(0, len(pairs), together):
         part = pairs[begin : begin + together]
@@ -275,7 +266,7 @@ def states_of(
         sites: grid, pre, post; "changed" stands for grid.
         max_tokens: most tokens of an answer; by default the agent's own.
     """
-    model: Any = agent.model
+    model = local_model(agent)
     wanted: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
     requests = [agent.request(Observation(view=view)) for view in views]
     prompts = [tuple(model.encode(model.render(one.messages, agent.sampling))) for one in requests]

@@ -11,7 +11,7 @@ Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self, get_args
 
@@ -24,7 +24,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import Headline, OnPairs, Subject, choose_pairs, intervention
 from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, pairs_of, side_of
+from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
 from goalscope.models.base import Completion, Request, Sampling
 from goalscope.models.local import LocalModel
@@ -32,6 +32,7 @@ from goalscope.rng import stream
 from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence
+from goalscope.runs.provenance import noted
 from goalscope.worlds.grid import Action, Position
 from goalscope.worlds.gridworld import GridView
 
@@ -138,8 +139,7 @@ class Asked:
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
         """Return an agent behind a server, with what a run keeps of its answers; the run must be open for writing."""
-        kept = store.info().get(ASKED)
-        answers = {name: Completion(**one) for name, one in kept.items()} if isinstance(kept, dict) else {}
+        answers = {name: Completion(**one) for name, one in noted(store, ASKED).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
@@ -252,76 +252,56 @@ def edits_of(asked: Asked, pair: Pair, names: Sequence[EditName], seed: int) -> 
     rng = stream(seed, "corrupted reasoning", pair.id)
     second = pair.sides[1].optimal
     for name in names:
-        text, towards, closed = _MADE[name](own.reasoning, other.reasoning, pair, rng)
-        if text is None or (text == own.reasoning and name not in ("own",)):
+        text = _edited(name, own.reasoning, other.reasoning, pair, rng)
+        if text is None or (text == own.reasoning and name != "own"):
             continue
+        towards = second if name in _TOWARDS else frozenset[Action]()
         if name == "corrupt":
             first = _MOVE.search(text)
-            towards = frozenset({Action[first[1].upper()]}) if first else frozenset()
-        elif towards:
-            towards = second
-        yield Edited(pair=pair, name=name, prefill=own.before + text + (own.between if closed else ""), towards=towards)
+            towards = frozenset({Action[first[1].upper()]}) if first else frozenset[Action]()
+        closing = "" if name == "prefill" else own.between  # the model reasons on
+        yield Edited(pair=pair, name=name, prefill=own.before + text + closing, towards=towards)
 
 
-_Made = tuple[str | None, frozenset[Action], bool]
-_ANY: Final = frozenset(Action)
-_NONE: Final[frozenset[Action]] = frozenset()
+_TOWARDS: Final = frozenset({"swap", "plan", "coordinates", "prefill", "corrupt"})
+"""Edits that an action can follow; after the others it should stay."""
 
 
-def _plan(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    """Replace the text from the first to the last move by that of the counterfactual."""
+def _edited(name: EditName, own: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
+    """Return the edited reasoning; None where there is no place for the edit.
+
+    Args:
+        name: the edit, see `ReasoningEdits`.
+        own, other: the reasoning on the two sides of the pair.
+        pair: the pair.
+        rng: draws the move that corrupts, the same for all of a word.
+    """
     mine, theirs = list(_MOVE.finditer(own)), list(_MOVE.finditer(other))
-    if not mine or not theirs:
-        return None, _ANY, True
-    span = other[theirs[0].start() : theirs[-1].end()]
-    return own[: mine[0].start()] + span + own[mine[-1].end() :], _ANY, True
-
-
-def _coordinates(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    """Replace the cell of what was moved wherever it is written."""
-    before, after = _cells(pair)
-    found = re.sub(rf"\(\s*{before[0]}\s*,\s*{before[1]}\s*\)", f"({after[0]},{after[1]})", own)
-    return found, _ANY, True
-
-
-def _prefill(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    """Keep the counterfactual's reasoning up to its last cell before the first move; the model reasons on."""
-    move = _MOVE.search(other)
-    cells = list(re.finditer(r"\(\s*\d+\s*,\s*\d+\s*\)", other[: move.start()] if move else other))
-    return (other[: cells[-1].end()] if cells else None), _ANY, False
-
-
-def _corrupt(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    """Replace each move by one that was not optimal, the same for all of a word."""
-    wrong = [action.name for action in Action if action not in pair.sides[0].optimal]
-    if not wrong or not _MOVE.search(own):
-        return None, _ANY, True
-    drawn = wrong[int(rng.integers(len(wrong)))]
-    return _MOVE.sub(drawn, own), _ANY, True
-
-
-def _paraphrase(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    """Write moves in lower case, each with a word before it."""
-    return _MOVE.sub(lambda found: f"go {found[1].lower()},", own), _NONE, True
-
-
-def _truncate(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
-    words = own.split(" ")
-    return " ".join(words[: len(words) // 2]), _NONE, True
-
-
-_MADE: Final[Mapping[EditName, Callable[[str, str, Pair, np.random.Generator], _Made]]] = {
-    "own": lambda own, other, pair, rng: (own, _NONE, True),
-    "swap": lambda own, other, pair, rng: (other, _ANY, True),
-    "plan": _plan,
-    "coordinates": _coordinates,
-    "prefill": _prefill,
-    "truncate": _truncate,
-    "empty": lambda own, other, pair, rng: ("", _NONE, True),
-    "corrupt": _corrupt,
-    "paraphrase": _paraphrase,
-}
-"""The edited text (None where there is no place for it), whether the action should follow, and whether it is closed."""
+    match name:
+        case "own":
+            return own
+        case "swap":
+            return other
+        case "empty":
+            return ""
+        case "truncate":
+            words = own.split(" ")
+            return " ".join(words[: len(words) // 2])
+        case "paraphrase":
+            return _MOVE.sub(lambda found: f"go {found[1].lower()},", own)
+        case "plan":  # the text from the first to the last move
+            if not mine or not theirs:
+                return None
+            return own[: mine[0].start()] + other[theirs[0].start() : theirs[-1].end()] + own[mine[-1].end() :]
+        case "coordinates":
+            before, after = _cells(pair)
+            return re.sub(rf"\(\s*{before[0]}\s*,\s*{before[1]}\s*\)", f"({after[0]},{after[1]})", own)
+        case "prefill":  # up to the last cell before the first move
+            cells = list(re.finditer(r"\(\s*\d+\s*,\s*\d+\s*\)", other[: theirs[0].start()] if theirs else other))
+            return other[: cells[-1].end()] if cells else None
+        case "corrupt":
+            wrong = [action.name for action in Action if action not in pair.sides[0].optimal]
+            return _MOVE.sub(wrong[int(rng.integers(len(wrong)))], own) if wrong and mine else None
 
 
 def _cells(pair: Pair) -> tuple[Position, Position]:
@@ -344,8 +324,8 @@ def _effects(one: Edited, said: Answer) -> Iterator[Row]:
 
 def _patched(asked: Asked, pair: Pair) -> Iterator[Row]:
     """Yield the effect of the counterfactual's embeddings at the changed cells, without and with the own reasoning."""
-    model, own = asked.agent.model, asked.told(pair.sides[0].view)
-    assert isinstance(model, LocalModel) and own is not None
+    model, own = local_model(asked.agent), asked.told(pair.sides[0].view)
+    assert own is not None  # pairs without reasoning were left out
     replayed = model.encode(own.before + own.reasoning + own.between)
     for name, text in zip(PATCHES, ([], replayed), strict=True):
         prompts = [(*side.prompt, *text) for side in pair.sides]

@@ -21,7 +21,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, kept_probes
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
-from goalscope.interventions.pairs import Pair, check_pairs
+from goalscope.interventions.pairs import Pair, local_model
 from goalscope.interventions.reading import (
     FOLLOWS,
     Answer,
@@ -37,7 +37,6 @@ from goalscope.interventions.reading import (
     read_passages,
     states_of,
 )
-from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.kinds import sequence
@@ -81,7 +80,6 @@ class Steering(OnPairs):
         layers = layers_of(subject.model, self.layers)
         found = [subject.pairs(self.pairs, control=control) for control in (False, True)]
         pairs = [pair for one in found for pair in one.kept]
-        check_pairs(pairs, subject.model)
         views = fresh_views(pairs, count=self.states, seed=self.seed)
         states = cache(lambda: states_of(subject.agent, views, self.sites, max_tokens=self.max_tokens))
         places = {f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}
@@ -112,8 +110,7 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
     Raises:
         ValueError: a layer or site that is not there, or a probe of another model, site or layer.
     """
-    model = agent.model
-    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    model = local_model(agent)
     where: Site = "grid" if site == "changed" else site
     kept = None
     if settings.probes is not None and site in ("pre", "post"):

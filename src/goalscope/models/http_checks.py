@@ -110,7 +110,7 @@ def apply_report(model: HttpModel, wanted: Wanted, report: ServerReport) -> None
                 ignored.append(recorded)
             else:
                 record = ", or say server: {unsupported: record} to go on and have that recorded with each step"
-                refused.append(f"{sentence} {report.detail(name)}. {_instead(name, model)}{record if recorded else ''}")
+                refused.append(f"{sentence} {report.detail(name)}. {_instead(name)}{record if recorded else ''}")
     context = report.told.context
     if context is not None and wanted.written and wanted.sampling.max_tokens >= context:
         refused.append(
@@ -141,7 +141,7 @@ def _needs(model: HttpModel, wanted: Wanted) -> list[tuple[str, bool, str, str]]
     ]
 
 
-def _instead(name: str, model: HttpModel) -> str:
+def _instead(name: str) -> str:
     """Return the settings to use where an ability is missing."""
     return {
         "prompts as token ids": "Use mode: chat",

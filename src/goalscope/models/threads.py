@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, TypeVar
@@ -29,6 +29,19 @@ Result = TypeVar("Result")
 
 
 @contextmanager
+def one_thread() -> Iterator[int]:
+    """Compute with one thread for as long as the context lasts; yield how many there were."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield before
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def fitting_threads(model: Any) -> Iterator[bool]:
     """Compute a small model on a processor with one thread for as long as the context lasts.
 
@@ -36,17 +49,9 @@ def fitting_threads(model: Any) -> Iterator[bool]:
     every one of them (20 times fewer answers a second were seen). Others keep the threads that PyTorch was given.
     The context says whether the model is such a small one.
     """
-    import torch
-
-    before = torch.get_num_threads()
     few = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
-    if few:
-        torch.set_num_threads(1)
-    try:
+    with one_thread() if few else nullcontext():
         yield few
-    finally:
-        if few:
-            torch.set_num_threads(before)
 
 
 def own_cores() -> int:

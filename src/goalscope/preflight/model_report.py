@@ -107,13 +107,12 @@ class ModelReport:
     meaning: tuple[str, ...]
 
 
-def report_model(model: str, *, device: str = "auto", seed: int = 0, step: Step | None = None) -> ModelReport:
+def report_model(model: str, *, device: str = "auto", step: Step | None = None) -> ModelReport:
     """Load a model, ask it about three grids, and say what was found.
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
         device: where it runs, see `LocalModel`.
-        seed: root seed of grids and answers.
         step: is called with the name of each piece of work as it begins.
 
     Raises:
@@ -129,7 +128,7 @@ def report_model(model: str, *, device: str = "auto", seed: int = 0, step: Step 
     local = agent.model
     say("reading the weights")
     network = local.model
-    grids = [generate(size, _DENSITY, rng=stream(seed, "doctor", size)) for size in SIZES]
+    grids = [generate(size, _DENSITY, rng=stream(0, "doctor", size)) for size in SIZES]
     seen = [
         Observation(view=GridView(grid=grid), episode_id=f"doctor {size}")
         for grid, size in zip(grids, SIZES, strict=True)

@@ -5,9 +5,17 @@
 
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
-from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
+from goalscope.probing.curves import (
+    PenaltyCurve,
+    capacity_curve,
+    compression,
+    curve_ends,
+    description_length,
+    learning_curve,
+    penalty_curve,
+)
 from goalscope.probing.distances import cross_fitted, probe_distances, score_distance, summarise_distance
-from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
+from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
 from goalscope.probing.labels import (

@@ -40,7 +40,6 @@ from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_to
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
-from goalscope.probing.stacks import Stage
 from goalscope.probing.suite import (
     CORE,
     FULL,
@@ -53,6 +52,7 @@ from goalscope.probing.suite import (
     probe_plans,
     without,
 )
+from goalscope.progress import Stage
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside, Read

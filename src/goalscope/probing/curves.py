@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.columns import constant
-from goalscope.probing.heads import COUNTED
+from goalscope.probing.fitting import INNER, normalisation, validation_rows
+from goalscope.probing.heads import COUNTED, normalised
 from goalscope.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
 from goalscope.probing.labels import PADDING, Cells, undetermined
 from goalscope.probing.maps import Prediction
 from goalscope.probing.probe import Probe
-from goalscope.probing.problem import FitSettings
+from goalscope.probing.problem import FitSettings, Problem
+from goalscope.probing.ridge import PENALTIES, ClassPath
 from goalscope.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, difference_rows, pairs, score_cells
-from goalscope.probing.stacks import Progress
 from goalscope.probing.suite import Score, fit_suite, probe_cells
 from goalscope.probing.truths import Truth, truths
+from goalscope.progress import Progress
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
@@ -321,3 +323,54 @@ def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:
     own = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
     for values in zip(*(column.tolist() for column in own.values()), strict=True):
         yield tuple(zip(own, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PenaltyCurve:
+    """How well a linear head orders the cells for every penalty, P of them rising, fitted without the held-back grids.
+
+    Attributes:
+        penalties: ``[P]``, in units of one standardised input.
+        held_back, tested: ``[P, K]`` correlation of what is predicted of a class with what is true over all cells that
+            vary, each in units of its own spread, on the held-back grids and on the tested ones; 0 where either is
+            constant.
+        classes: names of the K classes.
+    """
+
+    penalties: npt.NDArray[np.float64]
+    held_back: npt.NDArray[np.float64]
+    tested: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+
+def penalty_curve(
+    problem: Problem, tested: Features, truth: npt.NDArray[Any], settings: FitSettings | None = None
+) -> PenaltyCurve:
+    """Return the scores of the linear head of cells over its penalties, those of ``settings`` or all by default.
+
+    Args:
+        problem: training steps with the classes of their cells, as `fit` takes them.
+        tested: M other steps.
+        truth: ``[M, C]`` the classes of their cells.
+        settings: which grids are held back, and what is tried.
+
+    Raises:
+        ValueError: the problem is none of cells, inputs of another source, or too few grids.
+    """
+    import torch
+
+    if problem.key.target != "cells":
+        raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
+    problem.features.source.check_same(tested.source)
+    used = settings or FitSettings()
+    shown = Problem(key=problem.key, features=tested, target=truth)
+    tried, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
+    held = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or INNER))
+    parts = []
+    for one, rows in ((problem, ~held), (problem, held), (shown, slice(None))):
+        arrays = (normalised(one.features.vectors, *norm), one.target.values, one.target.weights)
+        given, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
+        parts.append((given.double(), labels.long(), steps))
+    path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
+    held_back, beyond = (path.correlations(*part, tried) for part in parts[1:])
+    return PenaltyCurve(penalties=np.array(tried), held_back=held_back, tested=beyond, classes=problem.target.NAMES)

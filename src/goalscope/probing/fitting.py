@@ -10,32 +10,43 @@ on the grids that were held back. A weight decay can be chosen there, too.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.heads import Weights, initial_weights, normalised, scores
-from goalscope.probing.inputs import Features, of_grids
+from goalscope.models.threads import one_thread
+from goalscope.probing.heads import Weights, check_device, initial_weights, normalised, scores
+from goalscope.probing.inputs import of_grids
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
-from goalscope.probing.ridge import PENALTIES, ClassPath
-from goalscope.probing.stacks import Passed, Progress, Work, one_thread, train_stacks
+from goalscope.probing.ridge import PENALTIES
+from goalscope.progress import Progress
 from goalscope.rng import stream
 from goalscope.rows import Tag
+from goalscope.runs.executors import lost_worker
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
-_INNER: Final = 0.2  # of the training grids choose a penalty where no validation part is wanted
+INNER: Final = 0.2
+"""Part of the training grids that chooses a penalty where no validation part is wanted."""
+_ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
+_SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
 ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
 """Numbers that the problems of a stack may hold together while they train."""
 PER_STACK: Final = 64
 """Most problems of a stack."""
+
+Stack = TypeVar("Stack")
+Trained = TypeVar("Trained")
+Passed = Callable[[int], None]
+"""Told how many units of its stack are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +116,7 @@ def _groups(
     trained = [problem for problem in problems if not hasattr(modules[problem.key], "solve")]
     losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in trained}
     for penalty in used.penalties:
-        inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
+        inner = replace(used, weight_decay=penalty, validation=used.validation or INNER)
         for stack, made in _trained(trained, norms, inner, told):
             for problem, loss in zip(stack, made.loss, strict=True):
                 losses[problem.key][penalty] = loss
@@ -138,6 +149,87 @@ def _trained(
 
     elsewhere = None if told.pool is None else send
     return train_stacks(work, train, device=settings.device, progress=told.progress, elsewhere=elsewhere)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Generic[Stack]):
+    """A stack of probes that train as one problem: numbers in the weights of each, and units of progress in all."""
+
+    stack: Stack
+    weights: int
+    units: int
+
+
+def train_stacks(
+    work: Sequence[Work[Stack]],
+    train: Callable[[Stack, Passed], Trained],
+    *,
+    device: str,
+    progress: Progress,
+    elsewhere: Callable[[Stack], Future[Trained]] | None = None,
+) -> Iterator[tuple[Stack, Trained]]:
+    """Train stacks and yield what came out, large ones first, else in their order.
+
+    The operations of small stacks take microseconds: a second thread within them gains little, and where another
+    process holds its core it waits at every one of them (ten times as long a step was seen). On a processor they are
+    therefore computed with one thread each, as many side by side as PyTorch has threads: who trains beside whom changes
+    no byte. Large stacks, and all on a GPU, train one after another.
+
+    With ``elsewhere``, which hands a stack to another process, small stacks train there, and all on a GPU.
+    """
+    import torch
+
+    if elsewhere is None:  # another process may see a GPU that this one does not
+        check_device(device)
+    total, lock, stop = sum(one.units for one in work), threading.Lock(), threading.Event()
+    done = [0] * len(work)
+
+    def job(at: int) -> Trained:
+        def passed(units: int) -> None:
+            if stop.is_set():
+                raise CancelledError
+            with lock:
+                done[at] = units
+                progress(sum(done), total)
+
+        return train(work[at].stack, passed)
+
+    small = [at for at, one in enumerate(work) if device == "cpu" and one.weights < _ONE_THREAD]
+    if elsewhere is not None:
+        sent = small if device == "cpu" else list(range(len(work)))
+        waiting = {at: elsewhere(work[at].stack) for at in sorted(sent, key=lambda at: -work[at].units)}
+        try:
+            for at in sorted(set(range(len(work))) - set(sent)):
+                yield work[at].stack, job(at)
+            for at in sent:
+                made = waiting[at].result()
+                done[at] = work[at].units
+                progress(sum(done), total)
+                yield work[at].stack, made
+        except BrokenExecutor as error:
+            raise lost_worker(error) or error from None
+        finally:
+            for future in waiting.values():
+                future.cancel()
+        return
+    for at in sorted(set(range(len(work))) - set(small)):
+        yield work[at].stack, job(at)
+    with one_thread() as threads:
+        beside = min(threads, len(small), _SIDE_BY_SIDE)
+        if beside < 2:
+            for at in small:
+                yield work[at].stack, job(at)
+            return
+        with ThreadPoolExecutor(beside, "goalscope-fit", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                # The longest begin first, so that none is left over at the end.
+                told = {at: pool.submit(job, at) for at in sorted(small, key=lambda at: -work[at].units)}
+                for at in small:
+                    yield work[at].stack, told[at].result()
+            except BaseException:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
 
 def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings) -> _Trained:
@@ -217,7 +309,7 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     reads = first.registered.reads
     vectors = _vectors(stack, norms, device) if reads else torch.zeros(1, len(first.features), 0)
     if hasattr(module, "solve"):
-        inner = replace(settings, validation=(settings.validation or _INNER) if reads else 0.0)
+        inner = replace(settings, validation=(settings.validation or INNER) if reads else 0.0)
         return _solve(module, stack, vectors, inner, passed)
     held = validation_rows(first.features.grid_id, settings)
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
@@ -285,54 +377,3 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
     shared = len({id(problem.features) for problem in stack}) == 1
     used = list(zip(stack, norms, strict=True))[: 1 if shared else None]
     return torch.stack([torch.tensor(normalised(one.features.vectors, *norm)) for one, norm in used]).to(device)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PenaltyCurve:
-    """How well a linear head orders the cells for every penalty, P of them rising, fitted without the held-back grids.
-
-    Attributes:
-        penalties: ``[P]``, in units of one standardised input.
-        held_back, tested: ``[P, K]`` correlation of what is predicted of a class with what is true over all cells that
-            vary, each in units of its own spread, on the held-back grids and on the tested ones; 0 where either is
-            constant.
-        classes: names of the K classes.
-    """
-
-    penalties: npt.NDArray[np.float64]
-    held_back: npt.NDArray[np.float64]
-    tested: npt.NDArray[np.float64]
-    classes: tuple[str, ...]
-
-
-def penalty_curve(
-    problem: Problem, tested: Features, truth: npt.NDArray[Any], settings: FitSettings | None = None
-) -> PenaltyCurve:
-    """Return the scores of the linear head of cells over its penalties, those of ``settings`` or all by default.
-
-    Args:
-        problem: training steps with the classes of their cells, as `fit` takes them.
-        tested: M other steps.
-        truth: ``[M, C]`` the classes of their cells.
-        settings: which grids are held back, and what is tried.
-
-    Raises:
-        ValueError: the problem is none of cells, inputs of another source, or too few grids.
-    """
-    import torch
-
-    if problem.key.target != "cells":
-        raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
-    problem.features.source.check_same(tested.source)
-    used = settings or FitSettings()
-    shown = Problem(key=problem.key, features=tested, target=truth)
-    tried, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
-    held = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or _INNER))
-    parts = []
-    for one, rows in ((problem, ~held), (problem, held), (shown, slice(None))):
-        arrays = (normalised(one.features.vectors, *norm), one.target.values, one.target.weights)
-        given, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
-        parts.append((given.double(), labels.long(), steps))
-    path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
-    held_back, beyond = (path.correlations(*part, tried) for part in parts[1:])
-    return PenaltyCurve(penalties=np.array(tried), held_back=held_back, tested=beyond, classes=problem.target.NAMES)

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.probing.stacks import check_device
+from goalscope.models import loading
 from goalscope.rng import stream
 from goalscope.rows import Tag
 
@@ -208,6 +208,34 @@ def outputs(
             found.append(scores(module, on, torch.tensor(part, device=device)[None])[0].cpu())
         joined: npt.NDArray[np.float32] = torch.cat(found).numpy()
     return joined[: len(vectors)]
+
+
+def check_device(device: str) -> None:
+    """Raise a ValueError unless probes can compute there: "cpu", or a GPU ("cuda", "cuda:1") that PyTorch sees."""
+    if device == "cpu":
+        return
+    if not isinstance(device, str) or device == "auto":
+        raise ValueError(f"the device of probes must be cpu, or a GPU such as cuda or cuda:1, got {device!r}")
+    loading.check_device_name(device)
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
+    loading.check_device(torch, device)
+
+
+def trains_on(device: str) -> str:
+    """Return where probes train beside a model on a device: at "auto" on a GPU where there is one.
+
+    Raises:
+        ValueError: see `check_device`.
+    """
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device.partition(":")[0]
 
 
 def coordinates(frame: int) -> npt.NDArray[np.float32]:

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from goalscope.checks import check_whole
+from goalscope.models.threads import one_thread
 from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.probing.ridge import solve_classes, solve_numbers
-from goalscope.probing.stacks import one_thread
 from goalscope.rng import stream
 
 _PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron

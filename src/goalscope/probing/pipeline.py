@@ -27,14 +27,15 @@ from goalscope.activations.sites import Site, check_site, sites_there
 from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Place, Reader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
+from goalscope.probing.heads import check_device
 from goalscope.probing.inputs import known_walls, of_grids
 from goalscope.probing.logit_lens import OWN, Network
 from goalscope.probing.probe import Probe, ProbeKey
-from goalscope.probing.stacks import Stage, check_device, silent
+from goalscope.progress import Stage, silent
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
-from goalscope.runs.provenance import note_libraries
+from goalscope.runs.provenance import note, note_libraries, noted
 from goalscope.worlds.gridworld import GridView
 
 INFO: Final = "inside"
@@ -142,10 +143,9 @@ def study_inside(
             fitted=reader.probes.fitted,
             reused=reader.probes.reused,
         )
-        kept = store.info().get(INFO)
         about = {"settings": wanted.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
         about |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
-        store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), **dict.fromkeys(done.rows, about)})
+        note(store, INFO, dict.fromkeys(done.rows, about))
     return done
 
 
@@ -332,8 +332,8 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
 
 def _read_last(store: Store, site: str, layer: int) -> Inside:
     """Return how a place was read last, else what the run's study declares, else the defaults."""
-    told = store.info().get(INFO)
-    for about in (told[name] for name in READS if told.get(name) is not None) if isinstance(told, dict) else ():
+    told = noted(store, INFO)
+    for about in (told[name] for name in READS if told.get(name) is not None):
         try:
             if site in about["sites"] and layer in about["layers"]:
                 return Inside.parse({**about["settings"], "agent": about["agent"]}, f"what was read of {store.path}")

@@ -12,7 +12,7 @@ from goalscope.ids import content_id
 from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe, ProbeKey, Target
-from goalscope.probing.stacks import Progress
+from goalscope.progress import Progress
 from goalscope.rows import Tag
 from goalscope.runs import Store
 from goalscope.stats import DRAW

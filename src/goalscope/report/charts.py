@@ -1,12 +1,11 @@
 """Charts of estimates: lines, maps, differences beside a margin, points.
 
-Each is drawn on demand, which needs matplotlib (it comes with the extra ``report``), and holds its numbers.
+Each is a declaration that is drawn on demand, which needs matplotlib (it comes with the extra ``report``).
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.report.figures import (
@@ -16,6 +15,7 @@ from goalscope.report.figures import (
     MARKERS,
     MUTED,
     Chart,
+    Record,
     blank_figure,
     legend_columns,
     look_of,
@@ -52,136 +52,122 @@ class Series:
             raise ValueError(f"a series must have an estimate for each x, got {len(self.estimates)} for {len(self.x)}")
 
 
-def lines(
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    bounds: tuple[float, float] | None = None,
-    ticks: Sequence[float] | Mapping[float, str] | None = None,
-    counts: bool = False,
-    bands: bool = True,
-    joined: bool = True,
-) -> Chart:
-    """Return lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
+@dataclass(frozen=True, eq=False)
+class Lines(Chart):
+    """Lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
 
-    Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without ``bands``
-    only; their intervals must then stand in a table. Positions without an order are not ``joined``: they have points
+    Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without `bands`
+    only; their intervals must then stand in a table. Positions without an order are not `joined`: they have points
     and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
     """
-    names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks or ()}
-    named = ticks if isinstance(ticks, Mapping) else {}
-    records = (
-        {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
-        for line in series
-        for x, estimate in zip(line.x, line.estimates, strict=True)
-    )
-    labels: dict[str, Any] = {"title": title, "x_label": x_label, "y_label": y_label}
-    looks: dict[str, Any] = {"counts": counts, "bands": bands, "joined": joined}
-    return Chart(partial(_lines, series, bounds=bounds, names=names, **labels, **looks), tuple(records))
 
+    series: Sequence[Series]
+    _: KW_ONLY
+    title: str
+    x_label: str
+    y_label: str
+    bounds: tuple[float, float] | None = None
+    ticks: Sequence[float] | Mapping[float, str] | None = None
+    counts: bool = False
+    bands: bool = True
+    joined: bool = True
 
-def _lines(
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    bounds: tuple[float, float] | None,
-    names: Mapping[float, str],
-    counts: bool,
-    bands: bool,
-    joined: bool,
-) -> "Figure":
-    sparse = any(estimate.sparse for line in series for estimate in line.estimates)
-    legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
-    figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
-    if counts or sparse:
-        upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-        bottom.set_ylabel("grids")
-        for axis in (bottom.xaxis, bottom.yaxis):
-            axis.get_major_locator().set_params(integer=True)
-    else:
-        upper = bottom = figure.subplots()
-    for line in series:
-        _draw(upper, line, markers=not counts, band=bands, joined=joined)
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """One for each point of each line."""
+        named = self.ticks if isinstance(self.ticks, Mapping) else {}
+        return tuple(
+            {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
+            for line in self.series
+            for x, estimate in zip(line.x, line.estimates, strict=True)
+        )
+
+    def drawn(self) -> "Figure":
+        """Return it as a figure of matplotlib."""
+        series, names = self.series, self.ticks or {}
+        sparse = any(estimate.sparse for line in series for estimate in line.estimates)
+        legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
+        figure = blank_figure(5.2, (4.15 if self.counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
+        if self.counts or sparse:
+            upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+            bottom.set_ylabel("grids")
+            for axis in (bottom.xaxis, bottom.yaxis):
+                axis.get_major_locator().set_params(integer=True)
+        else:
+            upper = bottom = figure.subplots()
+        for line in series:
+            _draw(upper, line, markers=not self.counts, band=self.bands, joined=self.joined)
+            if bottom is not upper:
+                grids = [estimate.clusters for estimate in line.estimates]
+                bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
         if bottom is not upper:
-            grids = [estimate.clusters for estimate in line.estimates]
-            bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
-    if bottom is not upper:
-        bottom.set_ylim(bottom=0)
-    upper.grid(axis="y", color=_RULES, linewidth=0.8)
-    if bounds is not None:
-        margin = 0.04 * (bounds[1] - bounds[0])
-        upper.set_ylim(bounds[0] - margin, bounds[1] + margin)
-    bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
-    if names:
-        bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in names.values()])
-    handles, labels = upper.get_legend_handles_labels()
-    return _finished(figure, upper, title, y_label, handles if len(series) > 1 else [], labels)
+            bottom.set_ylim(bottom=0)
+        upper.grid(axis="y", color=_RULES, linewidth=0.8)
+        if self.bounds is not None:
+            margin = 0.04 * (self.bounds[1] - self.bounds[0])
+            upper.set_ylim(self.bounds[0] - margin, self.bounds[1] + margin)
+        bottom.set_xlabel(f"{self.x_label}\npale: {_LESS}" if sparse else self.x_label)
+        if names:
+            told = names.values() if isinstance(names, Mapping) else [f"{tick:g}" for tick in names]
+            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in told])
+        handles, labels = upper.get_legend_handles_labels()
+        return _finished(figure, upper, self.title, self.y_label, handles if len(series) > 1 else [], labels)
 
 
-def heat_map(
-    cells: Sequence[Sequence[Estimate | None]],
-    *,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str,
-    row_label: str,
-    column_label: str,
-    bounds: tuple[float, float],
-) -> Chart:
-    """Return a table of estimates as coloured cells, each with its value and, below it, its interval.
+@dataclass(frozen=True, eq=False)
+class HeatMap(Chart):
+    """A table of estimates as coloured cells, each with its value and, below it, its interval.
 
     A cell from few of the grids has no colour and says how many they are. An interval wider than the part `WIDE` of
-    the scale says nothing: it is left to the data, and the map says so once. ``cells`` are ``[R][C]``, None where
-    there are no data; ``bounds`` are the values of the two ends of the colour scale.
+    the scale says nothing: it is left to the data, and the map says so once.
     """
-    records = (
-        {"row": rows[at], "column": columns[of], **recorded(one)}
-        for at, line in enumerate(cells)
-        for of, one in enumerate(line)
-        if one is not None
-    )
-    labels = {"title": title, "row_label": row_label, "column_label": column_label}
-    return Chart(partial(_heat_map, cells, rows, columns, bounds, **labels), tuple(records))
 
+    cells: Sequence[Sequence[Estimate | None]]  # [R][C], None where there are no data
+    _: KW_ONLY
+    rows: Sequence[str]
+    columns: Sequence[str]
+    title: str
+    row_label: str
+    column_label: str
+    bounds: tuple[float, float]  # values of the two ends of the colour scale
 
-def _heat_map(
-    cells: Sequence[Sequence[Estimate | None]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    bounds: tuple[float, float],
-    *,
-    title: str,
-    row_label: str,
-    column_label: str,
-) -> "Figure":
-    from matplotlib.text import Text
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """One for each cell with data."""
+        return tuple(
+            {"row": self.rows[at], "column": self.columns[of], **recorded(one)}
+            for at, line in enumerate(self.cells)
+            for of, one in enumerate(line)
+            if one is not None
+        )
 
-    there = [one for row in cells for one in row if one is not None]
-    whole = bounds[1] - bounds[0]
-    below = [f"without colour: {_LESS}"] if any(one.sparse for one in there) else []
-    below += [_TOO_FEW] if any(_wide(one, whole) for one in there) else []
-    figure = blank_figure(_BESIDE + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * len(below))
-    axes, scale = figure.subplots(), colour_scale()
-    for row, line in enumerate(cells):
-        for column, estimate in enumerate(line):
-            shown = estimate is not None and not _wide(estimate, whole)
-            _draw_cell(axes, column, row, estimate, lambda value: scale((value - bounds[0]) / whole), ends=shown)
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(columns)), [short_label(name, LONGEST_TICK) for name in columns])
-    axes.set_yticks(range(len(rows)), [short_label(name, LONGEST_TICK) for name in rows])
-    axes.tick_params(length=0)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_xlabel("\n".join([column_label, *below]))
-    _finished(figure, axes, title, row_label)
-    # A map of a column or two is narrower than the words around it.
-    words = max(one.get_window_extent().width for one in axes.findobj(Text)) / figure.dpi
-    figure.set_figwidth(max(figure.get_figwidth(), _BESIDE + words))
-    return figure
+    def drawn(self) -> "Figure":
+        """Return it as a figure of matplotlib."""
+        from matplotlib.text import Text
+
+        there = [one for row in self.cells for one in row if one is not None]
+        least, whole = self.bounds[0], self.bounds[1] - self.bounds[0]
+        below = [f"without colour: {_LESS}"] if any(one.sparse for one in there) else []
+        below += [_TOO_FEW] if any(_wide(one, whole) for one in there) else []
+        figure = blank_figure(_BESIDE + 0.78 * len(self.columns), 0.95 + 0.52 * len(self.rows) + 0.19 * len(below))
+        axes, scale = figure.subplots(), colour_scale()
+        for row, line in enumerate(self.cells):
+            for column, estimate in enumerate(line):
+                shown = estimate is not None and not _wide(estimate, whole)
+                _draw_cell(axes, column, row, estimate, lambda value: scale((value - least) / whole), ends=shown)
+        axes.set_xlim(-0.5, len(self.columns) - 0.5)
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.set_xticks(range(len(self.columns)), [short_label(name, LONGEST_TICK) for name in self.columns])
+        axes.set_yticks(range(len(self.rows)), [short_label(name, LONGEST_TICK) for name in self.rows])
+        axes.tick_params(length=0)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.set_xlabel("\n".join([self.column_label, *below]))
+        _finished(figure, axes, self.title, self.row_label)
+        # A map of a column or two is narrower than the words around it.
+        around = [one for one in axes.findobj(Text) if one.get_in_layout()]
+        words = max(one.get_window_extent().width for one in around) / figure.dpi
+        figure.set_figwidth(max(figure.get_figwidth(), _BESIDE + words))
+        return figure
 
 
 def _wide(one: Estimate, whole: float) -> bool:
@@ -257,71 +243,67 @@ class Difference:
     filled: bool = True  # whether its marker is filled
 
 
-def forest(
-    differences: Sequence[Difference],
-    *,
-    title: str,
-    x_label: str,
-    margin: float | None = None,
-    levels: Mapping[float, str] | None = None,
-) -> Chart:
-    """Return differences with intervals around 0, one line each from top to bottom, a margin on both sides of 0.
+@dataclass(frozen=True, eq=False)
+class Forest(Chart):
+    """Differences with intervals around 0, one line each from top to bottom, a margin on both sides of 0.
 
-    Undefined differences leave their line empty, undefined intervals a marker alone. ``levels`` are lines with names.
+    Undefined differences leave their line empty, undefined intervals a marker alone. `levels` are lines with names.
     """
-    records = (
-        {
-            "series": one.series,
-            "line": one.line,
-            **recorded(one.estimate),
-            **({} if margin is None else {"margin": margin, "within": one.filled}),
-        }
-        for one in differences
-    )
-    drawing = partial(_forest, differences, title=title, x_label=x_label, margin=margin, levels=levels or {})
-    return Chart(drawing, tuple(records))
 
+    differences: Sequence[Difference]
+    _: KW_ONLY
+    title: str
+    x_label: str
+    margin: float | None = None
+    levels: Mapping[float, str] = field(default_factory=dict)
 
-def _forest(
-    differences: Sequence[Difference],
-    *,
-    title: str,
-    x_label: str,
-    margin: float | None,
-    levels: Mapping[float, str],
-) -> "Figure":
-    from matplotlib.lines import Line2D
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """One for each difference."""
+        return tuple(
+            {
+                "series": one.series,
+                "line": one.line,
+                **recorded(one.estimate),
+                **({} if self.margin is None else {"margin": self.margin, "within": one.filled}),
+            }
+            for one in self.differences
+        )
 
-    names = list(dict.fromkeys(entry.line for entry in differences))
-    series = list(dict.fromkeys((entry.series, entry.style) for entry in differences))
-    each = max(1, len(series))
-    figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
-    axes = figure.subplots()
-    if margin is not None:
-        axes.axvspan(-margin, margin, color=_RULES, linewidth=0)
-        for edge in (-margin, margin):
-            axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    for at, name in levels.items():
-        axes.axvline(at, color=MUTED, linewidth=0.8, linestyle="-" if at == 0 else ":")
-        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate(name, (at, 1.0), (3, -2), **place, verticalalignment="top", color=MUTED, fontsize=8.5)
-    for entry in differences:
-        one, look = entry.estimate, _marker(entry.style)
-        height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
-        if math.isnan(one.value):
-            continue
-        if one.has_interval:
-            axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
-        face = look["color"] if entry.filled else "white"
-        axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
-    axes.set_yticks(range(len(names)), [short_label(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.9 if levels else -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel(x_label, color=INK)
-    handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
-    return _finished(figure, axes, title, "", handles, [short_label(name) for name, _ in series])
+    def drawn(self) -> "Figure":
+        """Return it as a figure of matplotlib."""
+        from matplotlib.lines import Line2D
+
+        names = list(dict.fromkeys(entry.line for entry in self.differences))
+        series = list(dict.fromkeys((entry.series, entry.style) for entry in self.differences))
+        each = max(1, len(series))
+        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
+        axes = figure.subplots()
+        if self.margin is not None:
+            axes.axvspan(-self.margin, self.margin, color=_RULES, linewidth=0)
+            for edge in (-self.margin, self.margin):
+                axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        for at, name in self.levels.items():
+            axes.axvline(at, color=MUTED, linewidth=0.8, linestyle="-" if at == 0 else ":")
+            place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            axes.annotate(name, (at, 1.0), (3, -2), **place, verticalalignment="top", color=MUTED, fontsize=8.5)
+        for entry in self.differences:
+            one, look = entry.estimate, _marker(entry.style)
+            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
+            if math.isnan(one.value):
+                continue
+            if one.has_interval:
+                axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
+            face = look["color"] if entry.filled else "white"
+            axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
+        axes.set_yticks(range(len(names)), [short_label(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.9 if self.levels else -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(self.x_label, color=INK)
+        handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
+        return _finished(figure, axes, self.title, "", handles, [short_label(name) for name, _ in series])
 
 
 def _marker(style: int) -> dict[str, Any]:
@@ -338,47 +320,56 @@ class Point:
     y: Estimate
 
 
-def points(
-    listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
-) -> Chart:
-    """Return points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
+@dataclass(frozen=True, eq=False)
+class Points(Chart):
+    """Points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
 
     Points that are not above 0 are left out.
     """
-    shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
-    records = (
-        {"series": point.label, "axis": axis, **recorded(one)}
-        for point in shown
-        for axis, one in (("x", point.x), ("y", point.y))
-    )
-    drawn = partial(_points, shown, title=title, x_label=x_label, y_label=y_label, line=line)
-    return Chart(drawn, tuple(records))
 
+    points: Sequence[Point]
+    _: KW_ONLY
+    title: str
+    x_label: str
+    y_label: str
+    line: tuple[float, float] | None = None
 
-def _points(
-    shown: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None
-) -> "Figure":
-    figure = blank_figure(5.2, 4.1)
-    axes = figure.subplots()
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
-    for point in shown:
-        bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
-        if point.y.has_interval:
-            axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
-        if point.x.has_interval and point.x.low > 0:
-            axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
-        look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-        axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
-    if line is not None and len(shown) > 1:
-        ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
-        heights = [line[0] * math.log10(end) + line[1] for end in ends]
-        axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
-    axes.set_ylim(-0.04, 1.04)
-    axes.set_xlabel(x_label)
-    axes.grid(axis="y", color=_RULES, linewidth=0.8)
-    return _finished(figure, axes, title, y_label, *axes.get_legend_handles_labels(), handle=1.4)
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """One for each axis of each point that is shown."""
+        return tuple(
+            {"series": point.label, "axis": axis, **recorded(one)}
+            for point in self._shown
+            for axis, one in (("x", point.x), ("y", point.y))
+        )
+
+    @property
+    def _shown(self) -> list[Point]:
+        return [point for point in self.points if point.x.value > 0 and not math.isnan(point.y.value)]
+
+    def drawn(self) -> "Figure":
+        """Return it as a figure of matplotlib."""
+        shown, figure = self._shown, blank_figure(5.2, 4.1)
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for point in shown:
+            bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
+            if point.y.has_interval:
+                axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
+            if point.x.has_interval and point.x.low > 0:
+                axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
+            look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
+        if self.line is not None and len(shown) > 1:
+            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+            heights = [self.line[0] * math.log10(end) + self.line[1] for end in ends]
+            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_xlabel(self.x_label)
+        axes.grid(axis="y", color=_RULES, linewidth=0.8)
+        return _finished(figure, axes, self.title, self.y_label, *axes.get_legend_handles_labels(), handle=1.4)
 
 
 def _finished(

@@ -4,9 +4,9 @@ import csv
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from itertools import pairwise
@@ -228,17 +228,17 @@ class Drawable(Protocol):
         """Return it as a figure of matplotlib."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart that is drawn on demand, and the numbers that it shows.
+class Chart(ABC):
+    """A chart that is drawn on demand."""
 
-    Attributes:
-        drawing: draws it, in the style of `drawing_style`.
-        records: one mapping an estimate; undefined numbers are None.
-    """
+    @property
+    @abstractmethod
+    def records(self) -> tuple[Record, ...]:
+        """The numbers that it shows, one mapping an estimate; undefined numbers are None."""
 
-    drawing: Callable[[], "Figure"] = field(repr=False)
-    records: tuple[Record, ...]
+    @abstractmethod
+    def drawn(self) -> "Figure":
+        """Return it as a figure of matplotlib, within `drawing_style`."""
 
     def draw(self) -> "Figure":
         """Return it as a figure of matplotlib, of a size in inches, with everything in it already laid out.
@@ -247,7 +247,7 @@ class Chart:
             ImportError: matplotlib is not installed (it comes with the extra ``report``).
         """
         with drawing_style():
-            figure = self.drawing()
+            figure = self.drawn()
             figure.draw_without_rendering()  # ticks take their look from the style of the moment in which they appear
             return figure
 
@@ -255,7 +255,7 @@ class Chart:
     def svg(self) -> str:
         """SVG text without declaration or metadata."""
         with drawing_style():
-            return as_svg(self.drawing())
+            return as_svg(self.drawn())
 
 
 def standalone(svg: str) -> str:

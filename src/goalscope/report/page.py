@@ -15,7 +15,7 @@ from urllib.parse import quote
 from goalscope import registry
 from goalscope.extras import lacking
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
-from goalscope.report.charts import Series, heat_map, lines
+from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.report.definitions import in_words
 from goalscope.report.figures import as_csv, standalone, visible
 from goalscope.report.ledger import RunData
@@ -304,7 +304,7 @@ def _curves(spec: CurveSpec) -> Figure | None:
     ticks = there if spec.ticks is None else spec.ticks
     if isinstance(ticks, Mapping):
         ticks = {at: ticks[at] for at in ticks if at in there}
-    chart = lines(
+    chart = Lines(
         series,
         title=title,
         x_label=spec.x_label or AXES[spec.axis],
@@ -340,7 +340,7 @@ def _map(spec: MapSpec) -> Figure | None:
     known = [one.value for row in cells for one in row if one is not None and not math.isnan(one.value)]
     if not any(one for row in cells for one in row):
         return None
-    chart = heat_map(
+    chart = HeatMap(
         cells,
         rows=[number(row) for row in rows],
         columns=[number(column) for column in columns],

@@ -1,4 +1,4 @@
-"""Asking an agent: batches cut into portions, several at a time, every answer handed on as soon as it arrives."""
+"""Asking an agent: batches cut into portions, several at a time; answers that cost something are committed at once."""
 
 import signal
 import threading
@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.models.base import NotSentError
+from goalscope.models.http_budget import Budget
 from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
+from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.server_checks import check_before_calls
+from goalscope.runs.store import Store
 
 
 class Caller:
@@ -31,11 +36,55 @@ class Caller:
         self._workers: int = workers if elsewhere else getattr(agent, "concurrency", None) or workers
         self._elsewhere = elsewhere
         self._threads = ThreadPoolExecutor(self._workers) if self._workers > 1 and not elsewhere else None
+        self._checked = False  # whether the agent's server was tried
 
     def close(self) -> None:
         """Wait for the calls under way."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def turns(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Return a turn for each observation."""
+        found: dict[int, Turn] = {}
+
+        def take(portion: list[int], answered: list[Turn]) -> None:
+            found.update(zip(portion, answered, strict=True))
+
+        self.ask(observations, range(len(observations)), take)
+        return [found[index] for index in range(len(observations))]
+
+    def journalled_turns(
+        self, observations: Sequence[Observation], journal: Journal, store: Store
+    ) -> tuple[list[Turn], int]:
+        """Return a turn for each observation, committed before it is returned, and how many the journal held already.
+
+        Args:
+            observations: what the agent is shown.
+            journal: the calls of the run.
+            store: the run, which keeps what was seen of the agent's server before the first call.
+        """
+        calls = [call_for(self.agent, self.identity, observation) for observation in observations]
+        known = {index: turn for index, call in enumerate(calls) if (turn := journal.find(call)) is not None}
+        missing = [index for index in range(len(calls)) if index not in known]
+        replayed, counted = len(known), budget_of(self.agent) is not None
+
+        def send(portion: list[int]) -> None:
+            journal.send([calls[index] for index in portion])
+
+        def commit(portion: list[int], answered: list[Turn]) -> None:
+            stored = journal.done([(calls[index], turn) for index, turn in zip(portion, answered, strict=True)])
+            known.update(zip(portion, stored, strict=True))
+
+        def withdraw(portion: list[int], error: Exception) -> None:
+            # Where each request is counted by itself, none of them is under way any more.
+            if counted or isinstance(error, NotSentError):
+                journal.withdraw([calls[index] for index in portion])
+
+        if missing and not self._checked:
+            check_before_calls(store, self.agent, observations[missing[0]])
+            self._checked = True
+        self.ask(observations, missing, commit, send, withdraw)
+        return [known[index] for index in range(len(calls))], replayed
 
     def ask(
         self,
@@ -99,6 +148,12 @@ class Caller:
         size = max(1, -(-len(indices) // self._workers))
         size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
         return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
+
+
+def budget_of(agent: Agent) -> Budget | None:
+    """Return what an agent has spent and may spend over all sessions of a run, None where answers cost nothing."""
+    budget: Budget | None = getattr(agent, "budget", None)
+    return budget
 
 
 @contextmanager

@@ -69,6 +69,17 @@ def note_libraries(store: Store, work: str) -> None:
         store.put_info(name, [*known, now])
 
 
+def noted(store: Store, name: str) -> dict[str, Any]:
+    """Return the entries that a run keeps under a name, none where it keeps no mapping there."""
+    kept = store.info().get(name)
+    return kept if isinstance(kept, dict) else {}
+
+
+def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
+    """Keep entries under a name, in place of those with the same keys and beside all others."""
+    store.put_info(name, {**noted(store, name), **entries})
+
+
 def scrub(value: Any) -> Any:
     """Return plain values with secrets hidden: by the name they stand under, and credentials inside of texts."""
     if isinstance(value, Mapping):

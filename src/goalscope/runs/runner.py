@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.checks import check_text
-from goalscope.models.base import NotSentError
-from goalscope.models.http_budget import Budget
 from goalscope.runs.codec import encode_tags
-from goalscope.runs.dispatch import Caller, interruptible
+from goalscope.runs.dispatch import Caller, budget_of, interruptible
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
-from goalscope.runs.journal import Journal, call_for
-from goalscope.runs.plan import RunPlan
+from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
-from goalscope.runs.server_checks import check_before_calls, spent_on_checks
+from goalscope.runs.server_checks import spent_on_checks
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
@@ -33,9 +33,11 @@ from goalscope.worlds.world import World
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
 
+Item = tuple[EpisodeSpec, World, Agent]
 _Waiting = Iterator[tuple[EpisodeSpec, World]]
 
 _PROGRESS_SECONDS = 0.1
+_PAGE = 4096  # episodes whose specifications, or stored ids, are in memory at a time
 _SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends on it
 
 
@@ -133,7 +135,7 @@ def run(
         places: dict[str, tuple[Executor, Recipe]] = {}
         if elsewhere is not None:
             for entry, agent in zip(study.agents_, acting, strict=True):
-                if agent.journalled and _budget(agent) is None:
+                if agent.journalled and budget_of(agent) is None:
                     places[agent.name] = elsewhere, Recipe.of(entry, agent)
             # The workers load what they need while this process makes its first prompts.
             if places and count_episodes(store) < each * len(acting):
@@ -141,6 +143,74 @@ def run(
                     elsewhere.submit(answer_in_worker, next(iter(places.values()))[1], [])
         runner = _Runner(study, store, progress, workers, batch, shard, places)
         return runner.run(acting)
+
+
+class RunPlan:
+    """The episodes of a study, or of one of its shards, that a run directory does not hold yet, in their order.
+
+    Args:
+        study: what is to be run.
+        agents: its agents, ready to act.
+        shard: the part of the study, None for all of it.
+        store: the run directory as it is when the run begins.
+        effort: of an agent, about how long it takes for a step.
+
+    Attributes:
+        total: number of episodes that the study, or its shard, has.
+        reused: how many of them are stored.
+        work: the most steps of the others, each times the effort of its agent.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        agents: Sequence[Agent],
+        shard: StudyShard | None,
+        store: Store,
+        effort: Callable[[Agent], float],
+    ) -> None:
+        self._study, self._agents, self._shard = study, agents, shard
+        known, parts = _stored_ids(store), list[npt.NDArray[np.bool_]]()
+        self.work = 0.0
+        specified = self._specified()
+        while page := list(islice(specified, _PAGE)):
+            parts.append(_among(known, (spec.id for spec, _, _ in page)) if len(known) else np.zeros(len(page), bool))
+            left = (item for item, there in zip(page, parts[-1].tolist(), strict=True) if not there)
+            self.work += sum(spec.horizon * effort(agent) for spec, _, agent in left)
+        self._there = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+        self.total, self.reused = len(self._there), int(self._there.sum())
+
+    def __iter__(self) -> Iterator[Item]:
+        for index, item in enumerate(self._specified()):
+            if not self._there[index]:
+                yield item
+
+    def _specified(self) -> Iterator[Item]:
+        every = self._study.specs(self._agents)
+        return every if self._shard is None else self._shard.part(every, self._study.trajectories)
+
+
+def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
+    """Return the ids of all stored episodes that a specification can have, sorted."""
+    kept, width = list[npt.NDArray[np.bytes_]](), len(_EXAMPLE.id)
+    with store.snapshot() as database:
+        # Of the table: in a damaged file the index of ids may name others, which no reader of episodes would find.
+        found = database.execute("SELECT id FROM episodes NOT INDEXED")
+        while page := found.fetchmany(_PAGE):
+            listed = [one for (one,) in page if isinstance(one, str) and len(one) == width and one.isascii()]
+            kept.append(np.array(listed, dtype=f"S{width}"))
+    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=f"S{width}")
+
+
+def _among(known: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Return whether each of some ids is among those known, which are sorted."""
+    asked = np.array(list(ids), dtype=known.dtype)
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    found: npt.NDArray[np.bool_] = known[place] == asked
+    return found
+
+
+_EXAMPLE = EpisodeSpec(world_id="", agent_id="", trajectory=0, seed=0, horizon=1)  # all ids are as long as its own
 
 
 class _Runner:
@@ -160,7 +230,6 @@ class _Runner:
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
         self._calls = self._replayed = 0
-        self._checked = False  # whether the server of the agent at work was tried
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
         self._began = self._group_began = self._told = time.monotonic()
@@ -199,7 +268,7 @@ class _Runner:
         )
 
     def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
-        budget, self._checked = _budget(agent), False
+        budget = budget_of(agent)
         try:
             with closing(Caller(agent, self._workers, self._elsewhere.get(agent.name))) as caller:
                 if budget is not None:
@@ -225,7 +294,7 @@ class _Runner:
             if agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
                 self._flush()
             began = time.monotonic()
-            turns = self._answers(caller, [episode.observe() for episode in live])
+            turns = self._turns(caller, [episode.observe() for episode in live])
             for episode, turn in zip(live, turns, strict=True):
                 before = len(episode.steps)
                 episode.apply(turn)
@@ -241,42 +310,13 @@ class _Runner:
                 self._flush()
             self._tell()
 
-    def _answers(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
-        """Return a turn for each observation; journalled ones are committed before they are returned."""
-        turns: list[Turn | None] = [None] * len(observations)
-
-        def take(indices: list[int], answered: list[Turn]) -> None:
-            for index, turn in zip(indices, answered, strict=True):
-                turns[index] = turn
-
+    def _turns(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         if not caller.agent.journalled:
-            caller.ask(observations, range(len(observations)), take)
-            return [turn for turn in turns if turn is not None]
-        calls = [call_for(caller.agent, caller.identity, observation) for observation in observations]
-        turns = [self._journal.find(call) for call in calls]
-        missing = [index for index, turn in enumerate(turns) if turn is None]
-        self._replayed += len(calls) - len(missing)
-
-        def send(indices: list[int]) -> None:
-            self._journal.send([calls[index] for index in indices])
-
-        def commit(indices: list[int], answered: list[Turn]) -> None:
-            stored = self._journal.done([(calls[index], turn) for index, turn in zip(indices, answered, strict=True)])
-            self._calls += len(indices)
-            take(indices, stored)
-
-        counted = _budget(caller.agent) is not None
-
-        def withdraw(indices: list[int], error: Exception) -> None:
-            # Where each request is counted by itself, none of them is under way any more.
-            if counted or isinstance(error, NotSentError):
-                self._journal.withdraw([calls[index] for index in indices])
-
-        if missing and not self._checked:
-            check_before_calls(self._store, caller.agent, observations[missing[0]])
-            self._checked = True
-        caller.ask(observations, missing, commit, send, withdraw)
-        return [turn for turn in turns if turn is not None]
+            return caller.turns(observations)
+        turns, replayed = caller.journalled_turns(observations, self._journal, self._store)
+        self._calls += len(turns) - replayed
+        self._replayed += replayed
+        return turns
 
     def _place(self) -> Path:
         try:
@@ -304,12 +344,6 @@ class _Runner:
         unwritten = len(self._finished)
         steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
         self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)
-
-
-def _budget(agent: Agent) -> Budget | None:
-    """Return what an agent has spent and may spend over all sessions of a run, None where answers cost nothing."""
-    budget: Budget | None = getattr(agent, "budget", None)
-    return budget
 
 
 def _effort(agent: Agent) -> float:

@@ -313,9 +313,9 @@ class Study(Part):
                     )
                     yield spec, world, agent
 
-    def size(self, agents: Sequence[Agent] | None = None) -> StudySize:
+    def size(self) -> StudySize:
         """Return how large the study is before anything is run."""
-        count = len(self.agents_ if agents is None else agents)
+        count = len(self.agents_)
         worlds = len(self._expanded)
         steps = sum(self.horizon.of(world) for world in self._expanded)
         return StudySize(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import freeze
+from goalscope.progress import Progress
 from goalscope.rows import Tag
 from goalscope.runs.checksums import WALK_COLUMNS, walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
@@ -27,7 +28,6 @@ _FAILED, _ACTED = 1, 2  # what the last of them must be: either an action or a f
 _HEAD = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
 
 Numbers = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]
 
 PART_EPISODES = 4000
 """Episodes that are read and measured together; enough that a part costs what its episodes cost."""

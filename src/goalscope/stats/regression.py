@@ -121,10 +121,10 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
     return Regression(names=tuple(columns), values=values, covariance=covariance, n=len(y), clusters=count, unit=unit)
 
 
-def indicators(values: Sequence[object], name: str = "") -> dict[str, npt.NDArray[np.float64]]:
-    """Return a column for each different value, 1 where it holds, in order of appearance: ``{"size 7": [N]}``."""
+def indicators(values: Sequence[object]) -> dict[str, npt.NDArray[np.float64]]:
+    """Return a column for each different value, 1 where it holds, in order of appearance: ``{"7": [N]}``."""
     found = dict.fromkeys(values)
-    return {f"{name} {one}".strip(): np.array([float(value == one) for value in values]) for one in found}
+    return {str(one): np.array([float(value == one) for value in values]) for one in found}
 
 
 def _solvable(matrices: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
     from goalscope.probing.pipeline import FirstSteps
-    from goalscope.probing.stacks import Stage
+    from goalscope.progress import Stage
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"

@@ -9,27 +9,24 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.curves import (
-    METHOD,
     CurveBank,
     interval,
     not_below_random,
     p_value,
-    random_p,
     with_random,
 )
 from goalscope.measures.goals.episodes import GoalEpisodes, joined_returns
 from goalscope.measures.goals.results import (
     EXACT_NOTE,
-    NO_ACTION_NOTE,
     GoalContrast,
     GoalEstimate,
     GoalFindings,
+    goal_estimate,
     joined_notes,
 )
 from goalscope.measures.goals.returns import Returns, work_items
@@ -48,14 +45,6 @@ Sample = dict[int, Numbers]
 
 _NOTHING = "no policy changes the utility: 0 by definition"
 _BEYOND = "mean return at or beyond what is attainable in expectation, counted as the end of it"
-FEW = (  # by simulation, see docs/meg-runs.md
-    (2, "one grid"),
-    (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
-    (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
-)
-"""Numbers of grids below which a note stands beside an interval."""
-RANDOM = "interval widened to what random agents show, from which this one cannot be told"
-"""Note of an interval that `with_random` has widened."""
 _FOG = "under fog the class of policies sees the whole maze, the agent does not (--seen: one that does not)"
 
 
@@ -226,56 +215,37 @@ class _Estimator:
                     for key in ("resampled", "null", "parts")
                 },
             )
-        signed, null = fit.figures["signed"], fit.null
-        method, note = METHOD if fit.grids > 1 else "none", next((text for few, text in FEW if fit.grids < few), "")
-        low, high = interval(fit.resampled, fit.grids, settings.confidence)
-        if fit.ends is not None:
-            low, high, method, note = fit.ends
+        first = self.bank.names[name][0]
+        ends, notes = fit.ends, []
         if fit.figures["bound"] == fit.figures["bound_lowest"] == 0.0:  # e.g. a goal that nobody can get to
-            low, high, method, note = math.nan, math.nan, "none", _NOTHING
-        if not math.isnan(low):
-            ends = low, high
-            low, high = with_random(ends, signed, null, settings.confidence)
-            note = joined_notes(note, RANDOM) if (low, high) != ends else note
+            ends = math.nan, math.nan, "none", _NOTHING
         if count > 1:
             std = statistics.stdev(draw.figures["signed"] for draw in draws)
-            note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
+            notes.append(f"mean of {count} draws, their standard deviation {std:.2g} nats")
         elif math.isinf(fit.beta):
-            by_luck = self._lucky(self.bank.names[name][0], sample)
-            note = joined_notes(note, _BEYOND if by_luck else "every episode at the end of what is attainable")
-        if self._exact(self.bank.names[name][0], sample):
-            note = joined_notes(note, EXACT_NOTE)
+            by_luck = self._lucky(first, sample)
+            notes.append(_BEYOND if by_luck else "every episode at the end of what is attainable")
+        notes += [EXACT_NOTE] if self._exact(first, sample) else []
         episodes = np.concatenate(list(sample.values()))
-        if self.episodes.fogged[episodes].any():
-            note = joined_notes(note, _FOG)
-        figures: dict[str, Any] = {
-            **fit.figures,
-            "low": min(low, signed),
-            "high": max(high, signed),
-            "beta": fit.beta,
-            "null_p": random_p(signed, null),
-        }
-        if not self.episodes.acted[
-            episodes
-        ].any():  # an agent that never acts stays where it begins: its counts are left
-            absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
-            figures, method, note = figures | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
-            fit = replace(fit, parts=np.full_like(fit.parts, np.nan))
-        estimate = GoalEstimate(
+        notes += [_FOG] if self.episodes.fogged[episodes].any() else []
+        acts = bool(self.episodes.acted[episodes].any())
+        estimate = goal_estimate(
+            fit.figures,
+            beta=fit.beta,
+            resampled=fit.resampled,
+            null=fit.null,
+            grids=fit.grids,
+            confidence=settings.confidence,
+            acts=acts,
+            notes=notes,
+            ends=ends,
             agent=agent,
             cell=cell,
             hypothesis=name,
-            **figures,
-            null=float(np.abs(null).mean()),
-            null_high=float(np.quantile(np.abs(null), 0.95)),
             n=len(episodes),
             worlds=len(sample),
-            grids=fit.grids,
-            confidence=settings.confidence,
-            method=method,
-            note=note,
         )
-        return estimate, fit
+        return estimate, fit if acts else replace(fit, parts=np.full_like(fit.parts, np.nan))
 
     def _fit_draw(self, draw: str, sample: Sample) -> _Fit:
         numbers, values = tuple(sample), self.bank.returns[draw].values[draw]

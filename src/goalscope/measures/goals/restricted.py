@@ -12,9 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.curves import HALVES, KNOTS, METHOD, NULL_AGENTS, interval, random_p, weigh, with_random
-from goalscope.measures.goals.estimate import FEW, RANDOM
-from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, GoalEstimate, GoalFindings, joined_notes
+from goalscope.measures.goals.curves import HALVES, KNOTS, NULL_AGENTS, weigh
+from goalscope.measures.goals.results import EXACT_NOTE, GoalEstimate, GoalFindings, goal_estimate
 from goalscope.measures.goals.returns import acted, exactly, policies
 from goalscope.measures.goals.settings import GoalSettings, cells_of
 from goalscope.measures.table import CONDITIONS, NO_ACTION, StepTable
@@ -229,47 +228,34 @@ def _estimate(
     fraction = weights.whole[0]
     signed, beta = (float(part[0]) for part in _best(weights.whole @ means))
     null = _best(_random_agents(worlds, counts, fraction, settings.seed))[0]
-    low, high = interval(_best(weights.resampled @ means)[0], weights.grids, settings.confidence)
-    notes = [next((text for few, text in FEW if weights.grids < few), "")]
-    if not math.isnan(low):
-        ends = low, high
-        low, high = with_random(ends, signed, null, settings.confidence)
-        notes += [RANDOM] if (low, high) != ends else []
-    notes += [EXACT_NOTE] if bool(exactly(table)[mine].all()) else []
+    acts = bool(acted(table)[mine].any())
+    notes = [EXACT_NOTE] if bool(exactly(table)[mine].all()) else []
     notes += [CLASS_NOTE.format(what=_WHAT[unseen])]
     notes += [] if all(one.exact for world in worlds for one in (world.seeking, world.avoiding)) else [_DRAWN]
-    terms = means[:, int(np.flatnonzero(beta == KNOTS)[0])]
-    figures: dict[str, Any] = {
-        "signed": signed,
-        "low": min(low, signed),
-        "high": max(high, signed),
-        "beta": math.copysign(math.inf, beta) if abs(beta) >= KNOTS[-1] else beta,
-        "cross_fitted": _cross_fitted(weights.first, weights.second, means, worlds, counts),
-        "null_p": random_p(signed, null),
-    }
-    method = METHOD if weights.grids > 1 else "none"
-    if not acted(table)[mine].any():
-        figures, method, notes = dict.fromkeys(figures, math.nan), "none", [NO_ACTION_NOTE]
-        terms = np.full_like(terms, np.nan)
-    estimate = GoalEstimate(
+    estimate = goal_estimate(
+        {
+            "signed": signed,
+            "bound": float(fraction @ [world.seeking.nats for world in worlds]),
+            "bound_lowest": float(fraction @ [world.avoiding.nats for world in worlds]),
+            "cross_fitted": _cross_fitted(weights.first, weights.second, means, worlds, counts),
+            "utility": float(fraction @ (np.bincount(inverse, [w.returns[episode] for w, episode in whose]) / counts)),
+            "uniform_utility": float(fraction @ [world.random_return for world in worlds]),
+            "highest_utility": float(fraction @ [world.seeking.utility for world in worlds]),
+        },
+        beta=math.copysign(math.inf, beta) if abs(beta) >= KNOTS[-1] else beta,
+        resampled=_best(weights.resampled @ means)[0],
+        null=null,
+        grids=weights.grids,
+        confidence=settings.confidence,
+        acts=acts,
+        notes=notes,
         agent=agent,
         cell=cell,
         hypothesis=restricted_name(unseen),
-        **figures,
-        bound=float(fraction @ [world.seeking.nats for world in worlds]),
-        bound_lowest=float(fraction @ [world.avoiding.nats for world in worlds]),
-        null=float(np.abs(null).mean()),
-        null_high=float(np.quantile(np.abs(null), 0.95)),
-        utility=float(fraction @ (np.bincount(inverse, [w.returns[episode] for w, episode in whose]) / counts)),
-        uniform_utility=float(fraction @ [world.random_return for world in worlds]),
-        highest_utility=float(fraction @ [world.seeking.utility for world in worlds]),
         n=len(mine),
         worlds=len(worlds),
-        grids=weights.grids,
-        confidence=settings.confidence,
-        method=method,
-        note=joined_notes(*notes),
     )
+    terms = means[:, int(np.flatnonzero(beta == KNOTS)[0])] if acts else np.full(len(worlds), np.nan)
     return estimate, terms if signed >= 0 else -terms, mine[first]
 
 

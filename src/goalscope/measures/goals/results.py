@@ -1,10 +1,13 @@
 """Results of measuring the goals of a run."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
+from goalscope.measures.goals.curves import METHOD, Array, interval, random_p, with_random
 from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
 
@@ -13,6 +16,15 @@ NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 
 EXACT_NOTE: Final = "exact policies stand in the place of drawn actions"
 """Note of figures of an agent whose steps hold the probabilities that its actions were drawn with."""
+
+FEW = (  # by simulation, see docs/meg-runs.md
+    (2, "one grid"),
+    (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
+    (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
+)
+"""Numbers of grids below which a note stands beside an interval."""
+RANDOM = "interval widened to what random agents show, from which this one cannot be told"
+"""Note of an interval that `with_random` has widened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +99,57 @@ class GoalEstimate:
             return math.nan
         bound = self.bound if self.signed >= 0 else self.bound_lowest
         return self.signed / bound if bound > 0 else 0.0
+
+
+def goal_estimate(
+    figures: Mapping[str, float],
+    *,
+    beta: float,
+    resampled: Array,
+    null: Array,
+    grids: int,
+    confidence: float,
+    acts: bool,
+    notes: Sequence[str],
+    ends: tuple[float, float, str, str] | None = None,
+    **about: Any,
+) -> GoalEstimate:
+    """Return an estimate with its interval, with what random agents show, and with its notes.
+
+    Args:
+        figures: the fields of `GoalEstimate` that were measured: ``signed``, ``cross_fitted``, bounds and utilities.
+        beta, grids, confidence: as there.
+        resampled: ``[B]`` signed MEG in each resample of the grids.
+        null: ``[R]`` signed MEG of random agents.
+        acts: whether any turn of the agent held an action: one that never acts stays where it begins, and has no MEG.
+        notes: what a reader must know besides.
+        ends: interval, method and note where the resamples do not decide them.
+        about: the other fields.
+    """
+    signed = figures["signed"]
+    if ends is None:
+        few = next((text for least, text in FEW if grids < least), "")
+        ends = *interval(resampled, grids, confidence), METHOD if grids > 1 else "none", few
+    low, high, method, note = ends
+    if not math.isnan(low):
+        low, high = with_random((low, high), signed, null, confidence)
+        note = joined_notes(note, RANDOM) if (low, high) != ends[:2] else note
+    shown: dict[str, Any] = {**figures, "beta": beta, "low": min(low, signed), "high": max(high, signed)}
+    shown["null_p"] = random_p(signed, null)
+    note = joined_notes(note, *notes)
+    if not acts:
+        absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
+        shown, method, note = shown | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
+    return GoalEstimate(
+        **shown,
+        null=float(np.abs(null).mean()),
+        null_high=float(np.quantile(np.abs(null), 0.95)),
+        grids=grids,
+        confidence=confidence,
+        method=method,
+        note=note,
+        **about,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from goalscope.report.definitions import (
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.measured import AgentEpisodes
 from goalscope.report.specs import Declared, FoldSpec, section
-from goalscope.runs.provenance import LIBRARIES
+from goalscope.runs.provenance import LIBRARIES, noted
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
@@ -36,7 +36,7 @@ def title(store: Store) -> str:
     study = store.study()
     if study is not None:
         return study.name
-    source = _mapping(store.info().get("import")).get("source")
+    source = noted(store, "import").get("source")
     return f"Imported: {source}" if source else store.path.resolve().name
 
 

@@ -28,6 +28,7 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.rows import Tag
+from goalscope.runs.provenance import noted
 
 _KEY_MEASURES = (
     "accuracy on the way to the key",
@@ -47,8 +48,8 @@ _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), (
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
     """What was compared with the recorded values when the run is an import."""
-    found = run.store.info().get("import")
-    if not isinstance(found, Mapping) or not found:
+    found = noted(run.store, "import")
+    if not found:
         return
     counts = found.get("counts")
     counts = {str(name): count for name, count in counts.items()} if isinstance(counts, Mapping) else {}

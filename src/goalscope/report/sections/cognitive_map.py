@@ -12,7 +12,7 @@ from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
-from goalscope.report.charts import Difference, forest, heat_map
+from goalscope.report.charts import Difference, Forest, HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.cognitive_map_curves import (
     AVERAGE,
@@ -280,7 +280,7 @@ def _forests(less: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure
         ]
         if differences:
             title = f"{probe_name(head)} less its controls"
-            chart = forest(differences, title=title, x_label=f"difference in {measure} (share)")
+            chart = Forest(differences, title=title, x_label=f"difference in {measure} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
 
@@ -293,7 +293,7 @@ def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
         ]
         if any(cell for row in cells for cell in row):
             title = f"{probe_name(key['head'])}: what is called what"
-            chart = heat_map(
+            chart = HeatMap(
                 cells,
                 rows=CLASSES[:-1],
                 columns=CLASSES,

@@ -7,7 +7,7 @@ from typing import Final
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
 from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, plain_table
-from goalscope.report.charts import Difference, forest
+from goalscope.report.charts import Difference, Forest
 from goalscope.report.comparison import p_text, tests_table
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import short
@@ -144,5 +144,5 @@ def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figur
             unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
             margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
             title = f"{title_of(measure)}: transformed − original"
-            chart = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
+            chart = Forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
             yield Figure(chart, f"{title_of(measure)}, difference of each transform from the original grids")

@@ -28,6 +28,7 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
 from goalscope.rows import Rows, Tag
+from goalscope.runs.provenance import noted
 from goalscope.stats import estimate_rows
 
 _SITES: Final = {
@@ -71,8 +72,7 @@ _FORCED: Final = (
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
     """Yield one section for each agent whose activations were patched."""
-    about = run.store.info().get(INFO, {})
-    facts = about.get(KIND, {}) if isinstance(about, Mapping) else {}
+    facts = noted(run.store, INFO).get(KIND, {})
     for agent, rows, of in by_agent(run, KIND):
         yield _declared(f"Patched activations{of}", rows, facts if facts.get("agent") == agent else {})
 
@@ -178,15 +178,16 @@ def _claim(site: str, found: Estimates, less: Estimates) -> Claim:
     at = {"measure": FOLLOWS, "site": site, "component": "residual"}
     keys = filter(_places, found.keys("layers", "layer", "component", patch="source", **at))
     parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**at, **key}) for key in keys]
-    return Claim(_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
+    return Claim(site_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
 
 
-def _name(site: Tag) -> str:
+def site_name(site: Tag) -> str:
+    """Return what the tokens of a site are called."""
     return _SITES.get(str(site), str(site))
 
 
 def _place(key: Key) -> str:
-    return f"{_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
+    return f"{site_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
 
 
 def _places(key: Key) -> bool:
@@ -201,7 +202,7 @@ def _lines(
     found: Estimates, sites: list[str], kept: Callable[[Key], bool], tags: tuple[str, ...] = _LINE, **given: Tag
 ) -> list[Line]:
     return [
-        Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key})
+        Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
         for site in sites
         for key in sorted(filter(kept, found.keys(*tags, site=site, **given)), key=_order)
     ]
@@ -259,7 +260,7 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
                 ("residual stream, another pair's source", "residual", "wrong"),
             )
         ]
-        title = f"{_name(site)[0].upper()}{_name(site)[1:]}"
+        title = f"{site_name(site)[0].upper()}{site_name(site)[1:]}"
         yield CurveSpec(title, "action follows the source (share)", "layer", estimates, curves)
 
 

@@ -9,7 +9,7 @@ from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
 from goalscope.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
-from goalscope.report.sections.patching import by_agent
+from goalscope.report.sections.patching import by_agent, site_name
 from goalscope.report.specs import (
     BANDS,
     MEAN,
@@ -24,15 +24,9 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Rows
 from goalscope.stats import Grouped, estimate_rows
 
-_SITES: Final[Mapping[Tag, str]] = {
-    "changed": "the cells that differ",
-    "grid": "all cells of the grid",
-    "pre": "the tokens before the reasoning",
-    "post": "the tokens between reasoning and answer",
-}
 _STEERED: Final = (
     "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "
     "are lengths in units of the site's own difference, that of the two grids of the pair. Shown is the share of pairs "
@@ -336,7 +330,7 @@ def _reasoning(rows: Rows, of: str) -> Declared:
 
 
 def _where(key: Key) -> str:
-    parts = [_SITES.get(key["site"], str(key["site"])), f"layer {key['layer']}"]
+    parts = [site_name(key["site"]), f"layer {key['layer']}"]
     return ", ".join([*parts, *([f"dose {key['dose']:g}"] if "dose" in key else [])])
 
 

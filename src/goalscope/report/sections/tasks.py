@@ -11,7 +11,7 @@ import numpy as np
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.blocks import TextColumns, counted, interval, plain_table
-from goalscope.report.charts import Point, points
+from goalscope.report.charts import Point, Points
 from goalscope.report.comparison import LEVEL, Compared, Side, family_table
 from goalscope.report.figures import short
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
@@ -127,7 +127,7 @@ def _scatter(run: RunData, found: Relation, group: Key) -> Figure:
             listed.append(Point(agent, style, x, y))
     where = describe_key(group)
     title = f"Success against {found.error}{f', {where}' if where else ''}"
-    chart = points(
+    chart = Points(
         listed,
         title=title,
         x_label=f"{found.error} (share, logarithmic)",
