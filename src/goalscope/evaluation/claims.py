@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from goalscope.measures.goals.estimate import FEW
+from goalscope.measures.goals.results import FEW
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
