@@ -386,7 +386,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
         with evaluate.opened(run) as data:
             found = evaluate.judge(run, data)
     why = {one.name: one.why for one in found.models[0].arms}
-    assert "there are none" in why["patching"] and "larger one" in why["plans"]
+    assert "there are none" in why["patching"] and "larger --budget" in why["plans"]
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"
     assert {one.name: one.why for one in found.models[1].arms}["patching"].startswith("its activations cannot be seen")
     assert {one.arm for one in found.models[0].claims} == {"grids"}
