@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.agents import ChatAgent, Observation
-from goalscope.agents.agent import Turn
+from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.models.dialect import Dialect
 from goalscope.preflight import Measure, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
-from goalscope.worlds.world import World
+from goalscope.worlds import World
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}<s>assistant\n"
 GEMMA = (

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.agents import Observation, Optimal, Turn
-from goalscope.agents.agent import agent_id
+from goalscope.agents import Observation, Optimal, Turn, agent_id
 from goalscope.cli.transcripts import changed
 from goalscope.measures import StepTable
 from goalscope.measures.transcript import agent_of, transcript

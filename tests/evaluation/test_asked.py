@@ -15,7 +15,7 @@ from goalscope.evaluation.budget import Budget, unit_costs
 from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
 from goalscope.runs import Store, Study
-from goalscope.worlds.tasks.generate import generate_task_map
+from goalscope.worlds.tasks import generate_task_map
 
 planted: Any = importlib.import_module("benchmarks.verdicts")
 

@@ -16,7 +16,7 @@ from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, evaluate
 from goalscope.models import Completion, Message, Request, Sampling, model_backend
 from goalscope.planning import distances_to
-from goalscope.worlds.grid import ACTIONS
+from goalscope.worlds import ACTIONS
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 

@@ -13,8 +13,7 @@ import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
-from goalscope.cli import verdicts
-from goalscope.cli.app import app
+from goalscope.cli import app, verdicts
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.claims import headline

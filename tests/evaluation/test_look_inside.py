@@ -12,18 +12,17 @@ from killed_evaluations import quiet
 from scipy.stats import binom
 from server import Loopback
 
-from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation import Claim, evaluate, subject_of
 from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
-from goalscope.evaluation.claims import Claim
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import answer_of, decide, level
 from goalscope.models import LocalModel
-from goalscope.probing.labels import CLASSES
+from goalscope.probing import CLASSES
 from goalscope.probing.suite import SEEN
 from goalscope.registry import resolve
+from goalscope.report import Claim as Sentence
 from goalscope.report.sections import cognitive_map
-from goalscope.report.specs import Claim as Sentence
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash

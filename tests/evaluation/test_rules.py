@@ -20,8 +20,7 @@ from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Estimate
-from goalscope.worlds import ACTIONS, Grid
-from goalscope.worlds.dynamics import initial_state, step
+from goalscope.worlds import ACTIONS, Grid, initial_state, step
 
 planted: Any = importlib.import_module("benchmarks.verdicts")
 

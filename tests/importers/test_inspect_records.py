@@ -8,20 +8,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from goalscope.agents.agent import agent_id
-from goalscope.agents.scripted import EpsilonGreedy
+from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.cli import app
 from goalscope.importers import RecordedEpisode, RecordedTurn, import_path, tool_calls
 from goalscope.importers.inspect_log import is_inspect_json, replayed
 from goalscope.importers.problems import Context, Ledger
 from goalscope.importers.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
-from goalscope.measures.behaviour import measure_store
-from goalscope.models.base import Completion
+from goalscope.measures import measure_store
+from goalscope.models import Completion
 from goalscope.own import load_function
-from goalscope.runs import Store, Study, run
+from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
-from goalscope.runs.record import Episode
 from goalscope.untrusted import UntrustedError
 from goalscope.worlds.recorded import RecordedWorld
 

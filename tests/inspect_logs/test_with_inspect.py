@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.importers import RecordedEpisode, import_into, import_path, tool_calls
-from goalscope.measures.behaviour import measure_store
+from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, run
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")

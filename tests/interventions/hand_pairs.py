@@ -34,16 +34,15 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from goalscope.activations.sites import Sites
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent
 from goalscope.interventions import Batch, Pair, Side, generate
 from goalscope.interventions.reading import Passage, States
 from goalscope.models import Sampling
+from goalscope.report import Claim
 from goalscope.report.sections import steering as section
-from goalscope.report.specs import Claim
 from goalscope.report.verdicts import verdict
 from goalscope.rows import Rows
-from goalscope.worlds import Action, Grid, GridView
-from goalscope.worlds.generate import generate_batch
+from goalscope.worlds import Action, Grid, GridView, generate_batch
 
 SITE_AT = 4
 ACTIONS = {UP: Action.UP, DOWN: Action.DOWN}

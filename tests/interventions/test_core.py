@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalscope.activations.sites import SiteFinder
-from goalscope.agents.chat import ChatAgent
+from goalscope.activations import SiteFinder
+from goalscope.agents import ChatAgent
 from goalscope.interventions import (
     EMBEDDING,
     Batch,
@@ -21,8 +21,7 @@ from goalscope.interventions import (
     score_answers,
 )
 from goalscope.interventions.pairs import Moved
-from goalscope.models.base import Sampling
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.worlds import Grid, GridView
 

@@ -26,7 +26,7 @@ from scipy.stats import binom
 
 from goalscope.interventions import EMBEDDING, Batch, generate
 from goalscope.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.report.verdicts import verdict
 from goalscope.rows import Rows
 from goalscope.stats import estimate_rows

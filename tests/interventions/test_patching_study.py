@@ -11,7 +11,7 @@ import pytest
 
 from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
 from goalscope.runs import Store, Study, content_hash, run

@@ -12,8 +12,7 @@ import torch
 from handmade import CODE, DOWN, FIRST, UP, WIDTH, A, B, linear, prompt, redundant, spread
 from server import Loopback, speaker
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent, Observation
 from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
 from goalscope.interventions.ablation import erase, removal
 from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
@@ -21,8 +20,7 @@ from goalscope.interventions.directions import reading_directions, split_subspac
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
 from goalscope.interventions.reasoning import Asked, edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
-from goalscope.models import Completion, HttpModel, Message, Request, Sampling
-from goalscope.models.local import LocalModel
+from goalscope.models import Completion, HttpModel, LocalModel, Message, Request, Sampling
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
 from goalscope.worlds import Action, Grid, GridView

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalscope.measures import StepTable, measure_episodes
+from goalscope.measures import StepTable, measure_episodes, play
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
 from goalscope.measures.goals.results import EXACT_NOTE
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
-from goalscope.measures.testing import play
 from goalscope.meg import RationalityCurve
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld

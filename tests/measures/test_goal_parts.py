@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from goalscope.measures import StepTable, sample_episodes
 from goalscope.measures.goals import (
     GoalSettings,
     HypothesisDraw,
@@ -15,8 +16,6 @@ from goalscope.measures.goals import (
     measure_goals,
     measure_goals_by_parts,
 )
-from goalscope.measures.table import StepTable
-from goalscope.measures.testing import sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.walks import parts_of

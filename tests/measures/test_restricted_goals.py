@@ -16,8 +16,7 @@ from goalscope.measures.goals.curves import KNOTS
 from goalscope.measures.goals.restricted import _score, restricted_name
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
-from goalscope.worlds import ACTIONS, Grid, Position, generate
-from goalscope.worlds.fog import Fog
+from goalscope.worlds import ACTIONS, Fog, Grid, Position, generate
 
 
 def fogged(count: int, size: int = 7) -> list[GridWorld]:

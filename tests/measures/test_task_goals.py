@@ -8,13 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
+from goalscope.measures import StepTable
 from goalscope.measures.goals import GoalSettings, goal_settings, measure_goals
-from goalscope.measures.table import StepTable
-from goalscope.meg import meg_shared
-from goalscope.meg.curve import RationalityCurve
+from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.planning.tasks import process_of_map
-from goalscope.runs import Store, Study, run
-from goalscope.runs.record import Episode
+from goalscope.runs import Episode, Store, Study, run
 
 
 def played(folder: Path, count: int = 4) -> Path:

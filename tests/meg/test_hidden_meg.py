@@ -11,8 +11,7 @@ from goalscope.meg import HiddenWorlds, RationalityCurve, information_process, m
 from goalscope.planning import TabularMDP, value_iteration
 from goalscope.planning.tasks import TaskProcess
 from goalscope.worlds import Grid
-from goalscope.worlds.tasks import TaskMap, TaskState, generate_task_map
-from goalscope.worlds.tasks.taskmap import plan_task
+from goalscope.worlds.tasks import TaskMap, TaskState, generate_task_map, plan_task
 
 History = tuple[Any, ...]
 

@@ -6,13 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from goalscope.meg import HiddenWorlds, RationalityCurve, information_process, meg_shared
-from goalscope.meg.hidden import InformationProcess
+from goalscope.meg import HiddenWorlds, InformationProcess, RationalityCurve, information_process, meg_shared
 from goalscope.meg.restricted import LARGEST, Assumed, FoggedMaze, Unseen, own_member, soft_gains, walk_scores
-from goalscope.planning import TabularMDP
-from goalscope.planning.mdp import from_grid
-from goalscope.worlds import Grid
-from goalscope.worlds.fog import Fog
+from goalscope.planning import TabularMDP, from_grid
+from goalscope.worlds import Fog, Grid
 
 BETAS = np.array([-2.0, -0.3, 0.0, 0.7, 3.0])
 

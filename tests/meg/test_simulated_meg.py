@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from goalscope.meg import meg_known, meg_simulated
-from goalscope.planning import TabularMDP, expected_utility
-from goalscope.planning.mdp import from_grid
+from goalscope.planning import TabularMDP, expected_utility, from_grid
 from goalscope.worlds import generate
 
 

@@ -6,9 +6,7 @@ import pytest
 
 from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
-from goalscope.worlds.tasks.generate import generate_task_map
-from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.world import TaskState
+from goalscope.worlds.tasks import TaskMap, TaskState, generate_task_map
 
 
 def line(alpha: float) -> TaskMap:

@@ -13,10 +13,8 @@ from replays import local, record
 from test_capture import digests
 
 from command_line import call
-from goalscope.activations import CaptureSettings, capture, captures
-from goalscope.activations.shards import artifacts
-from goalscope.runs import Store, StudyShard, content_hash, run
-from goalscope.runs.study import Study
+from goalscope.activations import CaptureSettings, artifacts, capture, captures
+from goalscope.runs import Store, Study, StudyShard, content_hash, run
 
 SMALL: dict[str, Any] = {
     "sites": ["pre", "grid"],

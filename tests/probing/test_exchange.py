@@ -15,8 +15,7 @@ from safetensors.numpy import load_file
 
 from command_line import call
 from goalscope.activations import Activations, capture, export_activations, hook_name, load_activations
-from goalscope.runs import Store, run
-from goalscope.runs.study import Study
+from goalscope.runs import Store, Study, run
 
 CHECK = Path(__file__).with_name("other_libraries.py")
 PACKAGES = ("transformer_lens==4.3.0", "nnsight==0.8.1", "datasets")

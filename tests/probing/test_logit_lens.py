@@ -10,8 +10,7 @@ from architectures import CONFIGS, tiny
 from insides import rooms
 from replays import local, record
 
-from goalscope.activations import load_activations
-from goalscope.activations.capture import capture
+from goalscope.activations import capture, load_activations
 from goalscope.activations.hooks import Blocks
 from goalscope.planning import optimal_actions
 from goalscope.probing import label_cells

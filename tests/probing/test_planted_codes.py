@@ -14,11 +14,11 @@ from goalscope.probing import (
     Cells,
     FitSettings,
     ProbeInputs,
+    paired_rows,
     probe_cells,
     split_by_grid,
     summarise,
 )
-from goalscope.probing.scores import paired_rows
 from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 

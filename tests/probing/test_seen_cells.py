@@ -13,7 +13,7 @@ from goalscope.probing.labels import seen_cells
 from goalscope.probing.suite import SEEN
 from goalscope.rng import stream
 from goalscope.runs import Episode, Store, Study, run
-from goalscope.worlds.fog import visible
+from goalscope.worlds import visible
 
 WORLDS: dict[str, Any] = {"kind": "grid", "sizes": [7, 9], "densities": [0.4], "count": 2, "minimum_distance": 5}
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.measures import measure_episodes, measure_store
+from goalscope.measures import measure_episodes, measure_store, sample_episodes
 from goalscope.measures.behaviour import measured_parts
-from goalscope.measures.testing import sample_episodes
-from goalscope.report import RunData, build_ledger, measured, sections_of
-from goalscope.report.ledger import split_probing
+from goalscope.report import RunData, build_ledger, measured, sections_of, split_probing
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run

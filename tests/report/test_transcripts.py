@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from goalscope.report import RunData, write_report
-from goalscope.report.page import sections_of
+from goalscope.report import RunData, sections_of, write_report
 from goalscope.runs import Store
 from measured_runs import HOSTILE, Talker, measured, small_study
 

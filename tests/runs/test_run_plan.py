@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from goalscope.agents.agent import Agent
+from goalscope.agents import Agent
 from goalscope.runs import Store, Study, StudyShard, run
 from goalscope.runs.runner import RunPlan
 

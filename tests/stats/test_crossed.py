@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
+from goalscope.probing import paired_rows
 from goalscope.probing.distances import r_squared
-from goalscope.probing.scores import paired_rows
 from goalscope.rows import Rows
-from goalscope.stats import crossed_difference, estimate_mean, estimate_rows, exact_binomial, paired_difference
+from goalscope.stats import (
+    Estimate,
+    crossed_difference,
+    estimate_mean,
+    estimate_rows,
+    exact_binomial,
+    paired_difference,
+)
 from goalscope.stats.crossed import CONDITIONAL, ONE_SEED
-from goalscope.stats.estimate import Estimate
 
 
 def estimated(model: np.ndarray, control: np.ndarray, **given: object) -> Estimate:

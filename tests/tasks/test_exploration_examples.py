@@ -3,8 +3,8 @@
 import pytest
 from literal_tasks import literal_score
 
+from goalscope.measures.exploration import StepScore
 from goalscope.measures.exploration.examples import EXAMPLES, Counts, counts
-from goalscope.measures.exploration.score import StepScore
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.tasks import TaskState
 

@@ -28,9 +28,9 @@ from goalscope.worlds.tasks import (
     TaskView,
     cooking_map,
     generate_task_map,
+    plan_task,
     task_spec,
 )
-from goalscope.worlds.tasks.taskmap import plan_task
 
 DEMANDS, GRAPHS = ("low", "medium", "high"), ("small", "medium", "large")
 AGENTS: tuple[Agent, ...] = (

@@ -24,13 +24,13 @@ from goalscope.worlds.tasks import (
     TaskState,
     cooking_map,
     generate_task_map,
+    plan_task,
     preset_tags,
     symbolic_twin,
     task_spec,
 )
 from goalscope.worlds.tasks._fast import bits, flags, indices
 from goalscope.worlds.tasks.generate import random_names, sample_graph
-from goalscope.worlds.tasks.taskmap import plan_task
 
 CELLS = [(x, y) for x in range(3) for y in range(3)]
 NODES: dict[str, Any] = {

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import Turn, build_agent
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent, Turn, build_agent
 from goalscope.cli.studies import load_study
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
