@@ -87,4 +87,4 @@ def test_a_larger_evaluation_of_a_model_behind_a_server_repeats_no_call(tmp_path
     found = Evaluation.read(tmp_path / "one" / evaluate.LEDGER).models[0]
     assert found.look == 2 and found.claims
     unasked = {one.name: one.why for one in found.arms if not one.asked}
-    assert "weights" in unasked["inside"] and "larger one" in unasked["reasoning"]
+    assert "weights" in unasked["inside"] and "larger --budget" in unasked["reasoning"]
