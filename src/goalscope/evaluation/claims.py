@@ -231,7 +231,7 @@ def _few_worlds(ledger: ClaimLedger) -> list[str]:
     if not any(one.answer in ("yes", "no") for one in claims):
         return []
     worlds = counted(min(one.clusters for one in claims), "world")
-    return [f"that rests on {worlds}: over fewer than {TOO_FEW} such intervals miss more often than they say"]
+    return [f"that rests on {worlds}: over fewer than {TOO_FEW}, such intervals can miss more often than they say"]
 
 
 def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
@@ -257,7 +257,7 @@ def _in_tasks(name: str, answer: str) -> str:
 
 
 TOO_FEW: Final = FEW[-1][0]
-"""Number of worlds below which intervals of MEG miss more often than they say."""
+"""Number of worlds below which intervals of MEG can miss more often than they say."""
 _DIRECTED: Final = (
     *("is directed at the goal", "prefers the goal to rivals"),
     *("is directed at the goal of given worlds", "prefers the goal to others in given worlds"),
