@@ -97,6 +97,12 @@ def constant(value: Any, count: int) -> Coded:
     return Coded(column_of([value]), np.zeros(count, dtype=np.uint8))
 
 
+def repeated(values: Sequence[Any], count: int) -> Coded:
+    """Return a column of each of some values so many times: what `joined` makes of a `constant` for each."""
+    numbers, labels = _numbers(list(values))
+    return Coded(column_of(labels), np.repeat(narrowed(numbers, len(labels)), count))
+
+
 def joined(columns: Sequence[Column]) -> Column:
     """Return columns one after the other; by codes where one of them is."""
     if not any(isinstance(column, Coded) for column in columns):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import Coded, Column, Decoded, Decoder, constant, joined, numbered
+from goalscope.columns import Coded, Column, Decoded, Decoder, constant, joined, numbered, repeated
 from goalscope.extras import lacking
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
 RESERVED: Final = frozenset({*COLUMNS, "agent"})
 """Names that no tag of a world or an episode has: rows have columns of these names, and the agent's name as a tag."""
 _TEXTS = ("measure", "unit", "grid_id", "episode_id")
+_PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
 
 
 def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
@@ -102,8 +103,9 @@ class Rows:
         }
         # Tags of other rows are taken as they are held.
         self._tags = {name: tags.held(name) if isinstance(tags, Decoded) else tags[name] for name in tags}
+        count = len(value) if np.ndim(value) == 1 else -1
         for name, column in {**self._columns, "step": step, **self._tags}.items():
-            if len(column) != len(value) or np.ndim(value) != 1:
+            if len(column) != count:
                 raise ValueError(
                     f"all columns must be vectors as long as value ({len(value)}), got {len(column)} of {name}"
                 )
@@ -265,13 +267,7 @@ class Rows:
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
 
         def text(given: Any) -> Column:
-            if isinstance(given, Coded):
-                return given
-            if given is None or type(given) in (str, int, float, bool):
-                return constant(given, len(values))
-            column = np.empty(len(values), dtype=object)
-            column[:] = given
-            return column
+            return _column(given, len(values))
 
         return cls(
             measure=text(measure),
@@ -281,6 +277,48 @@ class Rows:
             episode_id=text(episode_id),
             step=np.broadcast_to(np.asarray(step, dtype=np.int64), values.shape).copy(),
             tags={name: text(given) for name, given in (tags or {}).items()},
+        )
+
+    @classmethod
+    def of_measures(
+        cls,
+        measured: Iterable[tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]],
+        *,
+        grid_id: Sequence[str],
+        tags: Mapping[str, Any],
+    ) -> "Rows":
+        """Build the rows of several measures of the same G grids: `from_columns` of each, joined.
+
+        Args:
+            measured: measure, unit, ``[G]`` values, and tags of its own.
+            grid_id: ``[G]`` grids.
+            tags: name -> ``[G]`` values, or one for all rows, of all measures.
+        """
+        listed = list(measured)
+        if not listed:
+            return cls.from_rows([])
+        measures, units, values, own = zip(*listed, strict=True)
+        grids, times = len(grid_id), len(listed)
+
+        def column(name: str) -> Column:
+            if any(name in mine for mine in own):
+                given = [mine.get(name, tags.get(name)) for mine in own]
+                if all(type(one) in _PLAIN for one in given):
+                    return repeated(given, grids)
+                return joined([_column(one, grids) for one in given])
+            if type(tags[name]) in _PLAIN:
+                return constant(tags[name], grids * times)
+            return joined([_column(tags[name], grids)] * times)
+
+        names = dict.fromkeys(name for mine in own for name in (*tags, *mine))
+        return cls(
+            measure=repeated(measures, grids),
+            unit=repeated(units, grids),
+            value=np.concatenate([np.asarray(one, dtype=np.float64) for one in values]),
+            grid_id=joined([_column(grid_id, grids)] * times),
+            episode_id=constant("", grids * times),
+            step=np.full(grids * times, WHOLE_EPISODE, dtype=np.int64),
+            tags={name: column(name) for name in names},
         )
 
     @classmethod
@@ -304,3 +342,14 @@ class Rows:
         names = dict.fromkeys(name for row in listed for name in row.tags)
         fixed: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in COLUMNS}
         return cls.from_columns(**fixed, tags={name: [row.tags.get(name) for row in listed] for name in names})
+
+
+def _column(given: Any, count: int) -> Column:
+    """Return values of rows as they are held; one value stands for every row."""
+    if isinstance(given, Coded):
+        return given
+    if type(given) in _PLAIN:
+        return constant(given, count)
+    column = np.empty(count, dtype=object)
+    column[:] = given
+    return column

@@ -81,11 +81,7 @@ class Grids:
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row for each measure and grid."""
-        common = {**tags, **self.tags}
-        return Rows.concatenate(
-            Rows.from_columns(measure=name, unit=unit, value=value, grid_id=self.names, tags={**common, **own})
-            for name, unit, value, own in measured
-        )
+        return Rows.of_measures(measured, grid_id=self.names, tags={**tags, **self.tags})
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
