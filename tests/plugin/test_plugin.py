@@ -1,18 +1,23 @@
 """A package of others: installed, found by its entry point, named by a study, run, measured and reported."""
 
-import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
 
 from command_line import call
+from goalscope import registry
+from goalscope.measures import check_measure
+from goalscope.probing import stored_probes
+from goalscope.runs import Store
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
@@ -41,31 +46,41 @@ def python(site: Path, code: str, *words: object) -> subprocess.CompletedProcess
     return done
 
 
-COMMANDS = """
-from goalscope.cli import main
-parts = " ".join(word.replace(" ", chr(0)) for word in sys.argv[1:]).split(" && ")
-for part in parts:
-    sys.argv[1:] = [word.replace(chr(0), " ") for word in part.split(" ")]
+@contextmanager
+def installed(site: Path) -> Iterator[None]:
+    """Have the packages of a folder installed in this process, and no longer afterwards."""
+    registry.names("head")  # what is installed anyway is loaded before, and stays
+    before = {kind: set(entries) for kind, entries in registry._entries.items()}
+    sys.path.append(str(site))
+    invalidate_caches()
+    registry._loaded.discard(registry.GROUP)
     try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
+        yield
+    finally:
+        sys.path.remove(str(site))
+        invalidate_caches()
+        registry.names("head")
+        for kind, entries in registry._entries.items():
+            for name in [name for name, one in entries.items() if name not in before[kind] and not one.built_in]:
+                del entries[name]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "goalscope_compass"]:
+            del sys.modules[name]
 
 
-def goalscope(site: Path, *words: object, after: str = "") -> str:
-    """Run a command, or several with "&&" between them, then code, in one process; return what they say."""
-    done = python(site, f"{COMMANDS}\n{after}", *words)
-    return done.stdout + done.stderr
+def goalscope(site: Path, *words: object) -> str:
+    """Run a command, or several with "&&" between them, where packages are installed; return what they say."""
+    parts: list[list[object]] = [[]]
+    for word in words:
+        if word == "&&":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    with installed(site):
+        return "".join(call(*part) for part in parts)
 
 
 def told(run: str) -> str:
     """Return what happened in the episodes of a run, as JSON."""
-    import json
-
-    from goalscope.runs import Store
-
     with Store(run) as store:
         episodes = list(store.episodes())
     return json.dumps(
@@ -114,14 +129,12 @@ def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> Non
 
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
+    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run)
     # Its probes are kept: `probe` fits nothing again, and their files are read with the head.
-    code = f"""
-from goalscope.probing import stored_probes
-found = [probe for _, probe in stored_probes({str(run)!r}, head="narrow", control="none")]
-print(sorted((probe.target, probe.settings["directions"]) for probe in found))
-"""
-    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run, after=code)
-    assert "[('cells', 4), ('distance', 4)]" in shown
+    with installed(site):
+        found = [probe for _, probe in stored_probes(run, head="narrow", control="none")]
+    settings = sorted((probe.target, probe.settings["directions"]) for probe in found)
+    assert settings == [("cells", 4), ("distance", 4)]
     first, second = map(int, re.findall(r"(\d+) probes fitted", shown))
     assert first > second == 0
     page = (run / "report.html").read_text(encoding="utf-8")
@@ -150,7 +163,9 @@ def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(si
     run, again = tmp_path / "run", tmp_path / "again"
     words = ("run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)
     repeat = ("&&", "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
-    shown = goalscope(site, *words, *repeat, after=f"{inspect.getsource(told)}\nprint(told({str(run)!r}))")
+    shown = goalscope(site, *words, *repeat)
+    with installed(site):
+        held = told(str(run))
     assert "15 episodes" in shown
     for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
         assert any(f" {name} " in line for line in shown.splitlines()), name
@@ -159,7 +174,7 @@ def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(si
     assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
     # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
     assert told(str(run)) == told(str(again))
-    assert told(str(run)) in shown, "it is read without the package as it is with it"
+    assert told(str(run)) == held, "it is read without the package as it is with it"
     first = json.loads(told(str(run)))
     assert {outcome for outcome, _, _ in first} >= {"goal", "ended"}
     for outcome, final, steps in first:
@@ -172,8 +187,8 @@ def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(si
 
 
 def test_its_measure_obeys_the_laws(site: Path) -> None:
-    code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
-    python(site, f"{code}check_measure(moves_taken_back)")
+    with installed(site):
+        check_measure(registry.resolve("measure", MEASURE))
 
 
 def test_the_page_is_this_package_explained() -> None:
