@@ -8,8 +8,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from goalscope import registry
@@ -37,6 +39,9 @@ from goalscope.report.specs import (
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def write_report(
@@ -121,6 +126,28 @@ def render_page(
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
     """
+    environment = _environment()
+    css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
+    safe_numbers = numbers.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+    text = environment.get_template("report.html.j2").render(
+        title=title,
+        css=css,
+        summary=list(summary),
+        sections=list(parts),
+        groups=list(groups),
+        ledger=safe_numbers,
+        package=package,
+    )
+    return visible(text)
+
+
+@cache
+def _environment() -> "Environment":
+    """Return the templates, which are compiled once in a process.
+
+    Raises:
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -136,18 +163,7 @@ def render_page(
     )
     # Three texts are markup: our style sheet, our own figures, and JSON in which nothing can end its element.
     environment.filters |= {"own_markup": Markup, "standalone": standalone, "csv": as_csv, "file": _file}
-    css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
-    safe_numbers = numbers.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
-    text = environment.get_template("report.html.j2").render(
-        title=title,
-        css=css,
-        summary=list(summary),
-        sections=list(parts),
-        groups=list(groups),
-        ledger=safe_numbers,
-        package=package,
-    )
-    return visible(text)
+    return environment
 
 
 def _file(text: str, kind: str) -> str:
