@@ -82,8 +82,8 @@ def test_a_planted_direction_is_positive(kind: str) -> None:
 @each_kind
 def test_a_null_model_is_not_positive(kind: str) -> None:
     positive = KINDS[kind][3]
-    said = [_null(kind, seed) for seed in range(2)]
-    assert any(said) and not any(positive in one.values() for one in said)
+    said = _null(kind, 0)
+    assert said and positive not in said.values()
 
 
 @pytest.mark.parametrize(("whole", "word"), [(1.0, ABOVE), (0.0, "none")])

@@ -1,6 +1,7 @@
 """The study of patching end to end on the bundled model, as small as it can be."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,9 +36,16 @@ STUDY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("patched") / "run"
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run alone."""
+    out = tmp_path_factory.mktemp("bare") / "run"
     run(Study.parse(STUDY), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def patched(bare: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = Path(shutil.copytree(bare, tmp_path_factory.mktemp("patched") / "run"))
     study_interventions(out)
     return out
 
@@ -149,11 +157,11 @@ def test_wrong_keys_models_and_kinds_are_refused(patched: Path) -> None:
 
 
 def test_the_screen_has_a_line_a_site_where_no_last_layer_was_patched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from goalscope.cli.interventions import change
 
     asked = {**SETTINGS, "sites": ["changed"], "layers": [-1], "forced": False, "controls": []}
-    run(Study.parse(STUDY), tmp_path / "run")
+    shutil.copytree(bare, tmp_path / "run")
     change(tmp_path / "run", [Patching.model_validate(asked)])
     assert re.search(r"changed +-1 +1\.0", capsys.readouterr().out)

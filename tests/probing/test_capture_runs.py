@@ -14,6 +14,7 @@ from goalscope.agents import ChatAgent
 from goalscope.cli import app
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, run
+from goalscope.runs.study import Horizon
 from tampered import unsealed
 
 TEMPLATE = "{{grid}}\nGo: "
@@ -99,7 +100,7 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
     served = {"model": "theseus", "task": "grid", "template": "schema", "max_tokens": 96, "reasoning": "auto"}
     with Loopback(model, models=("theseus",), **kind) as server:
         asked = study(server.url, tmp_path, **served, server={"base_url": server.url, "timeout": 60})
-        asked = asked.model_copy(update={"trajectories": 1})
+        asked = asked.model_copy(update={"trajectories": 1, "horizon": Horizon(steps=2)})
         run(asked, tmp_path / "chat")
     (agent,) = asked.agents()
     assert isinstance(agent, ChatAgent)

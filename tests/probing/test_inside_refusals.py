@@ -34,10 +34,10 @@ def small(**changes: Any) -> Inside:
 
 def test_steps_that_lack_a_site_are_left_out_at_all_of_them(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", change=silent_at(1))
-    done = study_inside(path, small(), model=model, random=given(control))
+    done = study_inside(path, small(reads=["distance"]), model=model, random=given(control))
     assert done.steps["steps left out"] == 12  # step 1 of six grids with two trajectories each
     assert done.steps["steps"] == 36
-    alone = study_inside(path, small(sites=["pre"]), model=model, random=given(control))
+    alone = study_inside(path, small(reads=["distance"], sites=["pre"]), model=model, random=given(control))
     assert alone.steps["steps left out"] == 0 and alone.steps["steps"] == 48
 
 

@@ -52,7 +52,6 @@ def literal_average_precision(scores: list[float], positive: list[bool]) -> floa
     return total
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=30))
 def test_average_precision_is_the_literal_sum_over_thresholds(pairs: list[tuple[int, bool]]) -> None:
     values, truth = [one / 7 for one, _ in pairs], [two for _, two in pairs]
@@ -69,7 +68,6 @@ def test_average_precision_of_known_orders() -> None:
     assert average_precision([4, 3, 2, 1], [False, True, False, True]) == pytest.approx(0.5)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=40))
 def test_ranks_of_groups_are_those_of_all_pairs_and_of_scikit_learn(drawn: list[tuple[int, int, bool]]) -> None:
     table = np.array(drawn, dtype=np.int64).reshape(-1, 3)

@@ -82,7 +82,12 @@ def test_a_map_has_no_colour_where_few_grids_are_and_counts_them() -> None:
 def test_the_page_of_a_run_with_few_visits_warns_and_its_numbers_stay(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     worlds = [{"kind": "grid", "sizes": [7], "densities": [0.5], "count": 12}]
-    run(small_study(trajectories=2, worlds=worlds), directory)
+    run(
+        small_study(
+            trajectories=2, worlds=worlds, agents=[{"kind": "optimal"}, {"kind": "epsilon-greedy", "epsilon": 0.5}]
+        ),
+        directory,
+    )
     with Store(directory, "w") as store:
         rows = measure_episodes(store.episodes())
         store.put_rows(rows, source="behaviour")

@@ -37,10 +37,13 @@ def steps_of(episodes: list[Any]) -> Any:
     )
 
 
+TWO = [{"kind": "optimal"}, {"kind": "epsilon-greedy", "epsilon": 0.5}]
+
+
 @pytest.fixture(scope="module")
 def believed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cells, Decisions]:
     """A measured run whose second agent is read with the truth, blurred by noise."""
-    path = measured(tmp_path_factory.mktemp("believed") / "run", small_study())
+    path = measured(tmp_path_factory.mktemp("believed") / "run", small_study(agents=TWO))
     with Store(path, "w") as store:
         episodes = [one for one in store.episodes() if one.agent.startswith("epsilon")]
         cells = label_cells(steps_of(episodes), episodes, frame=9)
@@ -66,7 +69,8 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
             encoding="utf-8"
         )
         rows, inside = split_probing(store.rows())
-        (beliefs,), (maps,) = (sections_of(RunData.of(store), name) for name in ("beliefs", "decoded maps"))
+        data = RunData.of(store)
+        (beliefs,), (maps,) = (sections_of(data, name) for name in ("beliefs", "decoded maps"))
     assert "Actions against decoded beliefs" in page
     assert "Decoded maps beside the true grid" in page
     assert len(maps.figures) == 2 * len(VERDICTS)
@@ -98,7 +102,7 @@ def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
     path, _, _ = believed
     with Store(path, "w") as store:
-        kept = store.info()[SOURCE]
+        kept, data = store.info()[SOURCE], RunData.of(store)
         bad: Any
         for bad in (
             {"maps": [{**kept["maps"][0], "lines": ["<script>"]}]},
@@ -111,10 +115,10 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
         ):
             store.put_info(SOURCE, bad)
             with pytest.raises(ValueError, match="sound maps of beliefs"):
-                sections_of(RunData.of(store), "decoded maps")
+                sections_of(data, "decoded maps")
         gone = {**kept["maps"][0], "episode_id": "episode-gone"}
         store.put_info(SOURCE, {"maps": [gone, *kept["maps"][1:]]})
-        assert "1 more are not shown" in sections_of(RunData.of(store), "decoded maps")[0].paragraphs[1]
+        assert "1 more are not shown" in sections_of(data, "decoded maps")[0].paragraphs[1]
         store.put_info(SOURCE, kept)
 
 

@@ -34,12 +34,12 @@ def made(folder: Path, name: str, **changes: Any) -> Run:
 @pytest.fixture(scope="module")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs") / "rooms"
-    return made(folder, "key-door", count=25, agents="key-lured;optimal;wrong-goal(top-right);random")
+    return made(folder, "key-door", count=12, agents="key-lured;optimal;wrong-goal(top-right);random")
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return made(tmp_path_factory.mktemp("runs") / "paths", "two-path", count=30, agents="key-lured;optimal")
+    return made(tmp_path_factory.mktemp("runs") / "paths", "two-path", count=16, agents="key-lured;optimal")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_table_1_has_the_papers_rows_and_the_known_answers(rooms: Run) -> None:
         "KeyNoDoorEnv, with key",
         "KeyNoDoorEnv, control without key",
     ]
-    assert shown["Success"] == ["1.000"] * 3 and shown["Grids"] == ["25"] * 3
+    assert shown["Success"] == ["1.000"] * 3 and shown["Grids"] == ["12"] * 3
     assert shown["Key attraction bias"] == ["–", "1.000", "undefined"]
     assert shown["Errors towards the key"][2] == "0.000" and float(shown["Errors towards the key"][1]) > 0.2
     assert shown["Accuracy to the key"] == ["1.000", "–", "–"] and shown["Key pickup"][:2] == ["1.000", "1.000"]

@@ -8,7 +8,8 @@ from measured_runs import HOSTILE, Talker, measured, small_study
 
 
 def test_a_failure_the_longest_and_a_success_of_agents_that_write(tmp_path: Path) -> None:
-    study = small_study(trajectories=1, horizon={"steps": 20})
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 6}]
+    study = small_study(worlds=worlds, trajectories=1, horizon={"steps": 20})
     measured(tmp_path, study, [Talker(), *study.agents()[:1]])
     with Store(tmp_path) as store:
         (told,) = sections_of(RunData.of(store), "transcripts")

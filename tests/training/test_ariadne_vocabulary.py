@@ -2,7 +2,7 @@
 
 import pytest
 from ariadne_prompts import encoded, prompts, tokenizer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope.agents import STRATEGIES
@@ -37,7 +37,6 @@ def test_a_step_without_a_state_takes_three_tokens() -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(pieces()), st.text(max_size=8)), max_size=10).map("".join))
 def test_any_mixture_of_pieces_and_text_survives(text: str) -> None:
     assert tokenizer().decode(encoded(text)) == text

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
@@ -45,13 +45,11 @@ def test_the_pieces_fit_into_the_vocabulary_beside_the_bytes() -> None:
     assert len(tokenizer()) == VOCABULARY_SIZE
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_survives(text: str) -> None:
     assert tokenizer().decode(encoded(text)) == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(pieces()), st.text(max_size=5)), max_size=12).map("".join))
 def test_any_mixture_of_pieces_and_text_survives(text: str) -> None:
     assert tokenizer().decode(encoded(text)) == text
