@@ -1,5 +1,6 @@
 """Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,13 @@ if sys.dont_write_bytecode:
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of each law where the long tests are left out."""
     hypothesis.settings.load_profile("gate" if config.option.markexpr == "not full" else "full")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now to no further collection: PyTorch and Transformers are a million objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 10)
 
 
 def recorded_folder() -> Path | None:
