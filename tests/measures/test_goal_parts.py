@@ -32,7 +32,7 @@ def lines(rows: Rows) -> list[str]:
 
 def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
     with Store(tmp_path, "w") as store:
-        store.put_episodes(episodes_of("optimal", "random", "key-lured"))
+        store.put_episodes(episodes_of("optimal", "random"))
         whole = StepTable.from_episodes(store.episodes())
         settings = goal_settings(whole.worlds, by=("size",))
         parts = list(parts_of(store, most=10))
