@@ -154,7 +154,6 @@ def test_a_real_process_that_is_stopped_says_how_to_go_on(tmp_path: Path) -> Non
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "run.db").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -45,6 +45,25 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def text(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of that evaluation."""
+    from goalscope.evaluation import page
+
+    run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+    with evaluate.opened(run) as data:
+        out = tmp_path_factory.mktemp("pages") / "page.html"
+        return page.write(Evaluation.read(small / evaluate.LEDGER), data, out).read_text()
+
+
+@pytest.fixture(scope="module")
+def named(small: Path) -> dict[str, Any]:
+    """What its page shows, by name, made again from the directory."""
+    from goalscope.evaluation import page
+
+    return dict(page.named_of(small))
+
+
 def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     found = Evaluation.read(small / evaluate.LEDGER)
     assert [one.model for one in found.models] == ["optimal", "random"]
@@ -152,12 +171,7 @@ def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path)
         assert one.value == direct.claim(one.name).value  # type: ignore[union-attr]
 
 
-def test_the_page_opens_with_the_verdict(small: Path, tmp_path: Path) -> None:
-    from goalscope.evaluation import page
-
-    run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
-    with evaluate.opened(run) as data:
-        text = page.write(Evaluation.read(small / evaluate.LEDGER), data, tmp_path / "page.html").read_text()
+def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
     first, claims = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
     assert first < text.index("<svg") < claims < text.index('class="group"')
     found = Evaluation.read(small / evaluate.LEDGER)
@@ -284,15 +298,11 @@ def test_what_a_budget_cannot_change_is_not_offered_for_logs(
     assert "--budget" not in capsys.readouterr().out
 
 
-def test_the_figures_of_a_page_are_drawn_again_without_the_models(small: Path, tmp_path: Path) -> None:
-    from goalscope.evaluation import page
-
-    run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
-    with evaluate.opened(run) as data:
-        text = page.write(Evaluation.read(small / evaluate.LEDGER), data, tmp_path / "page.html").read_text()
-    there = page.named_of(small)
-    assert list(there)[:3] == ["pictures-figure-1", "pictures-figure-2", "claims-table-1"]
-    assert all(f'id="{name}"' in text for name in there)
+def test_the_figures_of_a_page_are_drawn_again_without_the_models(
+    small: Path, text: str, named: dict[str, Any], tmp_path: Path
+) -> None:
+    assert list(named)[:3] == ["pictures-figure-1", "pictures-figure-2", "claims-table-1"]
+    assert all(f'id="{name}"' in text for name in named)
     lines = re.findall(r"<code>(from goalscope\.evaluation import figure; .*?)</code>", text)
     assert len(lines) == text.count("<figure ")
     with contextlib.chdir(tmp_path):
@@ -303,10 +313,8 @@ def test_the_figures_of_a_page_are_drawn_again_without_the_models(small: Path, t
     assert shown.exit_code == 0 and "claims-1-table-1" in shown.output and "Between random and optimal" in shown.output
 
 
-def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(small: Path) -> None:
-    from goalscope.evaluation import page
-
-    stands = page.named_of(small)["pictures-figure-1"]
+def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(named: dict[str, Any]) -> None:
+    stands = named["pictures-figure-1"]
     assert not isinstance(stands, Table)
     for one in stands.drawn.records:
         at = {"optimal": 1.0, "random": 0.0}[one["series"]]
@@ -314,10 +322,8 @@ def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(small: Path) -> Non
         assert one["low"] - 0.05 <= at <= one["high"] + 0.05, one
 
 
-def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path) -> None:
-    from goalscope.evaluation import page
-
-    table = page.named_of(small)["claims-table-1"]
+def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, named: dict[str, Any]) -> None:
+    table = named["claims-table-1"]
     assert isinstance(table, Table)
     ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
     for claim, (question, answer, estimate, _, worlds) in zip(ledger.claims, table.rows, strict=True):

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,12 @@ from goalscope.measures.goals import (
     measure_goals_by_parts,
 )
 from goalscope.rows import Rows
-from goalscope.runs import Store
+from goalscope.runs import Episode, Store
 from goalscope.runs.walks import parts_of
+
+
+def episodes_of(*agents: str) -> list[Episode]:
+    return [episode for episode in sample_episodes(trajectories=2) if episode.agent in agents]
 
 
 def lines(rows: Rows) -> list[str]:
@@ -27,10 +32,10 @@ def lines(rows: Rows) -> list[str]:
 
 def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
     with Store(tmp_path, "w") as store:
-        store.put_episodes(sample_episodes(trajectories=2))
+        store.put_episodes(episodes_of("optimal", "random"))
         whole = StepTable.from_episodes(store.episodes())
         settings = goal_settings(whole.worlds, by=("size",))
-        parts = list(parts_of(store, most=20))
+        parts = list(parts_of(store, most=10))
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts]
         assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
         wanted, found = measure_goals(whole, settings), measure_goals_by_parts(iter(tables), settings)
@@ -44,7 +49,7 @@ def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
 
 
 def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
-    kept = [episode for episode in sample_episodes(trajectories=2) if episode.agent in ("optimal", "random")]
+    kept = episodes_of("optimal", "random")
     few = set(sorted({episode.world.id for episode in kept})[:12])
     with Store(tmp_path, "w") as store:
         store.put_episodes(episode for episode in kept if episode.world.id in few)
@@ -66,11 +71,11 @@ def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
         return sum(type(one) is StepTable for one in gc.get_objects())
 
     with Store(tmp_path, "w") as store:
-        store.put_episodes(sample_episodes(trajectories=2))
-        settings, before, seen = goal_settings(store.worlds()), there(), list[int]()
+        store.put_episodes(episodes_of("random"))
+        settings, before, seen = GoalSettings(hypotheses=("goal",)), there(), list[int]()
 
         def tables() -> Iterator[StepTable]:
-            for worlds in parts_of(store, most=20):
+            for worlds in islice(parts_of(store, most=4), 6):
                 seen.append(there() - before)
                 yield StepTable.from_episodes(store.episodes(worlds=worlds))
 

@@ -128,7 +128,6 @@ def test_an_optimal_policy_is_not_predicted_as_uniform_over_optimal_actions() ->
 # The propositions
 
 
-@settings(deadline=None, max_examples=60)
 @given(seeds, kinds)
 def test_bounds_and_definition(seed: int, kind: str) -> None:
     model, decisions, target = random_case(seed, kind)

@@ -63,7 +63,15 @@ def test_neither_batch_nor_workers_change_a_result(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
-@pytest.mark.parametrize(("fault", "number"), [("answer", 1), ("answer", 40), ("journalled", 17), ("journalled", 90)])
+@pytest.mark.parametrize(
+    ("fault", "number"),
+    [
+        pytest.param("answer", 1, marks=pytest.mark.full),
+        ("answer", 40),
+        ("journalled", 17),
+        pytest.param("journalled", 90, marks=pytest.mark.full),
+    ],
+)
 def test_a_killed_run_goes_on_and_asks_nothing_twice(fault: str, number: int, tmp_path: Path) -> None:
     whole, first, second = tmp_path / "whole", tmp_path / "first.log", tmp_path / "second.log"
     run(task_study(), whole, agents=[TaskDice()], batch=3)
