@@ -1,3 +1,4 @@
+import atexit
 import json
 import os
 import random
@@ -6,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,28 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
 
 
+@cache
+def killer() -> subprocess.Popen[str]:
+    """The process that forks those that are to be killed: one for all tests, as its imports take seconds."""
+    process = start("kill", env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+    atexit.register(process.kill)  # between two calls it only waits
+    return process
+
+
 def kill_at(tasks: list[dict[str, Any]]) -> list[int]:
     """Run each task in a process that kills itself; return how the processes ended. None may be stuck."""
-    process = start("kill", env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
-    out, _ = process.communicate("".join(f"{json.dumps(task)}\n" for task in tasks), timeout=1800)
-    assert process.returncode == 0
-    return [int(line) for line in out.split()]
+    process = killer()
+    assert process.stdin is not None and process.stdout is not None
+    stuck = threading.Timer(1800, process.kill)
+    stuck.daemon = True
+    stuck.start()
+    ended = []
+    for task in tasks:
+        process.stdin.write(f"{json.dumps(task)}\n")
+        process.stdin.flush()
+        ended.append(int(process.stdout.readline()))
+    stuck.cancel()
+    return ended
 
 
 def resume(directory: Path, log: Path) -> RunSummary:

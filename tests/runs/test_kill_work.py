@@ -121,7 +121,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clean]:
         yield found
 
 
-@pytest.mark.parametrize("points", [20, pytest.param(500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("points", [12, pytest.param(500, marks=pytest.mark.full)])
 def test_work_that_is_ended_at_random_points_is_done_by_the_same_command(clean: Clean, points: int) -> None:
     draw, ends = random.Random(points), list(ENDS)
     for begun in range(0, points, _TOGETHER):
