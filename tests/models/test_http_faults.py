@@ -40,7 +40,7 @@ def test_there_are_twenty_five_kinds() -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_kind_alone_is_outlived_and_counted(name: str, model: LocalModel) -> None:
-    waiting = WAITING | {"timeout": 2.5 if "deadline" in name else 60.0}
+    waiting = WAITING | {"timeout": 1.5 if "deadline" in name else 60.0}
     with Loopback(model, faults=Once(kinds=(name,))) as server:
         asked = HttpModel("speaker", server=Server(base_url=server.url, **waiting))
         (found,) = asked.complete([request("#_")], GREEDY)

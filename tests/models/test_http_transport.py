@@ -76,7 +76,7 @@ def test_a_connection_whose_deadline_is_over_serves_no_further_request() -> None
         drip_body(handler) if next(slow) else sender(ANSWER)(handler)
 
     with Loopback(speaker(), raw=raw) as server:
-        model = HttpModel("speaker", server=Server(base_url=server.url, timeout=2, retries=1, backoff=0.01))
+        model = HttpModel("speaker", server=Server(base_url=server.url, timeout=1, retries=1, backoff=0.01))
         found = [model.complete([request("#_")], GREEDY)[0] for _ in range(2)]
         assert [one.usage["requests"] for one in found] == [2, 1]
 

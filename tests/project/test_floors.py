@@ -1,6 +1,7 @@
 """The architecture holds: files import from lower floors only, and importing loads nothing heavy."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -97,10 +98,16 @@ def part(path: Path) -> str:
     return first.removesuffix(".py")
 
 
-def imported(tree: ast.AST) -> list[str]:
+@functools.cache
+def imports_of(text: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return all imports of a file, those inside functions too."""
+    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def imported(text: str) -> list[str]:
     """Return the goalscope packages that a file imports anywhere, inside functions too."""
     names = []
-    for node in ast.walk(tree):
+    for node in imports_of(text):
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, "imports are absolute"
             names.append(node.module)
@@ -114,7 +121,7 @@ def imported(tree: ast.AST) -> list[str]:
 def violations(path: Path, text: str) -> list[str]:
     own = part(path)
     found = []
-    for other in imported(ast.parse(text)):
+    for other in imported(text):
         if other == "__version__" or other == own:
             continue
         if FLOORS[other] < FLOORS[own] or (own, other) in ARROWS:
@@ -146,7 +153,7 @@ def test_no_file_is_longer_than_400_lines(path: Path) -> None:
 def modules_imported(path: Path) -> set[Path]:
     """Return the files of the package that a file imports anywhere: in functions and for types alone, too."""
     names = set[str]()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports_of(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):

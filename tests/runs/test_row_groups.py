@@ -1,5 +1,6 @@
 """Packed rows: they come back as they were put, and what is none of ours is refused; single rows stay readable."""
 
+import functools
 import hashlib
 import json
 import math
@@ -102,6 +103,7 @@ def test_long_runs_of_a_measure_are_groups_of_their_own() -> None:
     assert np.concatenate([part.value for part in parts]).tolist() == list(range(len(names)))
 
 
+@functools.cache  # one of them unpacks to 128 MiB
 def hostile() -> dict[str, tuple[Any, int]]:
     packed = pack(Rows.from_rows(drawn(20, seed=1)))
     head, _, numbers = zlib.decompress(packed.data).partition(b"\n")

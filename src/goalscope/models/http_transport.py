@@ -13,6 +13,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from goalscope import __version__
@@ -155,7 +156,7 @@ class Client:
                     raise lacking("HTTP models need openai", "api", error) from error
                 kind = next(kind for kind in DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
                 web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or what took its place
-                certificates = web.create_ssl_context()  # read once: it takes longer than a request
+                certificates = _certificates(web)
                 self._connect = lambda: _Connection(
                     DefaultHttpxClient(follow_redirects=False, verify=certificates), web
                 )
@@ -229,6 +230,12 @@ class Client:
         with self._lock:
             self._free.append(connection)
         return reply
+
+
+@lru_cache(maxsize=1)
+def _certificates(web: Any) -> Any:
+    """Return the certificates that this machine trusts, read once: that takes longer than a request."""
+    return web.create_ssl_context()
 
 
 class _Connection:
