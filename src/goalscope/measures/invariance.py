@@ -191,11 +191,11 @@ def check_transformed(rows: Rows) -> None:
     Raises:
         ValueError: originals or transformed rows are missing.
     """
-    present = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
-    if ORIGINAL not in present or len(present) < 2:
+    kinds = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
+    if ORIGINAL not in kinds or len(kinds) < 2:
         raise ValueError(
             "a comparison of transforms needs the original grids and transformed ones, got "
-            f"{', '.join(sorted(present)) or 'worlds without transforms'}: give transforms: [identity, reflect, ...] in "
+            f"{', '.join(sorted(kinds)) or 'worlds without transforms'}: give transforms: [identity, reflect, ...] in "
             "the study's worlds"
         )
 
