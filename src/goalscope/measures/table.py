@@ -18,7 +18,7 @@ from goalscope.worlds.world import Oracle, TimedOracle, World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable", "offers_of"]
 
-Result = TypeVar("Made")
+Result = TypeVar("Result")
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
