@@ -1,4 +1,4 @@
-"""Checks at the border: numbers and arrays of the right shape, dtype and range, frozen once they are accepted."""
+"""Input checks: numbers and arrays of the right shape, dtype and range, and read-only copies."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number of Python or numpy; a boolean is none."""
+    """Return whether a value is an integer of Python or numpy, not a boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -25,8 +25,8 @@ def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | N
 
     Args:
         name: the argument's name, for the error.
-        value: what was given; a boolean is no number.
-        least, most: range that is allowed.
+        value: the value; a boolean is no number.
+        least, most: allowed range.
         unit: what it counts, e.g. "steps", for the error.
 
     Raises:
@@ -34,8 +34,8 @@ def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | N
     """
     if not is_whole(value) or value < least or (most is not None and value > most):
         of = f" of {unit}" if unit else ""
-        held = f">= {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be a whole number{of} {held}, got {value!r:.60}")
+        limits = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number{of} {limits}, got {value!r:.60}")
     return int(value)
 
 
@@ -44,9 +44,9 @@ def check_number(name: str, value: Any, low: float, high: float, kind: str = "nu
 
     Args:
         name: the argument's name, for the error.
-        value: what was given; a boolean is no number.
+        value: the value; a boolean is no number.
         low, high: least and greatest value.
-        kind: what it is, for the error.
+        kind: noun for the error.
 
     Raises:
         ValueError: not a number, or one out of range.
@@ -76,20 +76,22 @@ def check_shape(
         ``sizes`` with the symbols of this shape added.
 
     Raises:
-        ValueError: names the argument, the shape that must hold and the shape that was given.
+        ValueError: another shape; the message names the argument and both shapes.
     """
-    known = dict(sizes or {})
+    size_of = dict(sizes or {})
     symbols = shape.split()
     fits = array.ndim == len(symbols) and all(
-        known.setdefault(symbol, int(symbol) if symbol.isdigit() else length) == length
+        size_of.setdefault(symbol, int(symbol) if symbol.isdigit() else length) == length
         for symbol, length in zip(symbols, array.shape, strict=True)
     )
     if not fits:
-        fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in dict.fromkeys(symbols) if symbol in (sizes or {}))
+        fixed = ", ".join(
+            f"{symbol} = {size_of[symbol]}" for symbol in dict.fromkeys(symbols) if symbol in (sizes or {})
+        )
         raise ValueError(
             f"{name} must have shape [{', '.join(symbols)}]{f' with {fixed}' if fixed else ''}, got {list(array.shape)}"
         )
-    return known
+    return size_of
 
 
 def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str) -> None:
@@ -98,7 +100,7 @@ def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str)
     Args:
         bad: which entries are wrong, of the shape of the array.
         array: the entries.
-        must: what must hold, with the name of the array.
+        must: the requirement, with the name of the array.
     """
     if bad.any():
         where = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
@@ -116,7 +118,7 @@ def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1
     Args:
         name: the argument's name, for the error.
         array: ``[..., K]`` probabilities.
-        tolerance: how far a sum may lie from 1.
+        tolerance: allowed distance of a sum from 1.
     """
     check_finite(name, array)
     refuse_where(array < 0, array, f"{name} must hold probabilities >= 0")
@@ -128,7 +130,7 @@ def check_text(name: str, value: str) -> str:
     """Return a text that has a UTF-8 form, as names and tags must: they are stored, printed and written to files.
 
     Args:
-        name: what the text is, for the error.
+        name: noun for the error.
         value: the text.
 
     Raises:
@@ -145,12 +147,12 @@ def check_text(name: str, value: str) -> str:
 
 
 def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
-    """Return "; did you mean ...?" where a word is close to a valid one, else what is valid.
+    """Return "; did you mean ...?" where a word is close to a valid one, else the valid words.
 
     Args:
         given: the word.
-        valid: the words that are known.
-        most: number of close words that are named, the closest first.
+        valid: the valid words.
+        most: maximum number of suggestions, the closest first.
     """
     close = get_close_matches(str(given), valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"

@@ -1,4 +1,4 @@
-"""Columns of rows that hold few different values: each value once, and a small number for each row."""
+"""Dictionary-encoded columns of rows: each different value once, and a small code for each row."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ Objects = npt.NDArray[np.object_]
 Numbers = npt.NDArray[np.int64]
 
 _NUMBERS = (bool, int, float, np.generic)
-_SPARSE = 4  # a column with so many labels for each row is made compact
+_SPARSE = 4  # labels per row above which a selection is made compact
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """A column by codes.
+    """A dictionary-encoded column.
 
     Attributes:
-        labels: ``[K]`` the values; no two of them are equal and of one type. Some may belong to no row.
+        labels: ``[K]`` the values; no two of one type are equal. Some may occur in no row.
         codes: ``[N]`` index of each row's value, of the smallest unsigned type.
     """
 
@@ -32,60 +32,60 @@ class Coded:
 
     def __getitem__(self, rows: Any) -> "Coded":
         """Return the column of some rows."""
-        found = Coded(self.labels, self.codes[rows])
-        return found.compact() if _SPARSE * len(found) < len(self.labels) else found
+        selected = Coded(self.labels, self.codes[rows])
+        return selected.compact() if _SPARSE * len(selected) < len(self.labels) else selected
 
     def decoded(self) -> Objects:
         """Return ``[N]`` the values themselves."""
-        found: Objects = self.labels[self.codes] if len(self.labels) else np.empty(0, dtype=object)
-        return found
+        values: Objects = self.labels[self.codes] if len(self.labels) else np.empty(0, dtype=object)
+        return values
 
     def numbered(self) -> tuple[Numbers, list[Any]]:
-        """Return ``[N]`` numbers in the order of appearance and the values, equal ones (1 and 1.0) as one."""
+        """Return ``[N]`` numbers in the order of appearance and the values; equal ones (1 and 1.0) are merged."""
         used, codes = self.appearing()
-        listed = [self.labels[code] for code in used]
-        numbers = {label: number for number, label in enumerate(dict.fromkeys(listed))}
-        place = np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed))
-        return place[codes] if len(listed) else codes, list(numbers)
+        used_labels = [self.labels[code] for code in used]
+        numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}
+        number_of_label = np.fromiter(map(numbers.__getitem__, used_labels), dtype=np.int64, count=len(used_labels))
+        return number_of_label[codes] if len(used_labels) else codes, list(numbers)
 
     def appearing(self) -> tuple[Numbers, Numbers]:
-        """Return the labels that rows have, in order of appearance, and ``[N]`` the number of each row's among them."""
+        """Return the codes that occur, in order of appearance, and ``[N]`` the position of each row's among them."""
         count = len(self.codes)
         first = np.full(len(self.labels), count, dtype=np.int64)
-        first[self.codes[::-1]] = np.arange(count - 1, -1, -1)  # what is assigned last stays
+        first[self.codes[::-1]] = np.arange(count - 1, -1, -1)  # the last assignment wins
         used = np.argsort(first, kind="stable")[: int((first < count).sum())]
         number = np.zeros(len(self.labels), dtype=np.int64)
         number[used] = np.arange(len(used))
         return used, number[self.codes]
 
     def compact(self) -> "Coded":
-        """Return the column with the labels that it has, in order of appearance."""
+        """Return the column with only the labels that occur, in order of appearance."""
         used, codes = self.appearing()
         return Coded(self.labels[used], narrowed(codes, len(used)))
 
     def where_label(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether a mask ``[K]`` of labels holds for each row."""
-        found: npt.NDArray[np.bool_] = mask[self.codes]
-        return found
+        result: npt.NDArray[np.bool_] = mask[self.codes]
+        return result
 
 
 Column = Coded | Objects
 
 
 def narrowed(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return codes below ``count`` in the smallest type that holds them."""
+    """Return codes below ``count`` in the smallest sufficient type."""
     return codes.astype(next(kind for kind in _WIDTHS if count <= np.iinfo(kind).max + 1), copy=False)
 
 
 def column_of(values: Sequence[Any]) -> Objects:
-    """Return values as an array of objects, whatever they are."""
+    """Return values of any types as an array of objects."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
 
 
 def encoded(column: Column) -> Coded:
-    """Return a column by codes; 1, 1.0 and True are different values."""
+    """Return a dictionary-encoded column; 1, 1.0 and True are different values."""
     if isinstance(column, Coded):
         return column
     numbers, labels = _numbers(column.tolist())
@@ -104,17 +104,17 @@ def repeated(values: Sequence[Any], count: int) -> Coded:
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """Return columns one after the other; by codes where one of them is."""
+    """Return concatenated columns; dictionary-encoded if one of them is."""
     if not any(isinstance(column, Coded) for column in columns):
         return np.concatenate([column for column in columns if not isinstance(column, Coded)])
     parts = [encoded(column) for column in columns]
     if all(part.labels is parts[0].labels for part in parts):
         return Coded(parts[0].labels, np.concatenate([part.codes for part in parts]))
-    every = [label for part in parts for label in part.labels.tolist()]
-    numbers, labels = _numbers(every)
+    all_labels = [label for part in parts for label in part.labels.tolist()]
+    numbers, labels = _numbers(all_labels)
     # 32 bits until the number of labels is known
-    places = np.split(numbers.astype(np.uint32), np.cumsum([len(part.labels) for part in parts])[:-1])
-    codes = [place[part.codes] for place, part in zip(places, parts, strict=True)]
+    new_codes = np.split(numbers.astype(np.uint32), np.cumsum([len(part.labels) for part in parts])[:-1])
+    codes = [new[part.codes] for new, part in zip(new_codes, parts, strict=True)]
     return Coded(column_of(labels), narrowed(np.concatenate(codes), len(labels)))
 
 
@@ -122,28 +122,28 @@ def numbered(column: Column) -> tuple[Numbers, list[Any]]:
     """Return ``[N]`` numbers of a column's values in the order of appearance, and the values."""
     if isinstance(column, Coded):
         return column.numbered()
-    listed = column.tolist()
-    numbers: dict[Any, int] = {label: index for index, label in enumerate(dict.fromkeys(listed))}
-    return np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed)), list(numbers)
+    values = column.tolist()
+    numbers: dict[Any, int] = {label: index for index, label in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values)), list(numbers)
 
 
-def _numbers(listed: list[Any]) -> tuple[Numbers, list[Any]]:
+def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
     """Return ``[N]`` numbers of values in the order of appearance, and the values; 1, 1.0 and True are different."""
-    kinds = set(map(type, listed))
-    # Types tell apart only where numbers of several types are among them; most columns are texts.
+    kinds = set(map(type, values))
+    # Types matter only where numbers of several types occur; most columns are texts.
     typed = sum(issubclass(kind, _NUMBERS) for kind in kinds) > 1
-    keys: list[Any] = list(zip(map(type, listed), listed, strict=True)) if typed else listed
+    keys: list[Any] = list(zip(map(type, values), values, strict=True)) if typed else values
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    found = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
-    return found, [key[1] for key in numbers] if typed else list(numbers)
+    codes = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+    return codes, [key[1] for key in numbers] if typed else list(numbers)
 
 
 class Decoded(Mapping[str, Objects]):
-    """Tags of rows by name, each decoded when it is asked for.
+    """Tags of rows by name, decoded on access.
 
     Args:
         columns: the columns by name.
-        decode: what decodes one of them.
+        decode: decoder of one column.
     """
 
     def __init__(self, columns: Mapping[str, Column], decode: "Decoder") -> None:
@@ -162,29 +162,29 @@ class Decoded(Mapping[str, Objects]):
         return name in self._columns
 
     def held(self, name: str) -> Column:
-        """Return a tag as it is held."""
+        """Return a tag in its stored form, without decoding."""
         return self._columns[name]
 
 
 class Decoder:
-    """Decodes columns and keeps the last ones while they are few cells, so that a loop may ask again and again."""
+    """Decodes columns, with a cache of limited size for repeated access in loops."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_cache",)
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Coded, Objects]] = {}
+        self._cache: dict[int, tuple[Coded, Objects]] = {}
 
     def __call__(self, column: Column) -> Objects:
         """Return ``[N]`` the values of a column."""
         if not isinstance(column, Coded):
             return column
-        found = self._kept.get(id(column))
-        if found is None:
-            if sum(len(values) for _, values in self._kept.values()) + len(column) > _KEPT:
-                self._kept.clear()
-            # Beside the values stands the column, whose id is then not another one's.
-            found = self._kept[id(column)] = (column, column.decoded())
-        return found[1]
+        entry = self._cache.get(id(column))
+        if entry is None:
+            if sum(len(values) for _, values in self._cache.values()) + len(column) > _CACHE_CELLS:
+                self._cache.clear()
+            # The entry keeps the column alive, so that no other object gets its id.
+            entry = self._cache[id(column)] = (column, column.decoded())
+        return entry[1]
 
 
-_KEPT = 1_000_000  # cells
+_CACHE_CELLS = 1_000_000

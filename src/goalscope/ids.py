@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_HEX_DIGITS = 24  # 96 bits: a collision among 10**9 ids has a chance below 10**-10
+_HEX_DIGITS = 24  # 96 bits: the probability of a collision among 10**9 ids is below 10**-10
 
 
-def _plain(value: Any, path: str) -> Any:
+def _to_plain(value: Any, path: str) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -26,14 +26,14 @@ def _plain(value: Any, path: str) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"canonical JSON has text keys, got {key!r} at {path}")
-        return {key: _plain(item, f"{path}.{key}") for key, item in value.items()}
+        return {key: _to_plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_to_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise TypeError(f"canonical JSON cannot hold {type(value).__name__} at {path}: convert it to plain values first")
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a plain value: sorted keys, no blanks, ASCII, finite numbers.
+    """Return the canonical JSON text of a plain value: sorted keys, no blanks, ASCII, finite numbers.
 
     Args:
         value: nested mappings with text keys, sequences, text, numbers, booleans and None.
@@ -42,14 +42,14 @@ def canonical_json(value: Any) -> str:
         TypeError: a value of another type (numpy arrays and sets among them).
         ValueError: a number that is not finite.
     """
-    return json.dumps(_plain(value, "$"), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(_to_plain(value, "$"), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def content_id(kind: str, value: Any) -> str:
     """Return ``kind-xxxxxxxx``, the content id of a plain value.
 
     Args:
-        kind: what the value is ("world", "episode", ...); values of different kinds never share an id.
+        kind: kind of the value ("world", "episode", ...); values of different kinds never share an id.
         value: see `canonical_json`.
     """
     digest = hashlib.sha256(f"{kind}\n{canonical_json(value)}".encode()).hexdigest()

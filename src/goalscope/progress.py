@@ -1,4 +1,4 @@
-"""How work tells how far it is: what is called as it goes on, and what opens a piece of it."""
+"""Progress callbacks of long work, and the stages it consists of."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 Progress = Callable[[int, int], None]
 """Called with (done, total), in any unit."""
 Stage = Callable[[str], AbstractContextManager[Progress]]
-"""Begins a piece of work of that name; what it gives is called with (done, total)."""
+"""Begins a named stage of work; its context value is called with (done, total)."""
 
 
 @contextmanager
 def silent(label: str) -> Iterator[Progress]:
-    """Begin a piece of work that shows nothing."""
+    """Begin a stage without any output."""
     yield lambda done, total: None

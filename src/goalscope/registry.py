@@ -1,9 +1,9 @@
-"""What a study or a report names: agents, measures and the other kinds of parts, ours and those of other packages.
+"""Registry of named parts: agents, measures and other kinds, built-in ones and those of plugin packages.
 
-A part registers under a name with a decorator. Built-in modules are imported when their kind is asked for. Packages of
-others declare a module as an entry point of the group ``goalscope``; it registers its parts when it is imported, which
-happens once, after the built-in ones. A package that cannot be imported is named in a warning and in the error of every
-name that is not found; what it had registered by then is taken back, and all other names stay.
+A part registers under a name with a decorator. Built-in modules are imported when their kind is first used. A plugin
+package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in ones,
+and registers its parts. A package that fails to import is named in a warning and in the error of every unknown name;
+its registrations up to then are removed, and all other names stay.
 """
 
 import warnings
@@ -23,7 +23,7 @@ KINDS: Final = (
 """The kinds of parts that have names."""
 
 GROUP: Final = "goalscope"
-"""The group of entry points under which other packages are found."""
+"""The group of entry points of plugin packages."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
@@ -86,15 +86,15 @@ _lock = RLock()
 def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
     """Return a decorator that registers a part and returns it unchanged.
 
-    A function or class that is defined again in its module, as in a notebook, takes its own place.
+    A function or class that is defined again in its module, as in a notebook, replaces itself.
 
     Args:
         kind: one of `KINDS`.
-        name: what studies, commands and reports call it.
-        made_of: the function or class behind a part that is an object of its own.
+        name: its name in studies, commands and reports.
+        made_of: the function or class behind a part that is another object.
 
     Raises:
-        ValueError: an unknown kind, a name that is empty or cannot be written on one line, or one that is taken.
+        ValueError: an unknown kind, a name that is empty or does not fit on one line, or one already in use.
     """
     _check_kind(kind)
     if not isinstance(name, str) or not name or not name.isprintable() or name != name.strip() or ";" in name:
@@ -106,16 +106,18 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
     def add(part: Part) -> Part:
         source = part if made_of is None else made_of
         path = getattr(source, "__qualname__", type(source).__qualname__)
-        # Code that is executed without a name of a module has none.
+        # Code executed outside of a module has no module name.
         entry = _Entry(part, getattr(source, "__module__", type(source).__module__) or "__main__", path)
         with _lock:
             if not entry.built_in:
                 _load_built_in(kind)
-            taken = _entries[kind].get(name)
-            if taken is not None and ((taken.module, taken.path) != (entry.module, path) or "<locals>" in path):
+            existing = _entries[kind].get(name)
+            if existing is not None and (
+                (existing.module, existing.path) != (entry.module, path) or "<locals>" in path
+            ):
                 raise ValueError(
                     f"the name of a registered {kind} must be its own, but {name!r} of {entry.module} is taken by "
-                    f"{taken.module}: choose another name"
+                    f"{existing.module}: choose another name"
                 )
             _entries[kind][name] = entry
         return part
@@ -131,8 +133,8 @@ def resolve(kind: str, name: str) -> Any:
         name: its name.
 
     Raises:
-        ValueError: an unknown kind; a name that nothing is registered under: says what was meant, and which packages
-            could not be imported.
+        ValueError: an unknown kind; an unknown name; the message has near misses and the packages that could not be
+            imported.
     """
     _check_kind(kind)
     with _lock:
@@ -147,7 +149,7 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of a kind, the built-in ones first, whatever was imported first.
+    """Return the names of a kind, the built-in ones first, regardless of the order of imports.
 
     Raises:
         ValueError: an unknown kind.
@@ -162,7 +164,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def broken_packages() -> Mapping[str, str]:
-    """Return the distributions that could not be imported, each with a sentence that says why."""
+    """Return the distributions that could not be imported, each with the reason in a sentence."""
     with _lock:
         _load_packages()
         return dict(_broken)
@@ -175,12 +177,12 @@ def _check_kind(kind: str) -> None:
 
 def _load_built_in(kind: str) -> None:
     if kind not in _loaded:
-        _loaded.add(kind)  # first, since these modules may ask for names while they are imported
+        _loaded.add(kind)  # first, since these modules may look up names during their import
         try:
             for module in _BUILT_IN.get(kind, ()):
                 import_module(module)
         except BaseException:
-            _loaded.discard(kind)  # a library may be missing now and there later
+            _loaded.discard(kind)  # a missing library may be installed later
             raise
 
 
@@ -192,11 +194,13 @@ def _load_packages() -> None:
         before = {kind: dict(entries) for kind, entries in _entries.items()}
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises, the other names stay
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the other names stay
             # Built-in parts that its modules imported stay: they are not imported again.
             for kind, entries in _entries.items():
-                kept = {name: one for name, one in entries.items() if one.built_in or before[kind].get(name) is one}
-                _entries[kind] = kept
+                remaining = {
+                    name: entry for name, entry in entries.items() if entry.built_in or before[kind].get(name) is entry
+                }
+                _entries[kind] = remaining
             name = _distribution(point)
             sentence = (
                 f"the package {name} could not be loaded from {point.value} ({type(error).__name__}: {error}), mend or "

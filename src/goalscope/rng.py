@@ -32,7 +32,7 @@ def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
 
     Args:
         root_seed: the one seed of the study; any integer, 0 included.
-        names: what the numbers are for, e.g. ``("agent", episode_id, step)``.
+        names: purpose of the numbers, e.g. ``("agent", episode_id, step)``.
 
     Returns:
         A Philox generator; equal arguments give equal streams, different names independent ones.
@@ -47,8 +47,8 @@ def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
 def uniform(root_seed: int, *names: str | int | float) -> float:
     """Return the one uniform number in [0, 1) that belongs to these names under this root seed.
 
-    For single draws: it is some twenty times faster than a generator. It comes from the part of the hash that `stream`
-    leaves alone, so it is independent of the stream of the same names.
+    For single draws: about twenty times faster than a generator. It uses a part of the hash that `stream` does not, so
+    it is independent of the stream of the same names.
 
     Raises:
         TypeError: the root seed is not an integer.
@@ -67,8 +67,8 @@ def words(
         names: the name of the series.
         first: index of the first item, >= 0.
         count: number of items.
-        each: words that every item may use; the series changes when this changes.
-        attempt: number of the redraw; each attempt has words of its own.
+        each: number of words of every item; another number gives another series.
+        attempt: number of the redraw; each attempt has its own words.
 
     Returns:
         ``[count, each]`` uint64. Row ``j`` depends on ``first + j`` only, not on ``first`` or ``count``.

@@ -1,7 +1,7 @@
-"""The one row type: what every measure emits and what the statistics read.
+"""The common row type of all measures and of the statistics.
 
-Behaviour, goal-directedness, exploration errors and probes all end in rows: a measure's name and unit, one value, the
-grid it belongs to (the cluster of every interval), the episode and step where there is one, and tags to group by.
+Behaviour, goal-directedness, exploration errors and probes all produce rows: a measure's name and unit, one value, the
+grid it belongs to (the cluster of every interval), episode and step if any, and tags to group by.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 Tag = str | int | float | bool | None
 
 WHOLE_EPISODE = -1
-"""Step of a row that speaks of a whole episode or of a whole grid."""
+"""Step of a row for a whole episode or a whole grid."""
 
 COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
 RESERVED: Final = frozenset({*COLUMNS, "agent"})
-"""Names that no tag of a world or an episode has: rows have columns of these names, and the agent's name as a tag."""
+"""Names forbidden for tags of worlds and episodes: rows have these columns and the tag "agent"."""
 _TEXTS = ("measure", "unit", "grid_id", "episode_id")
 _PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
 
 
 def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
-    """Return the tags of a world or an episode.
+    """Return the tags of a world or an episode after a check of their names.
 
     Raises:
-        ValueError: a name that rows need themselves (`RESERVED`).
+        ValueError: a name in `RESERVED`.
     """
-    taken = sorted(RESERVED & set(tags))
-    if taken:
+    reserved = sorted(RESERVED & set(tags))
+    if reserved:
         raise ValueError(
-            f"a tag must not be called {', '.join(taken)}, rows of measures need that name: rename the tag"
+            f"a tag must not be called {', '.join(reserved)}, rows of measures need that name: rename the tag"
         )
     return tags
 
@@ -78,7 +78,7 @@ class Rows:
     Raises:
         ValueError: columns of different lengths, or a tag with the name of a column.
 
-    The columns are attributes, all of them object arrays: what is held by codes is decoded when it is asked for.
+    The columns are attributes, all of them object arrays: encoded columns are decoded on access.
     """
 
     __slots__ = ("_columns", "_decode", "_tags", "step", "value")
@@ -101,7 +101,7 @@ class Rows:
             "grid_id": grid_id,
             "episode_id": episode_id,
         }
-        # Tags of other rows are taken as they are held.
+        # Tags of other rows are taken over without decoding.
         self._tags = {name: tags.held(name) if isinstance(tags, Decoded) else tags[name] for name in tags}
         count = len(value) if np.ndim(value) == 1 else -1
         for name, column in {**self._columns, "step": step, **self._tags}.items():
@@ -144,9 +144,9 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         columns = {name: column.tolist() for name, column in self.columns().items()}
         for cells in zip(*columns.values(), strict=True):
-            held = dict(zip(columns, cells, strict=True))
-            fixed: dict[str, Any] = {name: held.pop(name) for name in COLUMNS}
-            yield Row(**fixed, tags={name: tag for name, tag in held.items() if tag is not None})
+            values = dict(zip(columns, cells, strict=True))
+            fixed: dict[str, Any] = {name: values.pop(name) for name in COLUMNS}
+            yield Row(**fixed, tags={name: tag for name, tag in values.items() if tag is not None})
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return a column or a tag by name."""
@@ -154,15 +154,15 @@ class Rows:
         return self._decode(column) if isinstance(column, Coded) else column
 
     def held(self, name: str) -> Column | npt.NDArray[Any]:
-        """Return a column or a tag as it is held: by codes, or as an array."""
+        """Return a column or a tag in its stored form: encoded, or an array."""
         if name in ("value", "step"):
-            found: npt.NDArray[Any] = getattr(self, name)
-            return found
-        held = self._columns.get(name, self._tags.get(name))
-        if held is None:
-            known = ", ".join(sorted((*COLUMNS, *self._tags)))
-            raise KeyError(f"no column or tag {name!r}: there are {known}")
-        return held
+            array: npt.NDArray[Any] = getattr(self, name)
+            return array
+        column = self._columns.get(name, self._tags.get(name))
+        if column is None:
+            names = ", ".join(sorted((*COLUMNS, *self._tags)))
+            raise KeyError(f"no column or tag {name!r}: there are {names}")
+        return column
 
     def numbered(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
         """Return ``[N]`` numbers of the values of a column or tag, in order of appearance, and the values.
@@ -178,15 +178,15 @@ class Rows:
         return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
 
     def changed(self, **columns: Any) -> "Rows":
-        """Return the rows with other columns, or other ``tags``, in the place of theirs."""
+        """Return the rows with some columns, or all ``tags``, replaced."""
         return Rows(**{**self._columns, "value": self.value, "step": self.step, "tags": self._tags, **columns})
 
     def tagged(self, tags: Mapping[str, Column]) -> "Rows":
-        """Return the rows with further tags, or with some in the place of theirs."""
+        """Return the rows with tags added or replaced."""
         return self.changed(tags={**self._tags, **tags})
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
-        """Return the rows where ``mask`` ``[N]`` holds, in order; these very rows where it holds everywhere."""
+        """Return the rows where ``mask`` ``[N]`` holds, in order; the same object where it holds everywhere."""
         if len(mask) == len(self) and mask.all():
             return self
         return self.at(mask)
@@ -200,34 +200,34 @@ class Rows:
     def select(self, **equal: Tag) -> "Rows":
         """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
         mask = np.ones(len(self), dtype=bool)
-        for name, wanted in equal.items():
+        for name, expected in equal.items():
             column = self.held(name)
             if isinstance(column, Coded):
-                mask &= column.where_label((column.labels == wanted).astype(bool))
+                mask &= column.where_label((column.labels == expected).astype(bool))
             elif column.dtype == object:
-                mask &= (column == wanted).astype(bool)
+                mask &= (column == expected).astype(bool)
             else:
-                mask &= np.fromiter((item == wanted for item in column), dtype=bool, count=len(self))
+                mask &= np.fromiter((item == expected for item in column), dtype=bool, count=len(self))
         return self.where(mask)
 
     def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
-        listed, column = set(wanted), self.held(name)
+        allowed, column = set(wanted), self.held(name)
         if isinstance(column, Coded):
             labels = column.labels.tolist()
-            return column.where_label(np.fromiter(map(listed.__contains__, labels), dtype=bool, count=len(labels)))
-        return np.fromiter(map(listed.__contains__, column.tolist()), dtype=bool, count=len(self))
+            return column.where_label(np.fromiter(map(allowed.__contains__, labels), dtype=bool, count=len(labels)))
+        return np.fromiter(map(allowed.__contains__, column.tolist()), dtype=bool, count=len(self))
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether a row has a tag; False everywhere for a tag that no row has."""
+        """Return ``[N]`` whether a row has a tag; all False for an unknown tag."""
         column = self._tags.get(name)
         if column is None:
             return np.zeros(len(self), dtype=bool)
         none = np.array(None, dtype=object)
         if isinstance(column, Coded):
             return column.where_label(np.not_equal(column.labels, none).astype(bool))
-        there: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
-        return there
+        present: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
+        return present
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a DataFrame with one column for each column and tag.
@@ -257,7 +257,7 @@ class Rows:
 
         Args:
             measure, unit, grid_id, episode_id: ``[N]`` texts each, or one text for all rows.
-            value: ``[N]`` values, NaN where undefined; it says how many rows there are.
+            value: ``[N]`` values, NaN where undefined; their number N is that of the rows.
             step: ``[N]`` steps, or one for all rows.
             tags: name -> ``[N]`` values, or one for all rows.
 
@@ -266,8 +266,8 @@ class Rows:
         """
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
 
-        def text(given: Any) -> Column:
-            return _column(given, len(values))
+        def text(cells: Any) -> Column:
+            return _column(cells, len(values))
 
         return cls(
             measure=text(measure),
@@ -276,7 +276,7 @@ class Rows:
             grid_id=text(grid_id),
             episode_id=text(episode_id),
             step=np.broadcast_to(np.asarray(step, dtype=np.int64), values.shape).copy(),
-            tags={name: text(given) for name, given in (tags or {}).items()},
+            tags={name: text(column_value) for name, column_value in (tags or {}).items()},
         )
 
     @classmethod
@@ -294,23 +294,23 @@ class Rows:
             grid_id: ``[G]`` grids.
             tags: name -> ``[G]`` values, or one for all rows, of all measures.
         """
-        listed = list(measured)
-        if not listed:
+        items = list(measured)
+        if not items:
             return cls.from_rows([])
-        measures, units, values, own = zip(*listed, strict=True)
-        grids, times = len(grid_id), len(listed)
+        measures, units, values, own = zip(*items, strict=True)
+        grids, times = len(grid_id), len(items)
 
         def column(name: str) -> Column:
-            if any(name in mine for mine in own):
-                given = [mine.get(name, tags.get(name)) for mine in own]
-                if all(type(one) in _PLAIN for one in given):
-                    return repeated(given, grids)
-                return joined([_column(one, grids) for one in given])
+            if any(name in tags_of_one for tags_of_one in own):
+                cells = [tags_of_one.get(name, tags.get(name)) for tags_of_one in own]
+                if all(type(cell) in _PLAIN for cell in cells):
+                    return repeated(cells, grids)
+                return joined([_column(cell, grids) for cell in cells])
             if type(tags[name]) in _PLAIN:
                 return constant(tags[name], grids * times)
             return joined([_column(tags[name], grids)] * times)
 
-        names = dict.fromkeys(name for mine in own for name in (*tags, *mine))
+        names = dict.fromkeys(name for tags_of_one in own for name in (*tags, *tags_of_one))
         return cls(
             measure=repeated(measures, grids),
             unit=repeated(units, grids),
@@ -338,18 +338,18 @@ class Rows:
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Rows":
         """Build columns from single rows."""
-        listed = list(rows)
-        names = dict.fromkeys(name for row in listed for name in row.tags)
-        fixed: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in COLUMNS}
-        return cls.from_columns(**fixed, tags={name: [row.tags.get(name) for row in listed] for name in names})
+        items = list(rows)
+        names = dict.fromkeys(name for row in items for name in row.tags)
+        fixed: dict[str, Any] = {name: [getattr(row, name) for row in items] for name in COLUMNS}
+        return cls.from_columns(**fixed, tags={name: [row.tags.get(name) for row in items] for name in names})
 
 
-def _column(given: Any, count: int) -> Column:
-    """Return values of rows as they are held; one value stands for every row."""
-    if isinstance(given, Coded):
-        return given
-    if type(given) in _PLAIN:
-        return constant(given, count)
+def _column(cells: Any, count: int) -> Column:
+    """Return the cells of a column; a single value stands for every row."""
+    if isinstance(cells, Coded):
+        return cells
+    if type(cells) in _PLAIN:
+        return constant(cells, count)
     column = np.empty(count, dtype=object)
-    column[:] = given
+    column[:] = cells
     return column

@@ -1,8 +1,8 @@
-"""The border of distrust: every file, line and answer that a stranger wrote is read through this module.
+"""Reading of untrusted input: every file, line and answer from outside is read through this module.
 
-Sizes, depth and numbers are bounded before anything is kept; text is UTF-8; a key that stands twice, a number that is
-not finite and a reference are refused. Whatever is wrong is one `UntrustedError`, which names its place. The shape of
-what was read is checked by pydantic models; `faults` turns their errors into our sentences.
+Sizes, depth and numbers are limited first; text is UTF-8; repeated keys, non-finite numbers and references are refused.
+Every failure is an `UntrustedError` with a location. The structure of the data is checked by pydantic models; `faults`
+converts their errors into plain sentences.
 """
 
 import json
@@ -33,12 +33,12 @@ _MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class UntrustedError(ValueError):
-    """Something that cannot be read, in parts.
+    """Unreadable input.
 
     Attributes:
-        must: what must hold.
-        given: what was found, "" where ``must`` says it all.
-        where: place inside what was read, "" where it is the whole.
+        must: the requirement.
+        given: the input found instead, "" where ``must`` suffices.
+        where: location inside the input, "" for all of it.
     """
 
     def __init__(self, must: str, given: str = "", where: str = "") -> None:
@@ -54,7 +54,7 @@ def read_octets(path: Path, most: int = MOST_FILE_BYTES) -> bytes:
 
     Args:
         path: the file.
-        most: most bytes that it may have; a larger file is not read to its end.
+        most: maximum number of bytes; a larger file is not read to its end.
 
     Raises:
         UntrustedError: it is larger.
@@ -91,19 +91,19 @@ def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) 
 
     Args:
         data: text, or UTF-8 bytes (a byte order mark is allowed).
-        strict: refuse what no episode of ours can hold: nesting deeper than `MOST_DEPTH`, whole numbers beyond 64
-            bits, numbers that overflow, and text with half a surrogate pair.
-        finite: refuse NaN and Infinity, which Python's own writer makes of numbers.
+        strict: refuse content that no episode can have: nesting deeper than `MOST_DEPTH`, whole numbers beyond 64 bits,
+            numbers that overflow, and text with half a surrogate pair.
+        finite: refuse NaN and Infinity, which Python's json module may write.
 
     Raises:
-        UntrustedError: not UTF-8, a zero byte, not JSON, a key twice in one object, or what the arguments refuse.
+        UntrustedError: not UTF-8, a zero byte, not JSON, a key twice in one object, or refused by the arguments.
     """
     if not isinstance(data, str | bytes):
         raise UntrustedError("JSON must come as text", type(data).__name__)
     text = data if isinstance(data, str) else decode_text(data)
     if not text.strip():
         raise UntrustedError("a file must hold a JSON value", "an empty file")
-    # Numbers are looked at one by one only where one may be too large: hooks slow lists of tokens down severalfold.
+    # Numbers are checked one by one only where one may be too large: hooks make lists of tokens several times slower.
     long = strict and _LONG_NUMBER.search(text) is not None
     try:
         value = _decoder(long, finite).decode(text)
@@ -122,7 +122,7 @@ def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) 
 
 
 def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
-    """Return the object that JSON holds; see `decode_json`.
+    """Return a JSON object; see `decode_json`.
 
     Raises:
         UntrustedError: as `decode_json`, and another value than an object.
@@ -158,7 +158,7 @@ def decode_line(octets: bytes | None) -> Any:
     """Return the JSON value of one of `lines`.
 
     Raises:
-        UntrustedError: a line that is too long, or see `decode_json`; its place is the column.
+        UntrustedError: a line that is too long, or see `decode_json`; the location is the column.
     """
     if octets is None:
         raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")
@@ -192,13 +192,13 @@ def read_yaml_text(text: str, name: str) -> Any:
     """Return the plain values of a YAML text; ``name`` stands for it in messages.
 
     Raises:
-        ValueError: not YAML, a repeated key, or references; says where.
+        ValueError: not YAML, a repeated key, or references; the message has the location.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ValueError(f"{name} must be YAML: {error.problem or error.context}{_place(mark)}") from error
+        raise ValueError(f"{name} must be YAML: {error.problem or error.context}{_location(mark)}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{name} must be YAML text: {error}") from error
     except RecursionError as error:
@@ -208,7 +208,7 @@ def read_yaml_text(text: str, name: str) -> Any:
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong in a value: its path, what must hold, and what was given ("" where ``must`` says it)."""
+    """One error in a value: its path, the requirement, and the value ("" where ``must`` suffices)."""
 
     where: str
     must: str
@@ -216,54 +216,54 @@ class Fault(NamedTuple):
 
 
 def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
-    """Return what pydantic found, each thing once.
+    """Return the errors of pydantic without duplicates.
 
     Args:
-        error: what pydantic found.
-        keys: valid keys by the kind of the mapping that holds them: "" for the outermost, "worlds grid", "horizon", ...
+        error: the errors.
+        keys: valid keys by the kind of their mapping: "" for the outermost, "worlds grid", "horizon", ...
     """
-    found: dict[Fault, None] = {}
+    result: dict[Fault, None] = {}
     scalars: dict[tuple[int | str, ...], list[str]] = {}
     for detail in _details(error):
         fault = _fault(detail, keys)
         path = detail["loc"][:-1]
-        if path and detail["loc"][-1] in _SCALARS:  # one of several types that would do, each with an error of its own
+        if path and detail["loc"][-1] in _SCALARS:  # one of several alternative types, each with its own error
             scalars.setdefault(path, []).append(str(detail["loc"][-1]))
-            found.pop(Fault(fault.where.rpartition(".")[0], _one_of(scalars[path][:-1]), fault.given), None)
+            result.pop(Fault(fault.where.rpartition(".")[0], _one_of(scalars[path][:-1]), fault.given), None)
             fault = Fault(fault.where.rpartition(".")[0], _one_of(scalars[path]), fault.given)
-        found[fault] = None
-    return list(found)
+        result[fault] = None
+    return list(result)
 
 
 def _details(error: ValidationError) -> Iterator[ErrorDetails]:
-    """Yield what pydantic found; what a validator of ours found with a model of its own stands at its place."""
+    """Yield the errors of pydantic; those of a nested model, raised in a validator, get their full location."""
     for detail in error.errors(include_url=False):
         nested: list[ErrorDetails] | None = detail.get("ctx", {}).get("nested")
         if nested is None:
             yield detail
-        for one in nested or ():
-            inner = one.copy()
-            inner["loc"] = (*detail["loc"], *one["loc"])
-            yield inner
+        for item in nested or ():
+            located = item.copy()
+            located["loc"] = (*detail["loc"], *item["loc"])
+            yield located
 
 
 def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:
-    """Return one line for each thing that is wrong: the key's path, what must hold, what was given, a near miss.
+    """Return one line for each error: the key's path, the requirement, the value, a near miss.
 
     Args:
         error, keys: see `faults`.
         name: name of the file, or "the study".
-        kind: what it should be.
+        kind: the expected kind.
     """
-    found = [
+    sentences = [
         f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
         for where, must, given in faults(error, keys)
     ]
-    return "\n".join([f"{name} is not a valid {kind}:", *found])
+    return "\n".join([f"{name} is not a valid {kind}:", *sentences])
 
 
 def printable(text: str) -> str:
-    """Return one line that no terminal acts upon: control characters escaped, long text cut in its middle."""
+    """Return one line that is safe to print: control characters escaped, long text cut in its middle."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 60]} ... {text[-50:]}"
     if text.isprintable():
@@ -275,7 +275,7 @@ def printable(text: str) -> str:
 
 
 def shorten(value: object) -> str:
-    """Return a value as it may stand in a message: one printable line, not at any length."""
+    """Return a value for a message: one printable line of limited length."""
     if isinstance(value, dict | list | tuple) and len(value) > _MOST_ENTRIES:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} entries"
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:
@@ -294,33 +294,33 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise ValueError(
-                f"a study must be written out, without references, got *{event.anchor}{_place(event.start_mark)}"
+                f"a study must be written out, without references, got *{event.anchor}{_location(event.start_mark)}"
             )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[Any, yaml.Mark] = {}
+        first_marks: dict[Any, yaml.Mark] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise ValueError(f"a key must be a plain word, got a list or mapping{_place(key.start_mark)}")
-            if key.value in seen:
+                raise ValueError(f"a key must be a plain word, got a list or mapping{_location(key.start_mark)}")
+            if key.value in first_marks:
                 raise ValueError(
-                    f"a key must be given once: {key.value!r} stands{_place(seen[key.value])} and again"
-                    f"{_place(key.start_mark)}"
+                    f"a key must be given once: {key.value!r} stands{_location(first_marks[key.value])} and again"
+                    f"{_location(key.start_mark)}"
                 )
-            seen[key.value] = key.start_mark
+            first_marks[key.value] = key.start_mark
         return super().construct_mapping(node, deep)
 
 
-def _place(mark: yaml.Mark | None) -> str:
+def _location(mark: yaml.Mark | None) -> str:
     return f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
 
 
 def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     parts, holder = list(detail["loc"]), ""
-    at = 3 if parts[1:2] == ["interventions"] else 2 if parts[:1] == ["worlds"] else len(parts)
-    if len(parts) > at:  # the kind of an entry, by which its model was chosen, stands before the key
-        holder = f"{parts[at - 2]} {parts.pop(at)}"
+    depth = 3 if parts[1:2] == ["interventions"] else 2 if parts[:1] == ["worlds"] else len(parts)
+    if len(parts) > depth:  # the kind of an entry, which selects its model, precedes the key
+        holder = f"{parts[depth - 2]} {parts.pop(depth)}"
     elif len(parts) > 1:
         holder = str(parts[0])
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
@@ -375,8 +375,8 @@ def _integer(text: str) -> int:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        earlier: set[str] = set()
+        twice = next(name for name, _ in pairs if name in earlier or earlier.add(name))  # type: ignore[func-returns-value]
         raise UntrustedError("a key must occur once in an object", f"{shorten(twice)} twice")
     return value
 
@@ -395,5 +395,5 @@ def _check_plain(value: Any) -> None:
         elif isinstance(item, dict | list):
             if depth > MOST_DEPTH:
                 raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting")
-            inside = [*item, *item.values()] if isinstance(item, dict) else item
-            waiting.extend((entry, depth + 1) for entry in inside if isinstance(entry, str | dict | list))
+            children = [*item, *item.values()] if isinstance(item, dict) else item
+            waiting.extend((entry, depth + 1) for entry in children if isinstance(entry, str | dict | list))

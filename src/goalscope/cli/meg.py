@@ -26,7 +26,7 @@ from goalscope.measures.table import StepTable
 from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
 from goalscope.meg.restricted import Unseen
-from goalscope.planning.soft import passes_told
+from goalscope.planning.soft import passes_reported_to
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
     belief_words,
@@ -56,7 +56,7 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
         raise ValueError(
             "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
         )
-    with passes_told(_pass_teller()):
+    with passes_reported_to(_pass_teller()):
         known = meg_known(given.mdp, given.policy, given.returns, mean_return=given.mean_return, confidence=confidence)
     other = None
     if unknown and given.policy is not None:

@@ -1,4 +1,4 @@
-"""All measures of behaviour, run over episodes at once; the conditions that split what was measured."""
+"""All measures of behaviour of a set of episodes, and the conditions that split their rows."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,66 +15,70 @@ from goalscope.runs.walks import PART_EPISODES, walk_parts
 from goalscope.worlds.world import World
 
 COMPARED = ("success", "action accuracy")
-"""The measures that are compared where a study of grids names none."""
+"""Measures compared by default in a study of grids."""
 
 _MOST_MEASURES = 1 << 16
 
-_checked: dict[str, Measure] = {}  # parts that are measures: to ask a part for its protocol costs more than most uses
+_checked: dict[str, Measure] = {}  # measures whose protocol was checked: the check costs more than most uses
 
 
 def behaviour_measures() -> tuple[Measure, ...]:
-    """Return every registered measure of behaviour, ours first, in the order in which a report shows them.
+    """Return every registered measure of behaviour, the package's first, in the order of a report.
 
     Raises:
-        TypeError: something is registered as a measure that is none.
+        TypeError: an object registered as a measure is none.
     """
-    found = {name: registry.resolve("measure", name) for name in registry.names("measure")}
-    for name, part in found.items():
-        if _checked.get(name) is part:
+    by_name = {name: registry.resolve("measure", name) for name in registry.names("measure")}
+    for name, item in by_name.items():
+        if _checked.get(name) is item:
             continue
-        if not isinstance(part, Measure) or part.name != name:
+        if not isinstance(item, Measure) or item.name != name:
             raise TypeError(f"a registered measure must have its name, unit, bounds and rows(table), {name!r} has not")
-        _checked[name] = part
-    return tuple(found.values())
+        _checked[name] = item
+    return tuple(by_name.values())
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
-    """Return the least and greatest value of each measure of `behaviour_measures`."""
+    """Return the bounds of each measure of `behaviour_measures`."""
     return {measure.name: measure.bounds for measure in behaviour_measures()}
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
     """Return the rows of measures over one table, measure by measure; of `behaviour_measures` by default.
 
-    A measure that needs what the worlds of the table lack is left out, see `left_out`. Task worlds have success and the
+    A measure whose needs the worlds do not meet is left out, see `left_out`. Task worlds have success and the
     measures that need tasks, no others.
     """
     return Rows.concatenate(measure.rows(table) for measure in _measured(table, measures))
 
 
 def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> list[Measure]:
-    """Return the measures that a table can be asked for."""
-    asked = behaviour_measures() if measures is None else measures
-    kept = [measure for measure in asked if not _lacking(measure, table.offers)]
+    """Return the measures whose needs a table meets."""
+    candidates = behaviour_measures() if measures is None else measures
+    applicable = [measure for measure in candidates if not _lacking(measure, table.offers)]
     if "tasks" in table.offers:
-        kept = [measure for measure in kept if measure.name == "success" or "tasks" in getattr(measure, "needs", ())]
-    return kept
+        applicable = [
+            measure for measure in applicable if measure.name == "success" or "tasks" in getattr(measure, "needs", ())
+        ]
+    return applicable
 
 
 def left_out(worlds: Iterable[World]) -> str:
-    """Return a sentence on the measures that some worlds lack something for, "" where they lack nothing."""
+    """Return a sentence on the measures whose needs some worlds do not meet, "" for none."""
     offers = offers_of((world, oracle(world)) for world in worlds if not world.planar)
     parts = []
-    words_of = {
+    descriptions = {
         "oracle": "the exact optimal policy",
         "distance": "the fewest actions to the goal",
         "grid": "a map as a grid",
     }
-    for need, words in words_of.items():
+    for need, description in descriptions.items():
         lacking = [measure.name for measure in behaviour_measures() if need in _lacking(measure, offers)]
         if lacking:
-            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-            parts.append(f"{', '.join(lacking[:3])}{more} are left out: they need {words}, which these worlds lack")
+            others = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            parts.append(
+                f"{', '.join(lacking[:3])}{others} are left out: they need {description}, which these worlds lack"
+            )
     return "; ".join(parts)
 
 
@@ -83,10 +87,10 @@ def _lacking(measure: Measure, offers: Collection[str]) -> set[str]:
 
 
 def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | None = None) -> Rows:
-    """Return the rows of measures over episodes of grids, task worlds and other worlds, each in a table of their own.
+    """Return the rows of measures over episodes of grids, task worlds and other worlds, each in its own table.
 
     Args:
-        episodes: all episodes that belong together: policies are estimated from the trajectories given here.
+        episodes: all episodes of an agent and world together: policies are estimated from these trajectories.
         measures: the measures to run, `behaviour_measures` by default.
     """
     tables = [table for _, table in _tables(episodes)]
@@ -94,14 +98,14 @@ def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | 
 
 
 def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
-    """Return the rows of all measures over the episodes of a store, as `measure_episodes` does, in less time and space.
+    """Return the rows of all measures over the episodes of a store; faster and smaller than `measure_episodes`.
 
     Args:
         store: the run.
-        progress: called with the number of episodes read and of all.
+        progress: called with (episodes read, all episodes).
 
     Raises:
-        ValueError: a stored value that cannot be one of ours.
+        ValueError: an invalid stored value.
     """
     parts = sorted(measured_parts(store, progress), key=itemgetter(0))
     return Rows.concatenate(rows for _, rows in parts)
@@ -110,72 +114,72 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
 def measured_parts(
     store: Store, progress: Callable[[int, int], None] | None = None, *, most: int = PART_EPISODES
 ) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows of `measure_store` a few at a time, each part with its place, as `Store.put_rows` takes them.
+    """Yield the rows of `measure_store` in parts with their positions, for `Store.put_rows`.
 
-    Episodes are measured by parts of whole clusters, so that memory does not grow with their number. What measures may
-    need is decided for all worlds of a table together.
+    Episodes are measured in parts of whole clusters, so that memory does not grow with their number. The needs that are
+    met are determined for all worlds of a table together.
 
     Args:
         store: the run.
-        progress: called with the number of episodes read and of all.
-        most: episodes that are measured at a time.
+        progress: called with (episodes read, all episodes).
+        most: maximum number of episodes measured at a time.
 
     Raises:
-        ValueError: a stored value that cannot be one of ours.
+        ValueError: an invalid stored value.
     """
-    none, offers = True, dict[int, frozenset[str]]()
+    empty, offers = True, dict[int, frozenset[str]]()
     for walks, apart in walk_parts(store, progress, most=most):
         if len(walks.world):
-            none = False
-            yield from _placed(StepTable.from_walks(walks), 0)
+            empty = False
+            yield from _numbered_rows(StepTable.from_walks(walks), 0)
         for number, table in _tables(store.episodes(apart)) if apart else ():
-            none = False
+            empty = False
             if number not in offers:
                 offers[number] = _offers(store, number)
-            yield from _placed(replace(table, offers=offers[number]), number)
-    if none:
-        yield from _placed(StepTable.from_episodes([]), 0)
+            yield from _numbered_rows(replace(table, offers=offers[number]), number)
+    if empty:
+        yield from _numbered_rows(StepTable.from_episodes([]), 0)
 
 
-def _placed(table: StepTable, number: int) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows of each measure of a table with their place: by table, then by measure."""
-    for place, measure in enumerate(_measured(table)):
-        yield number * _MOST_MEASURES + place, measure.rows(table)
+def _numbered_rows(table: StepTable, number: int) -> Iterator[tuple[int, Rows]]:
+    """Yield the rows of each measure of a table with their position: by table, then by measure."""
+    for position, measure in enumerate(_measured(table)):
+        yield number * _MOST_MEASURES + position, measure.rows(table)
 
 
 def _tables(episodes: Iterable[Episode]) -> Iterator[tuple[int, StepTable]]:
-    """Yield a table of the episodes of each kind of worlds that there is, see `_number`, with its number."""
+    """Yield a numbered table of the episodes of each kind of worlds, see `_number`."""
     kinds: dict[int, list[Episode]] = {}
     for episode in episodes:
         kinds.setdefault(_number(episode.world), []).append(episode)
-    for number, listed in sorted(kinds.items()):
-        yield number, StepTable.from_episodes(listed, tasks=number == _TASKS)
+    for number, members in sorted(kinds.items()):
+        yield number, StepTable.from_episodes(members, tasks=number == _TASKS)
 
 
 _TASKS = 3
 
 
 def _number(world: World) -> int:
-    """Return the number of the table that a world is measured in: 1 for grids, 2 for others, 3 for task worlds."""
+    """Return the table number of a world: 1 for grids, 2 for others, 3 for task worlds."""
     return _TASKS if world.own_measures else 1 if world.planar else 2
 
 
 def _offers(store: Store, number: int) -> frozenset[str]:
-    """Return what the worlds of a table of `_tables` offer together, over all episodes of a run."""
+    """Return the offers common to the worlds of a table of `_tables`, over all episodes of a run."""
     worlds = (store.world(identity) for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes"))
     offers = offers_of((world, oracle(world)) for world in worlds if _number(world) == number)
     select = "SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE reward IS NOT NULL"
-    paid = (store.world(identity) for (identity,) in store.query(select))
-    return offers | ({"reward"} if any(_number(world) == number != 1 for world in paid) else set())
+    rewarded = (store.world(identity) for (identity,) in store.query(select))
+    return offers | ({"reward"} if any(_number(world) == number != 1 for world in rewarded) else set())
 
 
 def _rows(tables: Iterable[StepTable], measures: Iterable[Measure] | None = None) -> Rows:
-    asked = None if measures is None else list(measures)
-    return Rows.concatenate(measure_table(table, asked) for table in tables)
+    listed = None if measures is None else list(measures)
+    return Rows.concatenate(measure_table(table, listed) for table in tables)
 
 
 _REPEATS = PROVENANCE | {"start", "index", "agent"}
-"""Tags under which an agent meets a grid again in the same condition: they tell repeated episodes apart."""
+"""Tags that differ between repeated episodes of an agent on a grid in the same condition."""
 
 
 def conditions_of(rows: Rows) -> tuple[str, ...]:
@@ -186,25 +190,25 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
     of an agent numbers episodes and is no condition.
 
     Args:
-        rows: from `measure_store`; what is measured of whole episodes tells the conditions.
+        rows: from `measure_store`; the measures of whole episodes determine the conditions.
 
     Returns:
         Those of `CONDITIONS` first, in its order, then others in the order of the tags.
     """
     episodes = _episodes(rows)
-    found = [name for name in CONDITIONS if len(set(_column(episodes, (name,)))) > 1]
+    conditions = [name for name in CONDITIONS if len(set(_column(episodes, (name,)))) > 1]
     for name in rows.tags:
         if name in (*CONDITIONS, *_REPEATS):
             continue
         values = set(_column(episodes, ("agent", "grid_id", name)))
         shared = len(set(_column(episodes, ("agent", name)))) < len(episodes)
         if shared and len(values) > len(set(_column(episodes, ("agent", "grid_id")))):
-            found.append(name)
-    return tuple(found)
+            conditions.append(name)
+    return tuple(conditions)
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions that an average by some tags mixes, each with its values in order of appearance."""
+    """Return the conditions mixed by an average over these tags, each with its values in order of appearance."""
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))
     return {

@@ -1,4 +1,4 @@
-"""Measures: functions of the step table with a definition, found by their name."""
+"""Measures: functions of the step table with a definition, registered by name."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ PAPER: Final = "Arghal et al. (2026)"
 OURS: Final = "goalscope"
 
 Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
-"""What a measure reads beside the steps themselves.
+"""The data that a measure reads besides the steps.
 
 "oracle": the column `optimal`, which needs the exact optimal policy.
-"distance": the columns `distance`, `after` and `optimal_length`, which worlds with chance do not have.
+"distance": the columns `distance`, `after` and `optimal_length`, which stochastic worlds do not have.
 "grid": the worlds, as grids, and states that are (row, col, phase).
-"environment": the optimal sets of worlds that are no grids, with any number of actions.
+"environment": the optimal sets of worlds other than grids, with any number of actions.
 "reward": the column `reward`.
 "tasks": the worlds, as task maps.
 A measure is left out where the worlds lack what it needs.
@@ -32,13 +32,13 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Values that do not stand for every episode, step or group in order, or that have tags of their own.
+    """Values of some episodes, steps or groups only, or with additional tags.
 
     Attributes:
         value: ``[K]`` values, NaN where undefined.
         of: ``[K]`` index of the episode, step or group of each value, which may repeat; all of them in order by
             default.
-        tags: name -> ``[K]`` tags beside those of the episodes.
+        tags: name -> ``[K]`` tags in addition to those of the episodes.
     """
 
     value: npt.NDArray[Any]
@@ -47,7 +47,7 @@ class Entries:
 
     @classmethod
     def where(cls, mask: npt.NDArray[np.bool_], value: npt.NDArray[Any]) -> "Entries":
-        """Return the values of those episodes, steps or groups that have one: ``mask`` and ``value`` hold all."""
+        """Return the values of the masked episodes, steps or groups: ``mask`` and ``value`` hold all of them."""
         return cls(value[mask], np.flatnonzero(mask))
 
 
@@ -80,21 +80,21 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeasure:
-    """A function of the step table with its definition; `measure` makes one of a function.
+    """A function of the step table with its definition; see the decorator `measure`.
 
     Attributes:
         name: the measure of its rows.
         unit: the unit of its values.
         bounds: least and greatest value that the definition allows.
-        per: what it has a value for.
-        needs: what it reads beside the steps.
+        per: the unit that it has a value for.
+        needs: the data that it reads besides the steps.
         text: the definition, in words.
-        source: where the definition comes from.
+        source: source of the definition.
         base: name of the measure that it is a variant of, "" for none.
         function: table to ``[E]``, ``[N]`` or ``[K]`` values for the episodes, steps or groups, or to `Entries`.
 
     Raises:
-        ValueError: a definition that lacks something or contradicts itself.
+        ValueError: an incomplete or contradictory definition.
     """
 
     name: str
@@ -115,9 +115,9 @@ class StepMeasure:
         if not low < high:
             raise ValueError(f"bounds must be (least, greatest), got {self.bounds} for the measure {self.name!r}")
         object.__setattr__(self, "bounds", (low, high))
-        for given, known in (((self.per,), get_args(Per)), (self.needs, get_args(Need))):
-            if not set(given) <= set(known):
-                raise ValueError(f"{', '.join(known)} are what a measure can name, got {given} for {self.name!r}")
+        for values, allowed in (((self.per,), get_args(Per)), (self.needs, get_args(Need))):
+            if not set(values) <= set(allowed):
+                raise ValueError(f"{', '.join(allowed)} are what a measure can name, got {values} for {self.name!r}")
 
     def __call__(self, table: StepTable) -> npt.NDArray[Any] | Entries:
         """Return the values of a table."""
@@ -129,8 +129,8 @@ class StepMeasure:
         Raises:
             ValueError: not one value for each episode, step or group.
         """
-        found = self.function(table)
-        entries = found if isinstance(found, Entries) else Entries(np.asarray(found))
+        result = self.function(table)
+        entries = result if isinstance(result, Entries) else Entries(np.asarray(result))
         return table.rows(self.name, self.unit, entries.value, per=self.per, of=entries.of, tags=entries.tags)
 
 
@@ -156,16 +156,16 @@ def measure(
             docstring up to its first blank line.
         bounds: least and greatest value that the definition allows, infinite where there is no bound; from 0 to 1 for
             the unit "share", else from 0 on, where left out.
-        source: where the definition comes from.
-        per: what it has a value for.
-        needs: what it reads beside the steps.
+        source: source of the definition.
+        per: the unit that it has a value for.
+        needs: the data that it reads besides the steps.
 
     Raises:
-        ValueError: a name that is taken, or a definition that lacks something.
+        ValueError: a name already in use, or an incomplete definition.
     """
 
     def add(function: Function) -> StepMeasure:
-        made = StepMeasure(
+        step_measure = StepMeasure(
             name=name,
             unit=unit,
             bounds=bounds or (0.0, 1.0 if unit == "share" else math.inf),
@@ -175,25 +175,25 @@ def measure(
             needs=needs,
             function=function,
         )
-        add_measures(made)
-        return made
+        add_measures(step_measure)
+        return step_measure
 
     return add
 
 
 def _definition(function: Function) -> str:
-    words = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-    return words[:1].lower() + words[1:].removesuffix(".")
+    text = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+    return text[:1].lower() + text[1:].removesuffix(".")
 
 
 def add_measures(*measures: StepMeasure) -> None:
-    """Register measures that were made with parameters."""
-    for made in measures:
-        registry.register("measure", made.name, made_of=made.function)(made)
+    """Register measures built with parameters."""
+    for step_measure in measures:
+        registry.register("measure", step_measure.name, made_of=step_measure.function)(step_measure)
 
 
 def ratio(numerator: npt.NDArray[np.generic], denominator: npt.NDArray[np.generic]) -> Values:
     """Return ``numerator / denominator``, NaN where the denominator is 0."""
-    above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
-    found: Values = np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
-    return found
+    over, under = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    result: Values = np.divide(over, under, out=np.full(under.shape, np.nan), where=under != 0)
+    return result

@@ -1,21 +1,21 @@
-"""Behaviour under fog: backtracking that teaches nothing, moves into known dead ends, bumps into the same wall again.
+"""Behaviour under fog: redundant backtracking, moves into known dead ends, repeated bumps into the same wall.
 
-What the agent knew at each step is found again from the record alone: the cells that it has seen so far (see
-`goalscope.worlds.fog`), which are those that every observation showed it, whatever history it was handed.
+The agent's knowledge at each step is reconstructed from the record alone: the cells seen so far (see
+`goalscope.worlds.fog`), which every observation shows, whatever its history length.
 
-* Knowledge: a cell, the phase (key held, door open) and what has been seen so far of the cells that can be entered or
-  bumped into: open ones and walls next to one. What lies inside of walls tells nothing about where to go.
+* Knowledge: a cell, the phase (key held, door open) and the seen cells among those that can be entered or bumped into:
+  open cells and walls next to one. The inside of walls is irrelevant for the choice of moves.
 * A *redundant* move leads into a state of knowledge in which the episode has been before: the same cell and phase, and
-  nothing new seen since. What led back there was of no use, and no agent that minimises steps ever does it. A way back
-  out of a dead end that had to be looked into is not redundant: it was entered with less knowledge.
+  nothing new seen since. No agent that minimises steps makes one. Backtracking out of a dead end that had to be
+  explored is not redundant: it was entered with less knowledge.
 * A *known dead end* is entered by a move from u to v where the agent sees beforehand that all open cells that can be
   reached from v without passing u hold nothing: each of their neighbours is seen, and the goal, an untaken key, and a
   locked door for an agent with the key are not among them. The only way out leads back through u.
 * A *repeated bump* is an action that changed nothing in a state in which the same action has changed nothing before.
-  A bump into a wall that was not seen does not exist: with a radius of 1 or more the four neighbours are always seen.
+  There are no bumps into unseen walls: with a radius of 1 or more the four neighbours are always seen.
 
-All are shares of an episode's actions, so that they can be added to others and compared; one row for each episode on
-a world with fog. Turns without an action are no actions.
+All are fractions of an episode's actions, so that they can be added and compared; one row for each episode on a world
+with fog. Turns without an action are not counted.
 
 Source: behavioural and representational evaluation, Appendix A.1, where these behaviours are reported without
 definition or number; the definitions are ours.
@@ -67,15 +67,15 @@ def repeated_bumps(table: StepTable) -> Entries:
 
 
 def _leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
-    """Return whether an agent in a state sees, before it enters a cell next to it, that all behind it holds nothing."""
-    done, waiting = {state.position, entered}, [entered]
+    """Return whether the cells seen from a state show that a neighbouring cell leads to nothing but dead ends."""
+    visited, waiting = {state.position, entered}, [entered]
     while waiting:
         row, col = waiting.pop()
         if (row, col) == grid.goal or ((row, col) == grid.key and not state.carrying_key):
             return False
         for action in ACTIONS:
             cell = row + action.delta[0], col + action.delta[1]
-            if cell in done or not (0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width):
+            if cell in visited or not (0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width):
                 continue
             if not seen[cell]:
                 return False
@@ -83,21 +83,21 @@ def _leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> b
                 if state.carrying_key:
                     return False
             elif not grid.walls[cell]:
-                done.add(cell)
+                visited.add(cell)
                 waiting.append(cell)
     return True
 
 
 class _Sight:
-    """What can be seen in the states of one world, each found out once."""
+    """The visible cells in the states of one world, each computed once."""
 
     def __init__(self, world: World) -> None:
         self.grid = world.grid
         self._radius = world.fog_radius or 1
-        self._found: dict[tuple[Position, bool], Mask] = {}
+        self._visible: dict[tuple[Position, bool], Mask] = {}
         open_cells = np.pad(~world.grid.walls, 1)
         height, width = world.grid.walls.shape
-        # What is open or next to it: the insides of walls tell nothing about where to go.
+        # Open cells and their neighbours: the inside of walls is irrelevant for the choice of moves.
         self.useful = ~world.grid.walls
         for down, right in DELTAS + 1:
             self.useful = self.useful | open_cells[down : down + height, right : right + width]
@@ -107,52 +107,52 @@ class _Sight:
         seen = np.zeros_like(self.grid.walls)
         for state in path:
             key = state.position, state.door_open
-            if key not in self._found:
+            if key not in self._visible:
                 solid = self.grid.walls
                 if self.grid.door is not None and not state.door_open:
                     solid = solid.copy()
                     solid[self.grid.door] = True
-                self._found[key] = visible(solid, state.position, self._radius)
-            seen = seen | self._found[key]
+                self._visible[key] = visible(solid, state.position, self._radius)
+            seen = seen | self._visible[key]
             yield seen
 
 
 def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
-    """Yield, for each step, whether it leads into a state of knowledge of before."""
-    # What has been seen only grows, so that its size tells whether it is the same.
+    """Yield, for each step, whether it leads into an earlier state of knowledge."""
+    # The set of seen cells only grows, so its size identifies it.
     sizes = (int((seen & sight.useful).sum()) for seen in sight.along(path))
-    known = [(state.position, state.phase, size) for state, size in zip(path, sizes, strict=True)]
-    been = {known[0]}
-    for before, after in pairwise(known):
-        yield before[:2] != after[:2] and after in been
-        been.add(after)
+    knowledge = [(state.position, state.phase, size) for state, size in zip(path, sizes, strict=True)]
+    earlier = {knowledge[0]}
+    for before, after in pairwise(knowledge):
+        yield before[:2] != after[:2] and after in earlier
+        earlier.add(after)
 
 
 def _into_dead_ends(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
-    """Yield, for each step, whether it enters a part of the world that is known to lead nowhere."""
+    """Yield, for each step, whether it enters a known dead end."""
     for (state, after), seen in zip(pairwise(path), sight.along(path[:-1]), strict=True):
         yield after.position != state.position and _leads_nowhere(sight.grid, seen, state, after.position)
 
 
 def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterator[bool]]) -> Mask:
-    """Return ``[N]`` which steps of the episodes under fog are actions that are wasted, given what was seen."""
+    """Return ``[N]`` the steps under fog that are wasted actions, judged by the cells seen."""
     flags = np.zeros(len(table.episode), dtype=bool)
     sights: dict[int, _Sight] = {}
     for index in np.flatnonzero(_fogged(table) & (table.length > 0)).tolist():
         world = int(table.world[index])
         if world not in sights:
             sights[world] = _Sight(table.worlds[world])
-        mine = slice(table.begin[index], table.begin[index] + table.length[index])
-        flags[mine] = list(wasted(table.path(index), sights[world]))
+        steps = slice(table.begin[index], table.begin[index] + table.length[index])
+        flags[steps] = list(wasted(table.path(index), sights[world]))
     return flags & (table.action >= 0)
 
 
 def _shares(table: StepTable, flags: Mask) -> Entries:
-    """Return the share of flagged steps among the actions of each episode under fog, NaN without actions."""
+    """Return the fraction of flagged steps among the actions of each episode under fog, NaN without actions."""
     return Entries.where(_fogged(table), ratio(table.per_episode(flags), table.per_episode(table.action >= 0)))
 
 
 def _fogged(table: StepTable) -> Mask:
     """Return ``[E]`` whether an episode's world has fog."""
-    has: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
-    return has
+    result: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
+    return result

@@ -1,8 +1,8 @@
 """Invariance: each agent on transformed grids against the same agent on the original ones, paired by grid.
 
-Three questions are asked of each measure under each transform, each with a family of its own for each agent: does the
-mean differ (signed-rank test), is the mean difference smaller than a margin named beforehand (equivalence), and do
-single grids differ at all, also where their differences cancel in the mean (exchange test).
+Each measure under each transform is tested in three ways, each with its own family for each agent: the mean differs
+(signed-rank test), the mean difference is smaller than a margin declared in advance (equivalence), and single grids
+differ, also where their differences cancel in the mean (exchange test).
 
 Source: behavioural and representational evaluation, section 4.2, Table 3 and Fig. 14.
 """
@@ -33,22 +33,22 @@ from goalscope.stats import (
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"
-_MEG = "MEG "  # how the names of the rows of `goalscope meg` begin
+_MEG = "MEG "  # prefix of the measure names of `goalscope meg`
 APART = tuple(name for name in CONDITIONS if name != "transform")
 """Tags of worlds that are never averaged: each of their combinations is compared with itself alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A measure compared on two sides, paired by grid, and its tests in the family that they belong to.
+    """A measure compared on two sides, paired by grid, and its tests within their families.
 
     Attributes:
-        measure: what is compared.
-        paired: the difference with its interval, the signed-rank test, and what had no partner.
+        measure: the measure compared.
+        paired: the difference with its interval, the signed-rank test, and the grids without a partner.
         test: its p value after Holm's correction inside the family.
         equivalence: two one-sided tests against the margin of the measure, None without one.
         shown: their p value after Holm's correction inside the family of all equivalence tests.
-        about: what else a reader must know of the two sides.
+        about: further notes on the two sides.
     """
 
     measure: str
@@ -60,7 +60,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """What may be said: "differs", "equivalent", "differs within the margin", "undecided" or "undefined"."""
+        """Verdict: "differs", "equivalent", "differs within the margin", "undecided" or "undefined"."""
         if math.isnan(self.test.p_value):
             return "undefined"
         equal = self.shown is not None and self.shown.rejected
@@ -70,20 +70,20 @@ class Judged:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """All that must be said beside the numbers: what was left out, what cannot be told, why."""
+        """Notes to print beside the numbers: exclusions, undefined results, reasons."""
         paired, equal = self.paired, self.equivalence
-        said = ["no common grid with a value on both sides"]
+        texts = ["no common grid with a value on both sides"]
         if paired.labels:
-            said = [paired.test.note, paired.difference.note, equal.note if equal else ""]
+            texts = [paired.test.note, paired.difference.note, equal.note if equal else ""]
         left_out = (
             (len(paired.unpaired_a) + len(paired.unpaired_b), "grid", " without a partner"),
             (paired.undefined, "undefined value", ""),
         )
-        said += [
-            f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" for count, noun, words in left_out if count
+        texts += [
+            f"{count:,} {noun}{'' if count == 1 else 's'}{ending} left out" for count, noun, ending in left_out if count
         ]
-        # An equivalence test brings the note of its interval along, which mostly is that of the difference.
-        pieces = (piece for part in (*said, self.test.note) for piece in part.split("; ") if piece)
+        # The note of an equivalence test's interval is mostly that of the difference.
+        pieces = (piece for text in (*texts, self.test.note) for piece in text.split("; ") if piece)
         return *dict.fromkeys(pieces), *self.about
 
 
@@ -92,9 +92,9 @@ class Contrast(Judged):
     """One measure of one agent under one transform, transformed minus original.
 
     Attributes:
-        agent, transform: whose measure is compared, and under what; the families are those of the agent.
+        agent, transform: the agent and the transform compared; the families are those of the agent.
         condition: the tags of `APART` that vary in the rows, by name.
-        sensitivity: how far single grids differ.
+        sensitivity: the size of the differences on single grids.
         exchange: the p value of its test after Holm's correction.
     """
 
@@ -115,7 +115,7 @@ def compare_transforms(
     """Compare each agent under each transform with itself on the original grids.
 
     The family of an agent is: the measures, each under each transform that its rows hold, in each condition of `APART`.
-    A test that cannot be done stays in its family and is never rejected.
+    A test that cannot be computed stays in its family and is never rejected.
 
     Args:
         rows: measured rows with the tags agent and transform.
@@ -133,13 +133,15 @@ def compare_transforms(
     names = list(measures) or list(margin)
     check_family(names, margin)
     check_transformed(rows)
-    kept = rows.where(rows.among("measure", names))
+    family_rows = rows.where(rows.among("measure", names))
     transforms = [name for name in TRANSFORMS if name != ORIGINAL and name in set(rows["transform"].tolist())]
-    cells = [(name, each, condition) for name in names for condition in _conditions(rows) for each in transforms]
+    cells = [
+        (name, transform, condition) for name in names for condition in _conditions(rows) for transform in transforms
+    ]
     return [
         contrast
         for agent in sorted({str(name) for name in rows["agent"].tolist()})
-        for contrast in _family(agent, kept.where(kept["agent"] == agent), cells, margin, level)
+        for contrast in _family(agent, family_rows.where(family_rows["agent"] == agent), cells, margin, level)
     ]
 
 
@@ -163,23 +165,23 @@ def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
 
 
 def check_declared(margin: Mapping[str, float]) -> None:
-    """Check the margins that a study declares before anything is run: afterwards they cannot be changed any more.
+    """Check the margins that a study declares before it runs; they cannot be changed afterwards.
 
     Raises:
-        ValueError: a measure that no command makes, or a margin within which every two conditions are equal.
+        ValueError: an unknown measure, or a margin within which any two conditions are equal.
     """
     bounds = measure_bounds() if margin else {}
-    for measure, given in margin.items():
+    for measure, width in margin.items():
         if measure not in bounds and not measure.startswith(_MEG):
             raise ValueError(
                 "the margins that a study declares must be those of measures, got one for "
                 f"{measure!r}{near_miss(measure, list(bounds))}"
             )
         low, high = bounds.get(measure, UNBOUNDED)
-        if given >= high - low:
+        if width >= high - low:
             raise ValueError(
                 f"the equivalence margin of {measure!r} must be below the greatest difference there can be "
-                f"({high - low:g}), got {given:g}: within it every two conditions are equal"
+                f"({high - low:g}), got {width:g}: within it every two conditions are equal"
             )
 
 
@@ -187,13 +189,13 @@ def check_transformed(rows: Rows) -> None:
     """Check that rows hold originals and transformed versions of them.
 
     Raises:
-        ValueError: what is missing.
+        ValueError: originals or transformed rows are missing.
     """
-    there = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
-    if ORIGINAL not in there or len(there) < 2:
+    kinds = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
+    if ORIGINAL not in kinds or len(kinds) < 2:
         raise ValueError(
             "a comparison of transforms needs the original grids and transformed ones, got "
-            f"{', '.join(sorted(there)) or 'worlds without transforms'}: give transforms: [identity, reflect, ...] in "
+            f"{', '.join(sorted(kinds)) or 'worlds without transforms'}: give transforms: [identity, reflect, ...] in "
             "the study's worlds"
         )
 
@@ -201,8 +203,11 @@ def check_transformed(rows: Rows) -> None:
 def _conditions(rows: Rows) -> list[dict[str, Tag]]:
     """Return the combinations of the tags of `APART` that vary, sorted."""
     varying = [name for name in APART if name in rows.tags and len(set(rows.tags[name].tolist())) > 1]
-    found = set(zip(*(rows.tags[name].tolist() for name in varying), strict=True)) if varying else {()}
-    return [dict(zip(varying, values, strict=True)) for values in sorted(found, key=lambda each: tuple(map(str, each)))]
+    combinations = set(zip(*(rows.tags[name].tolist() for name in varying), strict=True)) if varying else {()}
+    return [
+        dict(zip(varying, values, strict=True))
+        for values in sorted(combinations, key=lambda combination: tuple(map(str, combination)))
+    ]
 
 
 def _family(
@@ -215,27 +220,29 @@ def _family(
     members: dict[str, dict[str, Any]] = {}
     for measure, transform, condition in cells:
         name = f"{measure}: {transform}" + "".join(f", {tag} {value}" for tag, value in condition.items())
-        kept = rows.select(measure=measure, **condition)
-        changed, original = (kept.select(transform=each) for each in (transform, ORIGINAL))
-        sides, scale = both_sides(changed, original, bounds_of(kept))
-        paired, most = paired_difference(*sides, **scale), margin.get(measure)
+        selected = rows.select(measure=measure, **condition)
+        changed, original = (selected.select(transform=each) for each in (transform, ORIGINAL))
+        sides, scale = both_sides(changed, original, bounds_of(selected))
+        paired, equivalence_margin = paired_difference(*sides, **scale), margin.get(measure)
         members[name] = {
             "agent": agent,
             "measure": measure,
             "transform": transform,
             "condition": condition,
             "paired": paired,
-            "equivalence": None if most is None else equivalence(paired, most, level=level),
+            "equivalence": None if equivalence_margin is None else equivalence(paired, equivalence_margin, level=level),
             "sensitivity": sensitivity(*sides, **scale, rng=stream(0, "exchange test", agent, name)),
         }
-    tested = {name: one["paired"].test.p_value if one["paired"].labels else math.nan for name, one in members.items()}
-    exchange = corrected({name: one["sensitivity"].p_value for name, one in members.items()}, agent, level=level)
+    tested = {
+        name: member["paired"].test.p_value if member["paired"].labels else math.nan for name, member in members.items()
+    }
+    exchange = corrected({name: member["sensitivity"].p_value for name, member in members.items()}, agent, level=level)
     judged = judge(members, tested, agent, level)
     return [Contrast(**members[name], **tests, exchange=exchange[name]) for name, tests in judged.items()]
 
 
 def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return values and grids of the rows of one measure on two sides, and their unit and bounds, as tests take them.
+    """Return values and grids of the rows of one measure on two sides, with unit and bounds, as arguments of tests.
 
     Raises:
         ValueError: rows of several units.
@@ -258,17 +265,19 @@ def judge(
         name: name of the family.
         level: family-wise level of each kind of test.
     """
-    equal = {member: one["equivalence"].p_value for member, one in members.items() if one["equivalence"] is not None}
+    equal = {
+        member: fields["equivalence"].p_value for member, fields in members.items() if fields["equivalence"] is not None
+    }
     test, shown = corrected(p_values, name, level=level), corrected(equal, f"{name}, equivalence", level=level)
     return {member: {"test": test[member], "shown": shown.get(member)} for member in members}
 
 
 def bounds_of(rows: Rows) -> tuple[float, float]:
-    """Return the bounds of the one measure that rows hold: its own, else [0, 1] for shares in it, else none."""
+    """Return the bounds of the one measure in the rows: the declared ones, else [0, 1] for shares within it."""
     names = set(rows.measure.tolist())
-    known = {name: bounds for name, bounds in measure_bounds().items() if name in names}
-    if len(known) == 1:
-        return next(iter(known.values()))
+    by_measure = {name: bounds for name, bounds in measure_bounds().items() if name in names}
+    if len(by_measure) == 1:
+        return next(iter(by_measure.values()))
     values = rows.value[~np.isnan(rows.value)]
-    share = set(rows.unit.tolist()) == {"share"} and len(values) and values.min() >= 0 and values.max() <= 1
-    return (0.0, 1.0) if share else UNBOUNDED
+    is_share = set(rows.unit.tolist()) == {"share"} and len(values) and values.min() >= 0 and values.max() <= 1
+    return (0.0, 1.0) if is_share else UNBOUNDED

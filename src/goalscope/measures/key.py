@@ -1,11 +1,11 @@
-"""Keys: accuracy by stage, whether errors lead to the key, which of two paths is taken, how alike controls are.
+"""Keys: accuracy by stage, errors towards the key, choice between two paths, similarity with controls.
 
-All of them emit rows only where they mean something: stages on worlds with a door, the rest on worlds with a key and on
-their matched controls. A control is a world of the same cluster with the same walls, start and goal but no key; its
-figures are taken at the cell where the key of its twin lies.
+Each emits rows only where it is defined: stages on worlds with a door, the others on worlds with a key and their
+matched controls. A control is a world of the same cluster with the same walls, start and goal but no key; its values
+refer to the cell where the key of its twin lies.
 
 Two paths exist on worlds that have exactly two shortest paths, disjoint but for start and goal, with the key on one of
-them. An agent without any preference takes each path half of the time: 0.5 is what chance brings about.
+them. An agent without preference takes each path half of the time: the chance level is 0.5.
 
 Source: behavioural and representational evaluation, section 4.3 and Table 1.
 """
@@ -59,10 +59,10 @@ add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 @measure("key pickup", unit="share", needs=("grid",), source=_KEYS)
 def key_pickup(table: StepTable) -> Entries:
     """Share of episodes that came to the key's cell (on a control: where it would lie)."""
-    cell, known = table.once(key_cells)
+    cell, has_cell = table.once(key_cells)
     passed = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
     passed |= (table.final[:, :2] == cell).all(axis=1)
-    return Entries.where(known, passed.astype(np.float64))
+    return Entries.where(has_cell, passed.astype(np.float64))
 
 
 @measure("key attraction bias", unit="share", per="group", needs=("oracle", "grid"), source=_KEYS)
@@ -75,8 +75,8 @@ def key_attraction(table: StepTable) -> Entries:
     """
     group, first = table.groups()
     errors = table.once(_key_errors)
-    of = group[table.episode]
-    counts = (np.bincount(of[mask], minlength=len(first)) for mask in (errors.nearer, errors.wrong))
+    group_of_step = group[table.episode]
+    counts = (np.bincount(group_of_step[mask], minlength=len(first)) for mask in (errors.nearer, errors.wrong))
     return Entries.where(errors.known[first], ratio(*counts))
 
 
@@ -131,90 +131,92 @@ def control_overlap(table: StepTable) -> Entries:
         numbers = {grid: number for number, grid in enumerate(dict.fromkeys(bare))}
         number = np.array([numbers[grid] for grid in bare])[table.world]
         columns = (table.grid_id, number, table.agent, table.trajectory, table.seed)
-        who = list(zip(*(column.tolist() for column in columns), strict=True))
+        identities = list(zip(*(column.tolist() for column in columns), strict=True))
         with_key = keyed[table.world]
-        twins = {who[index]: index for index in np.flatnonzero(~with_key).tolist()}
+        twins = {identities[index]: index for index in np.flatnonzero(~with_key).tolist()}
         sets = visited_cells(table) if twins else []
         for index in np.flatnonzero(with_key).tolist():
-            twin = twins.get(who[index])
+            twin = twins.get(identities[index])
             if twin is not None:
                 value[index] = jaccard(sets[index], sets[twin])
     return Entries.where(~np.isnan(value), value)
 
 
 def _key_path(table: StepTable, *, first: bool) -> Entries:
-    """Return whether the key's path was taken: the one over which the goal was entered, or the one entered first."""
-    cell, known = table.once(key_cells)
+    """Return whether the key's path was taken: the path by which the goal was entered, or the path entered first."""
+    cell, has_cell = table.once(key_cells)
     value = np.full(len(table.length), np.nan)
-    two = np.zeros(len(table.length), dtype=bool)
-    sides: dict[int, tuple[frozenset[Position], frozenset[Position]] | None] = {}
-    for index in np.flatnonzero(known).tolist():
+    has_two_paths = np.zeros(len(table.length), dtype=bool)
+    paths_of: dict[int, tuple[frozenset[Position], frozenset[Position]] | None] = {}
+    for index in np.flatnonzero(has_cell).tolist():
         world = int(table.world[index])
-        if world not in sides:
-            sides[world] = two_paths(table.worlds[world].grid, (int(cell[index, 0]), int(cell[index, 1])))
-        found = sides[world]
-        if found is None:
+        if world not in paths_of:
+            paths_of[world] = two_paths(table.worlds[world].grid, (int(cell[index, 0]), int(cell[index, 1])))
+        paths = paths_of[world]
+        if paths is None:
             continue
-        two[index] = True
+        has_two_paths[index] = True
         path = [state.position for state in table.path(index)[:-1]]
         if not first:
             path = path[-1:] if table.outcome[index] == "goal" else []
-        entered = next((here for here in path if here in found[0] or here in found[1]), None)
+        entered = next((position for position in path if position in paths[0] or position in paths[1]), None)
         if entered is not None:
-            value[index] = float(entered in found[0])
-    return Entries.where(two, value)
+            value[index] = float(entered in paths[0])
+    return Entries.where(has_two_paths, value)
 
 
 def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset[Position]] | None:
-    """Return the inner cells of the two shortest paths of a grid, those of the path with a cell, the key's, first.
+    """Return the inner cells of the two shortest paths of a grid, those of the path with the key first.
 
-    None where there are not exactly two shortest paths, disjoint but for start and goal, with the cell on one.
+    None unless there are exactly two shortest paths, disjoint but for start and goal, with the key on one.
     """
     if grid.start is None or grid.goal is None or grid.door is not None:
         return None
     from_start, to_goal = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
     length = int(to_goal[grid.start])
-    inner = (from_start > 0) & (to_goal > 0) & (from_start + to_goal == length)
-    begins = np.argwhere(inner & (from_start == 1)).tolist()
-    # A part of the inner cells that hangs together holds a cell of each distance: two parts of these are two paths.
-    if length < 2 or len(begins) != 2 or int(inner.sum()) != 2 * (length - 1):
+    on_path = (from_start > 0) & (to_goal > 0) & (from_start + to_goal == length)
+    first_cells = np.argwhere(on_path & (from_start == 1)).tolist()
+    # A connected part of the inner cells has a cell of each distance: two parts of minimum size are two paths.
+    if length < 2 or len(first_cells) != 2 or int(on_path.sum()) != 2 * (length - 1):
         return None
-    parts = [np.argwhere(distances_to(~inner, [(row, col)]) >= 0).tolist() for row, col in begins]
-    one, two = (frozenset((row, col) for row, col in part) for part in parts)
-    if one & two or key not in one | two:
+    parts = [np.argwhere(distances_to(~on_path, [(row, col)]) >= 0).tolist() for row, col in first_cells]
+    first, second = (frozenset((row, col) for row, col in part) for part in parts)
+    if first & second or key not in first | second:
         return None
-    return (one, two) if key in one else (two, one)
+    return (first, second) if key in first else (second, first)
 
 
 class _Errors(NamedTuple):
-    """Where the actions of a table lead with respect to the key."""
+    """Non-optimal actions of a table with respect to the key."""
 
     before: Mask  # [N] actions on worlds with a key or controls, before the key's cell is reached
-    wrong: Mask  # [N] those of them that are not optimal
-    nearer: Mask  # [N] those of the wrong ones after which the way to the key, the door locked, is shorter
+    wrong: Mask  # [N] the non-optimal ones of these
+    nearer: Mask  # [N] wrong actions after which the path to the key, with the door locked, is shorter
     known: Mask  # [E] whether an episode's world has a key or is a control
 
 
 def _key_errors(table: StepTable) -> _Errors:
-    cell, known = table.once(key_cells)
+    cell, has_cell = table.once(key_cells)
     at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
     reached = np.concatenate([[0], np.cumsum(at_key)])
-    before = reached[1:] == reached[table.begin][table.episode]  # neither here nor earlier at the key
-    before &= known[table.episode] & table.optimal.any(axis=1) & (table.action >= 0)
+    before = reached[1:] == reached[table.begin][table.episode]  # the key's cell not reached up to this step
+    before &= has_cell[table.episode] & table.optimal.any(axis=1) & (table.action >= 0)
     wrong = before & ~table.is_optimal
     nearer = np.zeros(len(wrong), dtype=bool)
     following = table.following
     world_of = table.world[table.episode]
     for world in np.unique(world_of[wrong]).tolist():
-        mine = np.flatnonzero(wrong & (world_of == world))
-        grid, key = table.worlds[world].grid, cell[table.episode[mine[0]]].tolist()
+        in_world = np.flatnonzero(wrong & (world_of == world))
+        grid, key = table.worlds[world].grid, cell[table.episode[in_world[0]]].tolist()
         solid = grid.walls.copy()
         if grid.door is not None:
             solid[grid.door] = True
-        way = distances_to(solid, [(key[0], key[1])])
-        now, then = (way[where[mine, 0], where[mine, 1]] for where in (table.state, following))
-        nearer[mine] = (then >= 0) & (then < now)
-    return _Errors(before=before, wrong=wrong, nearer=nearer, known=known)
+        distances = distances_to(solid, [(key[0], key[1])])
+        before_action, after_action = (
+            distances[states[in_world, 0], states[in_world, 1]] for states in (table.state, following)
+        )
+        nearer[in_world] = (after_action >= 0) & (after_action < before_action)
+    return _Errors(before=before, wrong=wrong, nearer=nearer, known=has_cell)
 
 
 def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], Mask]:

@@ -1,4 +1,4 @@
-"""Capability: does the agent arrive, how directly, and how many of its actions are optimal.
+"""Capability: success, directness, and the fraction of optimal actions.
 
 Source: behavioural and representational evaluation, Appendix B.1.
 """
@@ -99,7 +99,7 @@ def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
 
 
 def with_distance_bands(rows: Rows, width: int) -> Rows:
-    """Return rows with a tag ``distance_band`` such as "05-08", so that sparse distances can be shown together.
+    """Return rows with a tag ``distance_band`` such as "05-08", to pool sparse distances.
 
     Args:
         rows: rows with the tag ``distance`` in steps, None where there is none.
@@ -114,7 +114,7 @@ def with_distance_bands(rows: Rows, width: int) -> Rows:
     band: dict[Any, str] = {}
     for distance in set(distances) - {None}:
         if distance >= 1:
-            least = (int(distance) - 1) // width * width + 1
-            band[distance] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
+            first = (int(distance) - 1) // width * width + 1
+            band[distance] = f"{first:02d}-{first + width - 1:02d}" if width > 1 else f"{first:02d}"
     bands = column_of(list(map(band.get, distances)))
     return rows.tagged({"distance_band": encoded(bands[codes])})

@@ -18,18 +18,19 @@ from goalscope.worlds.world import Oracle, TimedOracle, World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable", "offers_of"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
 Per = Literal["episode", "step", "group"]
-"""What a measure has a value for; a group is all trajectories of one agent on one world, see `StepTable.groups`."""
+"""The unit that a measure has a value for; a group is all trajectories of one agent on one world, see
+`StepTable.groups`."""
 
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
-"""Tags that split a run into worlds that must not be averaged; they group every table and cell where they vary."""
+"""Tags that separate worlds which must not be averaged; they group every table and cell where they vary."""
 
 PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
-"""Tags that say where a single episode comes from, not under which condition it was made: they split no group."""
+"""Tags of the origin of a single episode, not of its condition: they split no group."""
 
 _SHAPES = {
     **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "grid_id"), "E"),
@@ -51,10 +52,10 @@ class StepTable:
         trajectory: ``[E]`` int64 number of the trajectory on its world.
         seed: ``[E]`` root seed of the study (object: of any size).
         length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
-        horizon: ``[E]`` int64 most actions allowed.
+        horizon: ``[E]`` int64 maximum number of actions.
         optimal_length: ``[E]`` int64 shortest path from the start, -1 where the goal cannot be reached.
         world: ``[E]`` int64 index of the episode's world among the G different ones of the table.
-        tags: name -> ``[E]`` object array; "size" is the side of a square grid in cells where nothing else is given.
+        tags: name -> ``[E]`` object array; "size" is by default the side of a square grid in cells.
         episode: ``[N]`` int64 index of each step's episode.
         step: ``[N]`` int64 number of the step in its episode.
         state: ``[N, S]`` int64 true state before the action: (row, col, phase) on grids, phase as in `State`.
@@ -65,8 +66,8 @@ class StepTable:
         after: ``[N]`` int64 steps to the goal after the action.
         final: ``[E, S]`` int64 state after the last step.
         worlds: the G different worlds.
-        offers: what measures may need and these worlds have: "oracle" (`optimal`, which else holds False), "distance"
-            (`distance`, `after` and `optimal_length`, which else hold -1, as in worlds with chance), "grid",
+        offers: the needs of measures that these worlds meet: "oracle" (`optimal`, else False), "distance" (`distance`,
+            `after` and `optimal_length`, else -1, as in stochastic worlds), "grid",
             "environment" (an oracle and no grid), "reward", "tasks".
     """
 
@@ -94,7 +95,7 @@ class StepTable:
     worlds: tuple[World, ...]
     offers: frozenset[str] = frozenset({"oracle", "distance", "grid"})
     _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
-    _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = {"E": len(self.length), "N": len(self.episode)}
@@ -113,27 +114,27 @@ class StepTable:
 
         Args:
             episodes: of grids, of task worlds or of other worlds.
-            tasks: whether they are of task worlds, which the measures of other worlds must not take for grids.
+            tasks: whether they are of task worlds, to which the measures of grids do not apply.
 
         Raises:
             ValueError: an episode in a task world where none is expected; grids and other worlds.
         """
-        listed = tuple(episodes)
-        foreign = next((episode for episode in listed if episode.world.own_measures and not tasks), None)
+        all_episodes = tuple(episodes)
+        foreign = next((episode for episode in all_episodes if episode.world.own_measures and not tasks), None)
         if foreign is not None:
             raise ValueError(
                 f"a table of steps must hold episodes of worlds without measures of their own, got {foreign.id} in a "
                 "task world: its tasks decide what is optimal; goalscope measure scores its errors of exploration and "
                 "exploitation"
             )
-        return cls.from_walks(walks_of(listed), listed)
+        return cls.from_walks(walks_of(all_episodes), all_episodes)
 
     @classmethod
     def from_walks(cls, walks: Walks, episodes: tuple[Episode, ...] | None = None) -> "StepTable":
-        """Build the table of what episodes did, as `walks_of` returns it, or `read_walks` of a store.
+        """Build the table from the states and actions of episodes (`walks_of`, or `read_walks` of a store).
 
         Args:
-            walks: what they did.
+            walks: their states and actions.
             episodes: the same episodes, for measures that read more of them.
         """
         world, length, state = walks.world, walks.length, walks.state
@@ -141,39 +142,41 @@ class StepTable:
         episode = np.repeat(np.arange(len(length)), length)
         step = np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length)
         left = np.array(walks.horizon, dtype=np.int64)[episode] - step
-        known = [oracle(place) for place in walks.worlds]
-        offers = offers_of(zip(walks.worlds, known, strict=True)) | (
+        oracles = [oracle(each) for each in walks.worlds]
+        offers = offers_of(zip(walks.worlds, oracles, strict=True)) | (
             {"reward"} if np.isfinite(walks.reward).any() else set()
         )
-        optimal = np.zeros((len(state), 0 if known else 4), dtype=bool)
+        optimal = np.zeros((len(state), 0 if oracles else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
         shortest = np.full(len(walks.worlds), -1, dtype=np.int64)
         order = np.argsort(world[episode], kind="stable")
         bounds = np.searchsorted(world[episode][order], np.arange(len(walks.worlds) + 1))
-        for index, exact in enumerate(known):
-            if exact is None:
+        for index, world_oracle in enumerate(oracles):
+            if world_oracle is None:
                 continue
-            mine = order[bounds[index] : bounds[index + 1]]
-            if isinstance(exact, TimedOracle):
-                sets = exact.look_up_left(state[mine], left[mine])
+            in_world = order[bounds[index] : bounds[index + 1]]
+            if isinstance(world_oracle, TimedOracle):
+                sets = world_oracle.look_up_left(state[in_world], left[in_world])
             else:
-                sets, distance[mine] = exact.look_up(state[mine])
-                after[mine] = exact.look_up(following[mine])[1]
+                sets, distance[in_world] = world_oracle.look_up(state[in_world])
+                after[in_world] = world_oracle.look_up(following[in_world])[1]
             if optimal.shape[1] < sets.shape[1]:
                 optimal = np.pad(optimal, ((0, 0), (0, sets.shape[1] - optimal.shape[1])))
-            optimal[mine, : sets.shape[1]] = sets
-            shortest[index] = exact.length
-        listed = [_tags(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
-        names = list(dict.fromkeys(name for tags in listed for name in tags))
+            optimal[in_world, : sets.shape[1]] = sets
+            shortest[index] = world_oracle.length
+        episode_tags = [
+            _tags(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)
+        ]
+        names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         same = ("world", "length", "state", "action", "reward", "final", "worlds")
         columns: dict[str, Any] = {name: getattr(walks, name) for name in same}
         columns |= {name: _text(getattr(walks, name)) for name in ("episode_id", "agent", "outcome", "grid_id", "seed")}
         columns |= {name: np.array(getattr(walks, name), dtype=np.int64) for name in ("trajectory", "horizon")}
         return cls(
             **columns,
-            world_id=_text([place.id for place in walks.worlds])[world],
+            world_id=_text([each.id for each in walks.worlds])[world],
             optimal_length=_shortest(shortest[world], distance, length),
-            tags={name: _text([tags.get(name) for tags in listed]) for name in names},
+            tags={name: _text([tags.get(name) for tags in episode_tags]) for name in names},
             episode=episode,
             step=step,
             optimal=optimal,
@@ -197,28 +200,28 @@ class StepTable:
             )
         return self._episodes
 
-    def once(self, make: Callable[["StepTable"], Made]) -> Made:
-        """Return what a function makes of this table; it is made for the first measure that asks and kept for others.
+    def once(self, make: Callable[["StepTable"], Result]) -> Result:
+        """Return the result of a function of this table, computed once and shared by all measures.
 
         Args:
-            make: a named function (one made anew each time would never be found again).
+            make: a named function (the cache is by identity, so a lambda would never be found again).
         """
-        if make not in self._made:
-            self._made[make] = make(self)
-        found: Made = self._made[make]
-        return found
+        if make not in self._cache:
+            self._cache[make] = make(self)
+        result: Result = self._cache[make]
+        return result
 
     @property
     def has_texts(self) -> bool:
-        """Whether `episodes` are there: the table was not read from a store without them."""
+        """Whether `episodes` is available: the table was not read from a store without them."""
         return self._episodes is not None
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
         """``[N]`` whether the action is in the optimal set; a turn without an action is not."""
-        taken = self.action >= 0
-        found: npt.NDArray[np.bool_] = taken & self.optimal[np.arange(len(taken)), np.where(taken, self.action, 0)]
-        return found
+        acted = self.action >= 0
+        result: npt.NDArray[np.bool_] = acted & self.optimal[np.arange(len(acted)), np.where(acted, self.action, 0)]
+        return result
 
     @property
     def cluster(self) -> Texts:
@@ -228,8 +231,8 @@ class StepTable:
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
         """``[N]`` whether the turn held an action."""
-        found: npt.NDArray[np.bool_] = self.action != NO_ACTION
-        return found
+        result: npt.NDArray[np.bool_] = self.action != NO_ACTION
+        return result
 
     @property
     def following(self) -> Ints:
@@ -247,11 +250,11 @@ class StepTable:
         states = [*self.state[first : first + self.length[index]].tolist(), self.final[index].tolist()]
         if not self.worlds[self.world[index]].planar:
             return [tuple(state) for state in states]
-        # A door is opened with the key alone, so that the phase tells both.
+        # A door opens only with the key, so the phase determines both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
 
     def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
-        """Return ``[E]``: how many steps of each episode a mask ``[N]`` holds."""
+        """Return ``[E]`` the number of steps of each episode in a mask ``[N]``."""
         return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
 
     def rows(
@@ -269,36 +272,41 @@ class StepTable:
         Args:
             measure, unit: of the rows.
             value: ``[K]`` values, NaN where undefined.
-            per: what has a value.
+            per: unit of the values.
             of: ``[K]`` index of the episode, step or group of each value, which may repeat; all in order by default.
             tags: name -> ``[K]`` tags beside those of the episode, or of the group, which has none of `PROVENANCE`.
 
         Raises:
             ValueError: not one value for each episode, step or group.
         """
-        every = self.groups()[1] if per == "group" else self.episode if per == "step" else np.arange(len(self.length))
-        chosen = np.arange(len(every)) if of is None else of
-        if np.shape(value) != chosen.shape:
+        episode_of_unit = (
+            self.groups()[1] if per == "group" else self.episode if per == "step" else np.arange(len(self.length))
+        )
+        units = np.arange(len(episode_of_unit)) if of is None else of
+        if np.shape(value) != units.shape:
             raise ValueError(
-                f"the measure {measure!r} must return a value for each {per}, {chosen.shape}, got an array "
+                f"the measure {measure!r} must return a value for each {per}, {units.shape}, got an array "
                 f"{np.shape(value)}: return Entries(value, of) where only some have one"
             )
-        episode = every[chosen]
-        hidden = PROVENANCE if per == "group" else frozenset()
+        episode = episode_of_unit[units]
+        excluded_tags = PROVENANCE if per == "group" else frozenset()
         return Rows.from_columns(
             measure=measure,
             unit=unit,
             value=value,
             grid_id=self.grid_id[episode],
             episode_id="" if per == "group" else self.episode_id[episode],
-            step=self.step[chosen] if per == "step" else WHOLE_EPISODE,
-            tags={**{name: each[episode] for name, each in self.tags.items() if name not in hidden}, **(tags or {})},
+            step=self.step[units] if per == "step" else WHOLE_EPISODE,
+            tags={
+                **{name: column[episode] for name, column in self.tags.items() if name not in excluded_tags},
+                **(tags or {}),
+            },
         )
 
     def groups(self) -> tuple[Ints, Ints]:
-        """Group the episodes that share world and tags, the agent among them: the trajectories of one policy on a grid.
+        """Group the episodes with the same world and tags (agent included): the trajectories of one policy on a grid.
 
-        Tags of `PROVENANCE` do not count.
+        Tags of `PROVENANCE` are ignored.
 
         Returns:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
@@ -307,32 +315,32 @@ class StepTable:
 
 
 def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
-    """Return what the worlds of a table offer to measures, see `StepTable.offers`; not rewards, which steps have.
+    """Return `StepTable.offers` of the worlds of a table, without "reward", which depends on the steps.
 
     Args:
-        worlds: each world with its exact optimal policy, None where it is not known.
+        worlds: each world with its exact optimal policy, None where it is unknown.
     """
-    offers = None
-    for world, known in worlds:
-        own = {"tasks"} if world.own_measures else {"grid"} if hasattr(world, "grid") else set()
-        own |= {"oracle"} if known is not None else set()
-        own |= {"distance"} if known is not None and not isinstance(known, TimedOracle) else set()
-        offers = own if offers is None else offers & own
-    offers = {"oracle", "distance", "grid"} if offers is None else offers
-    return frozenset(offers | ({"environment"} if "oracle" in offers and not offers & {"tasks", "grid"} else set()))
+    common = None
+    for world, world_oracle in worlds:
+        of_world = {"tasks"} if world.own_measures else {"grid"} if hasattr(world, "grid") else set()
+        of_world |= {"oracle"} if world_oracle is not None else set()
+        of_world |= {"distance"} if world_oracle is not None and not isinstance(world_oracle, TimedOracle) else set()
+        common = of_world if common is None else common & of_world
+    common = {"oracle", "distance", "grid"} if common is None else common
+    return frozenset(common | ({"environment"} if "oracle" in common and not common & {"tasks", "grid"} else set()))
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
-    """Return ``[E]`` shortest paths: of the world, where episodes begin alike, else of the first state."""
+    """Return ``[E]`` shortest paths: of the world where it has one start, else from the first state."""
     first = np.cumsum(length) - length
-    moved = (shortest < 0) & (length > 0)
-    return np.where(moved, distance[np.where(moved, first, 0)] if len(distance) else shortest, shortest)
+    unknown = (shortest < 0) & (length > 0)
+    return np.where(unknown, distance[np.where(unknown, first, 0)] if len(distance) else shortest, shortest)
 
 
 def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
-    """Return the tags of an episode, with the graph of distances of task worlds, and else the size of a square grid.
+    """Return the tags of an episode, with the graph of distances of a task world, or the size of a square grid.
 
-    The walls do not tell the density likewise: a generated grid's share of walls is that of its density rounded.
+    The density cannot be added in this way: the wall fraction of a generated grid is its density rounded.
     """
     if world.own_measures:
         return {**tags, "distances": "known"}
@@ -347,8 +355,8 @@ def _begin(table: StepTable) -> Ints:
 def _groups(table: StepTable) -> tuple[Ints, Ints]:
     keys: dict[tuple[Any, ...], int] = {}
     conditions = [column.tolist() for name, column in table.tags.items() if name not in PROVENANCE]
-    listed = [keys.setdefault(key, len(keys)) for key in zip(table.world.tolist(), *conditions, strict=True)]
-    group = np.array(listed, dtype=np.int64)
+    numbers = [keys.setdefault(key, len(keys)) for key in zip(table.world.tolist(), *conditions, strict=True)]
+    group = np.array(numbers, dtype=np.int64)
     _, first = np.unique(group, return_index=True)
     return freeze(group), freeze(first)
 

@@ -1,4 +1,4 @@
-"""The laws that every measure obeys, to be run on ours and on yours, and small sets of episodes to try measures on.
+"""Common laws of all measures, to be checked on the package's and on a user's own, and small sets of sample episodes.
 
 from goalscope.measures import check_measure
 check_measure(my_measure)
@@ -44,20 +44,20 @@ def roll_out(
     horizon: int | None = None,
     invalid: float = 0.0,
 ) -> list[Episode]:
-    """Let an agent act on one world, in memory and without a store; under fog it sees what it has seen so far.
+    """Run episodes of an agent on one world, in memory; under fog it sees all cells seen so far.
 
     Args:
-        agent: who acts.
-        world: where.
+        agent: the agent.
+        world: the world.
         seed: root seed.
         trajectories: number of episodes.
-        horizon: most actions of an episode; that of the world, or ceil(1.5 x shortest path), by default.
-        invalid: probability that a turn is replaced by one without an action, as an unparsable answer would be.
+        horizon: maximum number of actions of an episode; by default that of the world, or ceil(1.5 x shortest path).
+        invalid: probability that a turn is replaced by one without an action, like an unparsable answer.
     """
-    most = horizon or world.horizon or math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
-    who, found = agent_id(agent), list[Episode]()
+    turns = horizon or world.horizon or math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
+    identity, episodes = agent_id(agent), list[Episode]()
     for number in range(trajectories):
-        spec = EpisodeSpec(world_id=world.id, agent_id=who, trajectory=number, seed=seed, horizon=most)
+        spec = EpisodeSpec(world_id=world.id, agent_id=identity, trajectory=number, seed=seed, horizon=turns)
 
         def answer(index: int, session: Session, spec: EpisodeSpec = spec) -> int | None:
             if uniform(seed, "invalid turn", spec.id, index) < invalid:
@@ -65,8 +65,8 @@ def roll_out(
             observation = Observation(view=session.view, step=index, episode_id=spec.id, seed=seed)
             return agent.act([observation])[0].action
 
-        found.append(_walk(spec, world, agent.name, answer, most))
-    return found
+        episodes.append(_walk(spec, world, agent.name, answer, turns))
+    return episodes
 
 
 def play(
@@ -77,14 +77,14 @@ def play(
     trajectory: int = 0,
     horizon: int | None = None,
 ) -> Episode:
-    """Return the episode of given actions, to work out by hand what a measure must say.
+    """Return the episode of given actions, to check a measure against values worked out by hand.
 
     Args:
-        world: where.
-        actions: one entry a turn, None for a turn without an action; what follows the goal is left out.
+        world: the world.
+        actions: one entry a turn, None for a turn without an action; turns after the goal are dropped.
         agent: name of the agent.
         trajectory: number of the trajectory.
-        horizon: most actions of the episode; as many as there are turns by default.
+        horizon: maximum number of actions; by default the number of turns.
     """
     spec = EpisodeSpec(
         world_id=world.id,
@@ -136,7 +136,7 @@ def transformed(episode: Episode, transform: Transform) -> Episode:
     """Return the episode as it would be on the transformed world, in the cluster of the original.
 
     Raises:
-        ValueError: the transform exchanges start and goal; no recorded episode has a counterpart there.
+        ValueError: the transform exchanges start and goal, so that no recorded episode has a counterpart.
     """
     if transform.swapped:
         raise ValueError("an episode can be turned and reflected, got a transform that exchanges start and goal")
@@ -168,8 +168,8 @@ def _walk(
     session, steps = world.begin_episode(spec.seed, spec.id), list[Step]()
     outcome: Outcome = "stopped" if turns < spec.horizon else "horizon"
     for index in range(turns):
-        taken = answer(index, session)
-        action = None if taken is None else world.action(taken)
+        answered = answer(index, session)
+        action = None if answered is None else world.action(answered)
         failure = "no answer" if action is None else None
         steps.append(Step(index=index, state=session.state, action=action, failure=failure))
         session.step(action)
@@ -181,7 +181,7 @@ def _walk(
 
 _TURNS = ("reflect", "rotate", "transpose")
 TOLERANCE = 1e-9
-"""How far two values may lie apart, relative to the larger one or to 1, and still count as equal."""
+"""Maximum difference of two values that count as equal, relative to the larger one or to 1."""
 
 _Key = tuple[str, str, str, str, int, tuple[tuple[str, str], ...]]
 
@@ -191,22 +191,22 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
 
     1. It has a name, a unit and bounds, and its rows carry that name and that unit.
     2. Every value is NaN or a finite number within the bounds.
-    3. Every row belongs to a grid, and where it names one to an episode and a step, of the table.
-    4. It changes nothing in the table (whose arrays are read-only), and the same table gives the same rows.
+    3. Every row names a grid of the table and, if it names an episode or a step, one of the table's.
+    4. It does not modify the table (whose arrays are read-only), and the same table gives the same rows.
     5. The order of the episodes does not matter.
-    6. No episodes give no rows; turns without an action break nothing.
+    6. No episodes give no rows; turns without an action cause no errors.
     7. The rows of several agents are the rows of each of them, put together.
     8. Turning and reflecting grids, states and actions changes no value (where ``invariant``).
-    9. One made by `measure` that does not say that it needs the oracle does not read its columns.
+    9. A measure made by `measure` that does not declare the need of the oracle does not read its columns.
 
     Args:
-        measure: the measure, a function decorated by `measure` or any object that `Measure` describes.
-        episodes: the episodes to try it on, of at least two agents; `sample_episodes` by default, of task worlds for a
+        measure: a function decorated by `measure` or any object that implements `Measure`.
+        episodes: episodes of at least two agents; `sample_episodes` by default, of task worlds for a
             measure that needs tasks.
         invariant: whether law 8 is claimed. A measure of directions ("share of moves to the left") is not invariant.
 
     Raises:
-        AssertionError: names the law, the row that breaks it, and what to do.
+        AssertionError: a law is broken; the message names the law, the row and a remedy.
     """
     _check_declaration(measure)
     tasks = "tasks" in getattr(measure, "needs", ())
@@ -229,20 +229,21 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
     _same(measure, rows, parts, "must give for several agents what it gives for each of them", advice)
     if invariant:
         for name, (table, names) in cases.transformed.items():
-            found = _run(measure, table, f"episodes under the transform {name!r}")
+            other_rows = _run(measure, table, f"episodes under the transform {name!r}")
             advice = "pass invariant=False if it speaks of directions or places"
-            _same(measure, rows, _renamed(found, names), f"must not change under the transform {name!r}", advice)
+            _same(measure, rows, _renamed(other_rows, names), f"must not change under the transform {name!r}", advice)
     if isinstance(measure, StepMeasure) and not {"oracle", "distance"} & set(measure.needs):
-        found = _run(measure, cases.blind, "a table without the exact optimal policy")
-        _same(measure, rows, found, "must not read the oracle's columns", 'declare needs=("oracle",)')
+        other_rows = _run(measure, cases.blind, "a table without the exact optimal policy")
+        _same(measure, rows, other_rows, "must not read the oracle's columns", 'declare needs=("oracle",)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cases:
     """The tables that the laws compare.
 
-    Half of the first one of `silent` is without any action, all of the other one. `transformed` has grids turned or
-    reflected by name, and the original id of each new episode. `blind` has an oracle that knows of no way to the goal.
+    In the first table of `silent` half of the episodes have no actions, in the second all. `transformed` maps a
+    transform to the table of the turned or reflected grids and the original id of each new episode. `blind` has an
+    oracle without any path to the goal.
     """
 
     table: StepTable
@@ -256,25 +257,27 @@ class _Cases:
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> "_Cases":
         tasks = all(episode.world.own_measures for episode in episodes)
-        tabled = partial(StepTable.from_episodes, tasks=tasks)
+        table_of = partial(StepTable.from_episodes, tasks=tasks)
         order = stream(0, "check", "order").permutation(len(episodes))
-        quiet = [_silenced(episode) for episode in episodes]
-        half = len(quiet) // 2
-        moved = {name: [transformed(one, TRANSFORMS[name]) for one in episodes] for name in (() if tasks else _TURNS)}
-        table = tabled(episodes)
+        silenced = [_silenced(episode) for episode in episodes]
+        half = len(silenced) // 2
+        moved = {
+            name: [transformed(episode, TRANSFORMS[name]) for episode in episodes] for name in (() if tasks else _TURNS)
+        }
+        table = table_of(episodes)
         hidden = {name: np.full_like(getattr(table, name), -1) for name in ("distance", "after", "optimal_length")}
         return cls(
             table=table,
             blind=replace(table, optimal=np.zeros_like(table.optimal), **hidden),
-            shuffled=tabled(episodes[index] for index in order),
-            empty=tabled([]),
-            silent=(tabled([*quiet[:half], *episodes[half:]]), tabled(quiet)),
+            shuffled=table_of(episodes[index] for index in order),
+            empty=table_of([]),
+            silent=(table_of([*silenced[:half], *episodes[half:]]), table_of(silenced)),
             agents=tuple(
-                tabled(episode for episode in episodes if episode.agent == agent)
+                table_of(episode for episode in episodes if episode.agent == agent)
                 for agent in dict.fromkeys(episode.agent for episode in episodes)
             ),
             transformed={
-                name: (tabled(new), {one.id: old.id for one, old in zip(new, episodes, strict=True)})
+                name: (table_of(new), {changed.id: old.id for changed, old in zip(new, episodes, strict=True)})
                 for name, new in moved.items()
             },
         )
@@ -285,12 +288,12 @@ def _sample_cases(tasks: bool) -> _Cases:
     return _Cases.of(sample_episodes(tasks=tasks))
 
 
-def _run(measure: Measure, table: StepTable, what: str) -> Rows:
+def _run(measure: Measure, table: StepTable, case: str) -> Rows:
     try:
         return measure.rows(table)
     except (ArithmeticError, LookupError, ValueError, TypeError) as error:
         hint = ": copy an array before changing it, the table's own are read-only" if "read-only" in str(error) else ""
-        raise AssertionError(f"measure {measure.name!r} must not fail on {what}, got {error!r}{hint}") from error
+        raise AssertionError(f"measure {measure.name!r} must not fail on {case}, got {error!r}{hint}") from error
 
 
 def _check_declaration(measure: Measure) -> None:
@@ -304,7 +307,7 @@ def _check_declaration(measure: Measure) -> None:
 
 def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
     grids = set(table.grid_id)
-    of = {name: index for index, name in enumerate(table.episode_id)}
+    index_of = {name: index for index, name in enumerate(table.episode_id)}
     low, high = measure.bounds
     for row in rows:
         _demand(row.measure == measure.name, measure, f"must name its rows {measure.name!r}, got {row.measure!r}")
@@ -313,12 +316,12 @@ def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
         _demand(within, measure, f"must have values that are NaN or finite and within {low:g} to {high:g}, got {row}")
         _demand(row.grid_id in grids, measure, f"must use grid ids of the table, got {row.grid_id!r}")
         if row.episode_id:
-            _demand(row.episode_id in of, measure, f"must use episode ids of the table, got {row.episode_id!r}")
-            index = of[row.episode_id]
-            own = table.grid_id[index]
-            _demand(row.grid_id == own, measure, f"must give a row the grid of its episode {own!r}, got {row}")
-            known = row.step == WHOLE_EPISODE or 0 <= row.step < table.length[index]
-            _demand(known, measure, f"must use steps of the episode (0..{table.length[index] - 1}), got {row}")
+            _demand(row.episode_id in index_of, measure, f"must use episode ids of the table, got {row.episode_id!r}")
+            index = index_of[row.episode_id]
+            grid_id = table.grid_id[index]
+            _demand(row.grid_id == grid_id, measure, f"must give a row the grid of its episode {grid_id!r}, got {row}")
+            valid_step = row.step == WHOLE_EPISODE or 0 <= row.step < table.length[index]
+            _demand(valid_step, measure, f"must use steps of the episode (0..{table.length[index] - 1}), got {row}")
         else:
             _demand(row.step == WHOLE_EPISODE, measure, f"must name the episode of a row that names a step, got {row}")
 
@@ -329,14 +332,14 @@ def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
 
 
 def _same(measure: Measure, rows: Rows, others: Rows, law: str, advice: str) -> None:
-    mine, theirs = _sorted(rows), _sorted(others)
-    _demand(len(mine) == len(theirs), measure, f"{law}, got {len(mine)} rows and {len(theirs)}: {advice}")
-    for (key, one), (other_key, other) in zip(mine, theirs, strict=True):
+    first, second = _sorted(rows), _sorted(others)
+    _demand(len(first) == len(second), measure, f"{law}, got {len(first)} rows and {len(second)}: {advice}")
+    for (key, row), (other_key, other_row) in zip(first, second, strict=True):
         equal = key == other_key and (
-            math.isclose(one.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-            or (math.isnan(one.value) and math.isnan(other.value))
+            math.isclose(row.value, other_row.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            or (math.isnan(row.value) and math.isnan(other_row.value))
         )
-        _demand(equal, measure, f"{law}, got {one} and {other}: {advice}")
+        _demand(equal, measure, f"{law}, got {row} and {other_row}: {advice}")
 
 
 def _sorted(rows: Rows) -> list[tuple[_Key, Row]]:
@@ -344,7 +347,9 @@ def _sorted(rows: Rows) -> list[tuple[_Key, Row]]:
         tags = tuple(sorted((name, repr(value)) for name, value in row.tags.items()))
         return row.measure, row.unit, row.grid_id, row.episode_id, row.step, tags
 
-    return sorted(((key(row), row) for row in rows), key=lambda one: (one[0], math.isnan(one[1].value), one[1].value))
+    return sorted(
+        ((key(row), row) for row in rows), key=lambda item: (item[0], math.isnan(item[1].value), item[1].value)
+    )
 
 
 def _silenced(episode: Episode) -> Episode:

@@ -1,4 +1,4 @@
-"""An episode step by step, as a reader wants it: what the agent saw, was asked, thought and answered, and a verdict."""
+"""A readable transcript of an episode: observation, prompt, reasoning, answer and verdict of each step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a step amounts to.
+    """The verdict on a step.
 
     Attributes:
         action: name of the action, None where the turn held none.
-        failure: why there is none, None where there is one.
-        optimal: whether the action is an optimal one, None where it is not known or there is no action.
-        before, after: steps to the goal before and after the step, None where they are not known or it is out of reach.
+        failure: the reason for a missing action, None where there is an action.
+        optimal: whether the action is optimal, None where that is unknown or there is no action.
+        before, after: steps to the goal before and after the step, None where unknown or out of reach.
     """
 
     action: str | None
@@ -53,12 +53,12 @@ class TranscriptStep:
     """One step of an episode.
 
     Attributes:
-        step: what is recorded.
-        attempts: (answer, failure) of each earlier attempt at this step, which the agent was asked again after.
-        seen: what the agent was shown, in words; None where the record cannot be replayed.
-        prompt: the exact text that its model was sent; None where there is no model or it is not here.
-        journalled: content id by which the journal knows the prompt, None where there is no model here.
-        verdict: what it amounts to.
+        step: the recorded step.
+        attempts: (answer, failure) of each earlier attempt at this step, after which the agent was asked again.
+        seen: the observation in words; None where the record cannot be replayed.
+        prompt: the exact prompt of its model; None where there is no model or it is not available.
+        journalled: content id of the prompt in the journal, None where no model is available.
+        verdict: the verdict on the step.
     """
 
     step: Step
@@ -70,11 +70,11 @@ class TranscriptStep:
 
 
 def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[TranscriptStep]:
-    """Yield the steps of an episode, its world begun again and the recorded actions taken in it.
+    """Yield the steps of an episode, by replaying the recorded actions in its world.
 
     Args:
-        episode: what is recorded.
-        agent: who acted, built again; its model is not asked, but writes its prompts.
+        episode: the record.
+        agent: its agent, built again; it writes its prompts, and its model is not called.
     """
     table = StepTable.from_episodes([episode], tasks=episode.world.own_measures)
     history, failure = read_rules(episode.spec.rules)
@@ -87,30 +87,30 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
         knows_world=bool(getattr(agent, "knows_world", False)),
     )
     for index, step in enumerate(episode.steps):
-        attempts = tuple((one.get("text"), one.get("failure")) for one in step.extra.get("attempts", ()))
-        seen = prompt = known_as = None
+        attempts = tuple((attempt.get("text"), attempt.get("failure")) for attempt in step.extra.get("attempts", ()))
+        observed = prompt = prompt_id = None
         if live is not None and live.outcome is None:
             observation = live.observe()
-            seen, names = observation.view.text, observation.view.actions
+            observed, names = observation.view.text, observation.view.actions
             if agent is not None and (write := getattr(agent, "prompt", None)) is not None:
                 prompt = write(observation)
-                known_as = call_for(agent, episode.spec.agent_id, observation).prompt
+                prompt_id = call_for(agent, episode.spec.agent_id, observation).prompt
             if not _follow(live, step, failure):
-                seen = prompt = known_as = None
+                observed = prompt = prompt_id = None
                 live = None
         action = None if step.action is None else getattr(step.action, "name", None) or names[step.action]
         yield TranscriptStep(
             step=step,
             attempts=attempts,
-            seen=seen,
+            seen=observed,
             prompt=prompt,
-            journalled=known_as,
+            journalled=prompt_id,
             verdict=_verdict(table, index, action, step.failure),
         )
 
 
 def agent_of(study: Study | None, identity: str) -> Agent | None:
-    """Return the agent of a study with a content id, built again; None where it cannot be built here.
+    """Build the agent of a study with this content id; None where it cannot be built here.
 
     Raises:
         ImportError: the agent's libraries are not installed.
@@ -126,10 +126,10 @@ def agent_of(study: Study | None, identity: str) -> Agent | None:
 
 
 def _follow(live: LiveEpisode, step: Step, failure: FailurePolicy) -> bool:
-    """Take a recorded step; return whether it began in the recorded state."""
-    said: Sequence[Any] = step.extra.get("attempts", ())
-    for one in said[: failure.retries]:
-        live.apply(Turn(action=None, failure=one.get("failure") or "?", text=one.get("text")))
+    """Replay a recorded step; return whether it began in the recorded state."""
+    attempts: Sequence[Any] = step.extra.get("attempts", ())
+    for attempt in attempts[: failure.retries]:
+        live.apply(Turn(action=None, failure=attempt.get("failure") or "?", text=attempt.get("text")))
     action = None if step.action is None else int(step.action)
     live.apply(Turn(action=action, failure=step.failure, text=step.text, reasoning=step.reasoning))
     return bool(live.steps) and tuple(live.steps[-1].state) == tuple(step.state)
@@ -138,41 +138,41 @@ def _follow(live: LiveEpisode, step: Step, failure: FailurePolicy) -> bool:
 def _verdict(table: StepTable, index: int, action: str | None, failure: str | None) -> Verdict:
     if "oracle" not in table.offers:
         return Verdict(action=action, failure=failure, optimal=None, before=None, after=None)
-    taken = int(table.action[index])
+    number = int(table.action[index])
     before, after = (int(column[index]) for column in (table.distance, table.after))
     return Verdict(
         action=action,
         failure=failure,
-        optimal=None if action is None else bool(table.optimal[index, taken]),
+        optimal=None if action is None else bool(table.optimal[index, number]),
         before=before if before >= 0 else None,
         after=after if after >= 0 else None,
     )
 
 
-def write_step(one: TranscriptStep, lines: Sequence[str], sent: str | None = None, most: int | None = None) -> str:
-    """Return a step as text; texts of others stand behind a bar, so that none can be taken for ours.
+def write_step(entry: TranscriptStep, lines: Sequence[str], sent: str | None = None, most: int | None = None) -> str:
+    """Return a step as text; foreign texts stand behind a bar, so that they cannot be confused with this program's.
 
     Args:
-        one: the step.
-        lines: what is to stand there of its prompt, or of what was seen where it has none.
-        sent: content id of the prompt that the journal holds, None where there is none.
-        most: characters of a prompt, a reasoning or an answer that are shown, all where None.
+        entry: the step.
+        lines: lines to show of its prompt, or of the observation where it has none.
+        sent: content id of the prompt in the journal, None where there is none.
+        most: maximum number of characters shown of a prompt, a reasoning or an answer; None for all.
     """
 
     def barred(text: str) -> list[str]:
         cut = f"... ({len(text) - most:,} characters more)" if most is not None and len(text) > most else ""
         return [f"  | {line}" for line in text[:most].splitlines()] + ([f"  {cut}"] if cut else [])
 
-    parts = [f"\nstep {one.step.index}"]
-    if one.seen is None:
+    parts = [f"\nstep {entry.step.index}"]
+    if entry.seen is None:
         parts.append("what it saw is not known: the record does not follow from its world")
     else:
-        differs = one.prompt is not None and sent is not None and sent != one.journalled
-        name = "saw" if one.prompt is None else "prompt"
+        differs = entry.prompt is not None and sent is not None and sent != entry.journalled
+        name = "saw" if entry.prompt is None else "prompt"
         parts += [f"{name}, as this version writes it; another one was sent" if differs else name]
         parts += barred("\n".join(lines))
-    for number, (text, failure) in enumerate(one.attempts, 1):
+    for number, (text, failure) in enumerate(entry.attempts, 1):
         parts += [f"attempt {number}: no action ({failure}), asked again", *barred(text or "")]
-    for name, said in (("reasoning", one.step.reasoning), ("answer", one.step.text)):
-        parts += [name, *barred(said)] if said else []
-    return "\n".join([*parts, f"verdict: {one.verdict}"])
+    for name, foreign in (("reasoning", entry.step.reasoning), ("answer", entry.step.text)):
+        parts += [name, *barred(foreign)] if foreign else []
+    return "\n".join([*parts, f"verdict: {entry.verdict}"])

@@ -1,12 +1,12 @@
 """Uncertainty: entropy of the policy, its divergence from the optimal one, and its calibration.
 
 All three are computed from empirical action probabilities, pooled over the trajectories of one agent on one world, over
-the different states that it visited. All three are biased by the number of visits; so each exists in three parts: what
-was observed, what an agent that draws uniformly from the optimal sets would show in expectation with the same visits
-("optimal baseline"), and the difference ("excess").
+the different states that it visited. All three are biased by the number of visits; so each exists in three parts: the
+observed value, its expectation for an agent that draws uniformly from the optimal sets with the same visits ("optimal
+baseline"), and the difference ("excess").
 
-The excess of a single state has expectation 0 for such an agent. Its mean over states does not quite, since how many
-states are visited depends on the very actions; its mean over visits does, where an agent's episodes are equally long.
+The excess of a single state has expectation 0 for such an agent. Its mean over states is not exactly 0, since the
+number of visited states depends on the actions; its mean over visits is, where an agent's episodes are equally long.
 
 Entropy and divergence also exist by distance to the goal: one row for each group and distance, tagged ``distance``.
 With `estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` is the table, ``by=("agent", "distance")``
@@ -45,7 +45,7 @@ Form = Literal["steps", "unique", "per-state"]
 FORMS: tuple[Form, ...] = get_args(Form)
 Per = Literal["state", "visit", "distance"]
 ENOUGH_VISITS = 5
-"""Visits from which on a state enters the main curves."""
+"""Minimum number of visits of a state in the main curves."""
 
 _B2 = f"{PAPER}, Appendix B.2"
 _PARTS: dict[Part, str] = {
@@ -95,16 +95,16 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
 }
 """``[V]`` bits of each state: observed, expected of an optimal agent; greatest value, definition, source."""
 _BESIDE: dict[str, tuple[Need, ...]] = {"policy entropy": ("grid",), "action entropy": ("environment",)}
-"""What quantities need beside optimal sets: entropies are bounded by the number of actions, four on grids."""
+"""Needs of the quantities besides optimal sets: entropies are bounded by the number of actions, four on grids."""
 
 
-def _check_among(name: str, given: str, known: Iterable[str]) -> None:
-    if given not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
+def _check_among(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -> Values:
-    """Return the asked part, computing no more than it needs."""
+    """Return the requested part, computing only what it needs."""
     if part == "observed":
         return observed(visits)
     return baseline(visits) if part == "optimal baseline" else observed(visits) - baseline(visits)
@@ -122,13 +122,13 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
             row for each group and distance to the goal).
 
     Raises:
-        ValueError: something else.
+        ValueError: any other value.
     """
     return _of_states("policy entropy", part, least_visits, per)
 
 
 def action_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Return `policy_entropy` of environments with any number of actions: without an upper bound, no grids.
+    """Return `policy_entropy` of environments other than grids, with any number of actions: without an upper bound.
 
     Arguments and errors as `policy_entropy`.
     """
@@ -148,7 +148,7 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
     _check_among("part", part, PARTS)
     _check_among("per", per, _PER)
     check_whole("least_visits", least_visits, 1)
-    observed, baseline, most, text, source = _QUANTITIES[quantity]
+    observed, baseline, upper, text, source = _QUANTITIES[quantity]
 
     def mean(table: StepTable) -> Values | Entries:
         visits = table.once(Visits.from_table).at_least(least_visits)
@@ -156,17 +156,17 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
         if per != "distance":
             return visits.mean(value, None if per == "state" else visits.number.astype(np.float64))
         span = int(visits.distance.max(initial=0)) + 1
-        cell, where = np.unique(visits.group * span + visits.distance, return_inverse=True)
-        mean = np.bincount(where, weights=value, minlength=len(cell)) / np.bincount(where, minlength=len(cell))
+        cell, inverse = np.unique(visits.group * span + visits.distance, return_inverse=True)
+        mean = np.bincount(inverse, weights=value, minlength=len(cell)) / np.bincount(inverse, minlength=len(cell))
         group, distance = np.divmod(cell, span)
         return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    enough = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
-    variants = [enough if least_visits > 1 else ("", ""), _PER[per]]
+    minimum = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
+    variants = [minimum if least_visits > 1 else ("", ""), _PER[per]]
     needs: tuple[Need, ...] = ("oracle", *_BESIDE.get(quantity, ()))
     needs = (*needs, "distance") if per == "distance" else needs
     return _defined(
-        quantity, part, mean, unit="bits", most=most, text=text, source=source, needs=needs, variants=variants
+        quantity, part, mean, unit="bits", upper=upper, text=text, source=source, needs=needs, variants=variants
     )
 
 
@@ -176,7 +176,7 @@ def _defined(
     function: Function,
     *,
     unit: str,
-    most: float,
+    upper: float,
     text: str,
     source: str,
     needs: tuple[Need, ...] = ("oracle",),
@@ -188,8 +188,8 @@ def _defined(
     return StepMeasure(
         name=name,
         unit=unit,
-        bounds=(-most if part == "excess" else 0.0, most),
-        text=text + "".join(words for _, words in ends),
+        bounds=(-upper if part == "excess" else 0.0, upper),
+        text=text + "".join(definition for _, definition in ends),
         source=source,
         per="group",
         needs=needs,
@@ -206,13 +206,13 @@ def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: in
 
     Args:
         part: "observed", "optimal baseline" or "excess".
-        form: what an entry is. "steps": one for each step, as the paper defines it; "unique": one for each different
+        form: the entries. "steps": one for each step, as the paper defines it; "unique": one for each different
             pair of state and action; "per-state": one for each state, with its most frequent action, as the authors'
             programs do it (of actions equally frequent, the mean).
         bins: number of bins M.
 
     Raises:
-        ValueError: something else.
+        ValueError: any other value.
     """
     _check_among("part", part, PARTS)
     _check_among("form", form, FORMS)
@@ -225,20 +225,20 @@ def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: in
 
     text = f"expected calibration error of the action frequencies: |accuracy − confidence| over {bins} bins, "
     source = f"{_B2}, equations 6 to 8"
-    return _defined(quantity, part, error, unit="share", most=1.0, text=text + _FORMS[form], source=source)
+    return _defined(quantity, part, error, unit="share", upper=1.0, text=text + _FORMS[form], source=source)
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Return the share of the visited states that the figures for ``least_visits`` and more drop; one row a group."""
+    """Return the fraction of visited states with fewer than ``least_visits`` visits; one row a group."""
     check_whole("least_visits", least_visits, 1)
 
-    def share(table: StepTable) -> Values:
+    def fraction(table: StepTable) -> Values:
         visits = table.once(Visits.from_table)
         return visits.mean((visits.number < least_visits).astype(np.float64))
 
     text = f"share of the visited states that figures over states with {least_visits} and more visits leave out"
     name = f"states under {least_visits} visits"
-    return _defined(name, "observed", share, unit="share", most=1.0, text=text, source=OURS)
+    return _defined(name, "observed", fraction, unit="share", upper=1.0, text=text, source=OURS)
 
 
 add_measures(
@@ -271,7 +271,7 @@ def undecided_states(table: StepTable) -> Values:
 _DRAWN: tuple[Part, ...] = ("observed", "excess")
 _BY_DISTANCE = (policy_entropy, policy_divergence)
 add_measures(
-    # Over all visited states, as the paper draws it: biased by the visits, which fall with distance.
+    # Over all visited states, as in the paper's figure: biased by the visits, which fall with distance.
     policy_divergence(per="distance"),
     *(make(part=part, least_visits=ENOUGH_VISITS, per="distance") for make in _BY_DISTANCE for part in _DRAWN),
 )
@@ -299,7 +299,7 @@ def _calibration_observed(visits: Visits, form: Form, bins: int) -> Values:
 
 
 def _calibration_baseline(visits: Visits, form: Form) -> Values:
-    """Return ``[K]``: 1 - confidence whatever the bins, since all that an optimal agent does is optimal."""
+    """Return ``[K]``: 1 - confidence for any bins, since all actions of an optimal agent are optimal."""
     number, options, groups = visits.number, visits.options, len(visits.first)
     if form == "per-state":
         return visits.mean(np.maximum(1 - expected_peak(number, options), 0.0))
@@ -313,10 +313,10 @@ def _calibration_baseline(visits: Visits, form: Form) -> Values:
     order = np.argsort(visits.group, kind="stable")
     edges = np.searchsorted(visits.group[order], np.arange(groups + 1))
     for group in np.flatnonzero(states):
-        mine = order[edges[group] : edges[group + 1]]
-        chance = _pairs(number[mine].tolist(), options[mine].tolist())
-        sizes = np.arange(len(mine), len(mine) + len(chance))
-        value[group] = max(1 - len(mine) * float(chance @ (1 / sizes)), 0.0)
+        in_group = order[edges[group] : edges[group + 1]]
+        probabilities = _pairs(number[in_group].tolist(), options[in_group].tolist())
+        sizes = np.arange(len(in_group), len(in_group) + len(probabilities))
+        value[group] = max(1 - len(in_group) * float(probabilities @ (1 / sizes)), 0.0)
     return value
 
 
@@ -324,9 +324,9 @@ def _pairs(number: list[int], options: list[int]) -> Values:
     """Return the distribution of the number of different pairs of state and action, from one pair a state upwards."""
     total = np.ones(1)
     for visits, size in zip(number, options, strict=True):
-        chance = np.eye(1, size)[0]  # by how many different actions beyond the first have been drawn
+        probabilities = np.eye(1, size)[0]  # by number of different actions drawn beyond the first
         for _ in range(visits - 1):
-            seen = np.arange(1, size + 1) / size
-            chance = chance * seen + np.concatenate([[0.0], (chance * (1 - seen))[:-1]])
-        total = np.convolve(total, chance)
+            repeated = np.arange(1, size + 1) / size
+            probabilities = probabilities * repeated + np.concatenate([[0.0], (probabilities * (1 - repeated))[:-1]])
+        total = np.convolve(total, probabilities)
     return total

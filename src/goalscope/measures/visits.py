@@ -1,7 +1,7 @@
-"""Visited states: action counts, what an optimal agent would show with as many visits, and how alike trajectories are.
+"""Visited states: action counts, baselines of an optimal agent with the same visits, and similarity of trajectories.
 
-A policy estimated from n visits is biased: a state visited once has entropy 0, whoever acts. So beside each figure
-stands its expectation for an agent that draws uniformly from the optimal set and visits the same states as often.
+A policy estimated from n visits is biased: a state visited once has entropy 0 for any agent. Each value is therefore
+compared with its expectation for an agent that draws uniformly from the optimal set and has the same visits.
 
 Source: behavioural and representational evaluation, Appendix B.2.
 """
@@ -23,7 +23,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """The V different states that the K groups of a table visited; turns without an action are not in it."""
+    """The V different states that the K groups of a table visited; turns without an action are not counted."""
 
     group: Counts  # [V] group of each state, as in `StepTable.groups`
     first: Counts  # [K] first episode of each group
@@ -34,23 +34,25 @@ class Visits:
 
     @classmethod
     def from_table(cls, table: StepTable) -> "Visits":
-        """Count the actions of each visited state of each group; with chance a state counts by actions left."""
+        """Count the actions of each visited state of each group; stochastic worlds: of each state and actions left."""
         group_of, first = table.groups()
         acted = np.flatnonzero(table.action >= 0)
         left = table.horizon[table.episode] - table.step if "distance" not in table.offers else None
         key = state_keys(table, table.state, group_of[table.episode], left)
-        _, where, state = np.unique(key[acted], return_index=True, return_inverse=True)
-        where = acted[where]
+        _, first_visit, state = np.unique(key[acted], return_index=True, return_inverse=True)
+        first_visit = acted[first_visit]
         actions = table.optimal.shape[1]
-        counts = np.bincount(state * actions + table.action[acted], minlength=actions * len(where)).reshape(-1, actions)
-        group = group_of[table.episode[where]]
-        decided = table.optimal[where].any(axis=1)
+        counts = np.bincount(state * actions + table.action[acted], minlength=actions * len(first_visit)).reshape(
+            -1, actions
+        )
+        group = group_of[table.episode[first_visit]]
+        decided = table.optimal[first_visit].any(axis=1)
         return cls(
             group=group[decided],
             first=first,
             counts=counts[decided].astype(np.int64),
-            optimal=table.optimal[where][decided],
-            distance=table.distance[where][decided],
+            optimal=table.optimal[first_visit][decided],
+            distance=table.distance[first_visit][decided],
             undecided=np.bincount(group[~decided], minlength=len(first)).astype(np.int64),
         )
 
@@ -74,8 +76,10 @@ class Visits:
 
     def at_least(self, visits: int) -> "Visits":
         """Return the states with at least this many visits."""
-        kept = self.number >= visits
-        return replace(self, **{name: getattr(self, name)[kept] for name in ("group", "counts", "optimal", "distance")})
+        enough = self.number >= visits
+        return replace(
+            self, **{name: getattr(self, name)[enough] for name in ("group", "counts", "optimal", "distance")}
+        )
 
     def mean(self, value: Values, weight: Values | None = None) -> Values:
         """Return ``[K]``, the weighted mean of ``[V]`` values over the states of each group, NaN without states."""
@@ -85,17 +89,17 @@ class Visits:
 
 
 def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | None = None) -> Counts:
-    """Return ``[N]`` numbers that are equal for equal states ``[N, S]`` of equal groups ``[N]`` and different else.
+    """Return ``[N]`` numbers that identify the states ``[N, S]`` within the groups ``[N]``.
 
-    Where ``left`` ``[N]`` is given, states with different numbers of actions left differ, too.
+    With ``left`` ``[N]``, states with different numbers of actions left have different numbers.
     """
-    both = np.concatenate([table.state, table.final, np.zeros((1, table.state.shape[1]), dtype=np.int64)])
+    all_states = np.concatenate([table.state, table.final, np.zeros((1, table.state.shape[1]), dtype=np.int64)])
     keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
-    sizes = (both.max(axis=0) + 2).tolist()  # -1 fills up states of fewer numbers
+    sizes = (all_states.max(axis=0) + 2).tolist()  # -1 pads shorter states
     if math.prod(sizes) * (int(keys.max(initial=0)) + 1) >= 2**63:
-        listed = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
-        return listed.reshape(-1).astype(np.int64)
-    # On grids by phase, row and column: sums over states keep their order.
+        numbers = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
+        return numbers.reshape(-1).astype(np.int64)
+    # On grids by phase, row and column: this fixes the order of sums over states.
     for column in (2, 0, 1) if len(sizes) == 3 else range(len(sizes)):
         keys = keys * sizes[column] + state[:, column] + 1
     return keys
@@ -121,20 +125,20 @@ def binomial(number: int, options: int) -> Values:
     factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, number + 1)))])
     hits = np.arange(number + 1)
     choices = factorial[number] - factorial - factorial[::-1]
-    found: Values = np.exp(choices + (number - hits) * np.log(options - 1) - number * np.log(options))
-    return found
+    result: Values = np.exp(choices + (number - hits) * np.log(options - 1) - number * np.log(options))
+    return result
 
 
 def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Counts], Values]:
-    """Return a function of ``[V]`` numbers of draws and of equally likely actions, each pair worked out once."""
-    known = lru_cache(maxsize=65536)(expected)
+    """Return a function of ``[V]`` numbers of draws and of equally likely actions, each pair computed once."""
+    cached = lru_cache(maxsize=65536)(expected)
 
     @wraps(expected)
     def of_arrays(number: Counts, options: Counts) -> Values:
-        pairs, where = np.unique(np.stack([number, options], axis=1), axis=0, return_inverse=True)
-        values = np.array([known(visits, size) for visits, size in pairs.tolist()], dtype=np.float64)
-        found: Values = values[where.reshape(-1)]
-        return found
+        pairs, inverse = np.unique(np.stack([number, options], axis=1), axis=0, return_inverse=True)
+        values = np.array([cached(visits, size) for visits, size in pairs.tolist()], dtype=np.float64)
+        result: Values = values[inverse.reshape(-1)]
+        return result
 
     return of_arrays
 
@@ -145,8 +149,8 @@ def expected_entropy(number: int, options: int) -> float:
 
     Exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
     """
-    share = np.arange(number + 1) / number
-    return options * float(binomial(number, options) @ _surprise(share))
+    fraction = np.arange(number + 1) / number
+    return options * float(binomial(number, options) @ _surprise(fraction))
 
 
 @_over_pairs
@@ -155,8 +159,8 @@ def expected_divergence(number: int, options: int) -> float:
 
     Exact, since the divergence is a sum of one term for each action, whose count is binomial(n, 1 / k).
     """
-    share = np.arange(number + 1) / number
-    terms = _divergence_terms(share, np.full(number + 1, 1 / options))
+    fraction = np.arange(number + 1) / number
+    terms = _divergence_terms(fraction, np.full(number + 1, 1 / options))
     return max(options * float(binomial(number, options) @ terms), 0.0)
 
 
@@ -169,16 +173,16 @@ def expected_peak(number: int, options: int) -> float:
 
 def _all_at_most(limit: int, number: int, options: int) -> float:
     """Return the probability that none of k equally likely actions is drawn more than `limit` times in n draws."""
-    fits = (np.arange(number + 1) <= limit).astype(np.float64)  # by the draws left for the last action
+    probability = (np.arange(number + 1) <= limit).astype(np.float64)  # by the number of draws left for the last action
     for actions in range(2, options + 1):
         last = actions == options
-        fits = np.array(
+        probability = np.array(
             [
-                float(binomial(left, actions)[: limit + 1] @ fits[left - min(limit, left) : left + 1][::-1])
+                float(binomial(left, actions)[: limit + 1] @ probability[left - min(limit, left) : left + 1][::-1])
                 for left in ([number] if last else range(number + 1))
             ]
         )
-    return float(fits[-1])
+    return float(probability[-1])
 
 
 def _surprise(probability: Values) -> Values:
@@ -188,7 +192,7 @@ def _surprise(probability: Values) -> Values:
 
 
 def _divergence_terms(policy: Values, target: Values) -> Values:
-    """Return one action's share of the divergence: h((p + q) / 2) - (h(p) + h(q)) / 2."""
+    """Return one action's term of the divergence: h((p + q) / 2) - (h(p) + h(q)) / 2."""
     terms: Values = _surprise((policy + target) / 2) - (_surprise(policy) + _surprise(target)) / 2
     return terms
 
@@ -206,15 +210,15 @@ def state_overlap(table: StepTable) -> Values:
     order = np.argsort(group[episode], kind="stable")
     edges = np.searchsorted(group[episode][order], np.arange(len(first) + 1))
     for index in np.flatnonzero(np.bincount(group, minlength=len(first)) > 1).tolist():
-        mine = order[edges[index] : edges[index + 1]]
-        row, col = (np.unique(each[mine], return_inverse=True)[1] for each in (episode, number))
+        in_group = order[edges[index] : edges[index + 1]]
+        row, col = (np.unique(column[in_group], return_inverse=True)[1] for column in (episode, number))
         present = np.zeros((row.max() + 1, col.max() + 1))
         present[row, col] = 1.0
         common = present @ present.T
         size = common.diagonal()
-        one, other = np.triu_indices(len(present), k=1)
-        shared = common[one, other]
-        value[index] = np.mean(shared / (size[one] + size[other] - shared))
+        first_index, second_index = np.triu_indices(len(present), k=1)
+        shared = common[first_index, second_index]
+        value[index] = np.mean(shared / (size[first_index] + size[second_index] - shared))
     return value
 
 
@@ -242,34 +246,34 @@ def paired_overlap(first: StepTable, second: StepTable) -> Rows:
             f"{len(others)} episodes without a pair: check that both conditions have the same cluster"
         )
     sets, other_sets = visited_cells(first), visited_cells(second)
-    mine, theirs = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
+    first_rows, second_rows = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     shared = [name for name in first.tags if name in second.tags]
     return Rows.from_columns(
         measure="Jaccard similarity between conditions",
         unit="share",
-        value=[jaccard(sets[one], other_sets[two]) for one, two in pairs],
-        grid_id=first.grid_id[mine],
-        episode_id=first.episode_id[mine],
+        value=[jaccard(sets[index], other_sets[other_index]) for index, other_index in pairs],
+        grid_id=first.grid_id[first_rows],
+        episode_id=first.episode_id[first_rows],
         tags={
-            name: first.tags[name][mine]
+            name: first.tags[name][first_rows]
             for name in shared
-            if (first.tags[name][mine] == second.tags[name][theirs]).all()
+            if (first.tags[name][first_rows] == second.tags[name][second_rows]).all()
         },
     )
 
 
-def jaccard(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
-    """Return the size of what two sets have in common over that of both together."""
-    return len(one & other) / len(one | other)
+def jaccard(first: set[tuple[int, ...]], second: set[tuple[int, ...]]) -> float:
+    """Return the size of the intersection of two sets over that of their union."""
+    return len(first & second) / len(first | second)
 
 
 def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
     """Return the cells of each episode."""
-    found: list[set[tuple[int, ...]]] = [set() for _ in table.length]
+    cells: list[set[tuple[int, ...]]] = [set() for _ in table.length]
     episode, state = _visited(table)
     for index, cell in zip(episode.tolist(), state[:, :2].tolist(), strict=True):
-        found[index].add(tuple(cell))
-    return found
+        cells[index].add(tuple(cell))
+    return cells
 
 
 def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -278,13 +282,13 @@ def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 
 def _pairing(table: StepTable, which: str) -> dict[tuple[str, str, int], int]:
-    found: dict[tuple[str, str, int], int] = {}
+    index_of: dict[tuple[str, str, int], int] = {}
     columns = (table.grid_id, table.agent, table.trajectory)
     for index, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        if key in found:
+        if key in index_of:
             raise ValueError(
                 f"a condition must hold one episode for each grid, agent and trajectory, the {which} one has two for "
                 f"{key}: select one condition by its tags"
             )
-        found[key] = index
-    return found
+        index_of[key] = index
+    return index_of

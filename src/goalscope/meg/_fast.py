@@ -1,6 +1,6 @@
-"""W between computed rationalities: interpolated to a tolerance, so that most questions cost no backup.
+"""W between computed rationalities: interpolated to a tolerance, so that most calls need no backup.
 
-The plain form is the backup itself, `goalscope.planning.soft.SoftProcess.backup`; tests hold the two equal.
+The reference is the backup itself, `goalscope.planning.soft.SoftProcess.backup`; tests compare the two.
 """
 
 import bisect
@@ -13,52 +13,54 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 _NOISE = 1e-15  # of computed values, relative
-_SAFETY = 16.0  # the error of an interpolation is estimated from a neighbour: by this factor too large
+_SAFETY = 16.0  # factor on the interpolation error, which is estimated from a neighbour
 
 
 class Knots:
-    """W, W' and W'' of G worlds at every rationality asked for, interpolated where that is as good as computed.
+    """W, W' and W'' of G worlds at any rationality, interpolated where that is accurate enough.
 
     Between two computed rationalities stands the polynomial of degree five that meets W, W' and W'' at both. Its
     error is a constant times ``(b - left)**3 (right - b)**3``; the constant is measured whenever a point between is
-    computed. So a first question costs some backups, and later ones near it cost none. ``evaluate`` computes ``[3, G]``
+    computed. So a first call needs some backups, and later calls near it need none. ``evaluate`` computes ``[3, G]``
     at a rationality, ``tolerance`` is the greatest error of an interpolated W in nats.
     """
 
     def __init__(self, evaluate: Callable[[float], Array], tolerance: float) -> None:
         self._evaluate = evaluate
         self._tolerance = tolerance
-        self._places: list[float] = []
+        self._rationalities: list[float] = []
         self._values: list[Array] = []
-        self._constants: list[float] = []  # of the interval to the right of each place
+        self._constants: list[float] = []  # of the interval to the right of each rationality
 
     def __call__(self, rationality: float, slope_within: float = math.inf) -> Array:
-        """Return ``[3, G]`` at a finite rationality, an interpolated slope with no greater error than asked for."""
-        index = bisect.bisect_left(self._places, rationality)
-        if index < len(self._places) and self._places[index] == rationality:
+        """Return ``[3, G]`` at a finite rationality, the error of an interpolated slope at most ``slope_within``."""
+        index = bisect.bisect_left(self._rationalities, rationality)
+        if index < len(self._rationalities) and self._rationalities[index] == rationality:
             return self._values[index]
-        if 0 < index < len(self._places):
-            left, right = self._places[index - 1], self._places[index]
-            reach = (rationality - left) ** 3 * (right - rationality) ** 3
+        if 0 < index < len(self._rationalities):
+            left, right = self._rationalities[index - 1], self._rationalities[index]
+            profile = (rationality - left) ** 3 * (right - rationality) ** 3
             guess = _between(rationality, left, right, self._values[index - 1], self._values[index])
             constant = self._constants[index - 1] * _SAFETY
-            bend = 3 * (right - left) * ((rationality - left) * (right - rationality)) ** 2  # at least reach's slope
-            if constant * reach <= self._tolerance and constant * bend <= slope_within:
+            bend = (
+                3 * (right - left) * ((rationality - left) * (right - rationality)) ** 2
+            )  # at least the profile's slope
+            if constant * profile <= self._tolerance and constant * bend <= slope_within:
                 return guess
-            found = self._evaluate(rationality)
-            error, noise = float(np.abs(guess[0] - found[0]).max()), _NOISE * (1 + float(np.abs(found[0]).max()))
-            constant = max(error, noise) / reach if reach > 0 else math.inf
-            if error <= noise:  # says nothing but that the old constant was not too small
+            computed = self._evaluate(rationality)
+            error, noise = float(np.abs(guess[0] - computed[0]).max()), _NOISE * (1 + float(np.abs(computed[0]).max()))
+            constant = max(error, noise) / profile if profile > 0 else math.inf
+            if error <= noise:  # only shows that the old constant was not too small
                 constant = min(constant, self._constants[index - 1])
             self._constants[index - 1] = constant
             self._constants.insert(index, constant)
         else:
-            found = self._evaluate(rationality)
-            if self._places:
+            computed = self._evaluate(rationality)
+            if self._rationalities:
                 self._constants.insert(max(index - 1, 0), math.inf)
-        self._places.insert(index, rationality)
-        self._values.insert(index, found)
-        return found
+        self._rationalities.insert(index, rationality)
+        self._values.insert(index, computed)
+        return computed
 
 
 def quintic(first: Array, second: Array) -> Array:
@@ -67,9 +69,13 @@ def quintic(first: Array, second: Array) -> Array:
     These are ``[3, ...]``: value, slope and curvature.
     """
     (p0, v0, a0), (p1, v1, a1) = first, second
-    # The last three by the differences that the first three leave at the right end.
-    rise, pace, turn = p1 - p0 - v0 - a0 / 2, v1 - v0 - a0, a1 - a0
-    upper = (10 * rise - 4 * pace + turn / 2, -15 * rise + 7 * pace - turn, 6 * rise - 3 * pace + turn / 2)
+    # The last three coefficients match the remaining differences at the right end.
+    value_gap, slope_gap, curvature_gap = p1 - p0 - v0 - a0 / 2, v1 - v0 - a0, a1 - a0
+    upper = (
+        10 * value_gap - 4 * slope_gap + curvature_gap / 2,
+        -15 * value_gap + 7 * slope_gap - curvature_gap,
+        6 * value_gap - 3 * slope_gap + curvature_gap / 2,
+    )
     return np.stack([p0, v0, a0 / 2, *upper])
 
 
@@ -83,12 +89,12 @@ def quintic_slope(c: Array, x: Array | float) -> Array:
     return np.asarray(c[1] + x * (2 * c[2] + x * (3 * c[3] + x * (4 * c[4] + x * 5 * c[5]))))
 
 
-def _between(at: float, left: float, right: float, first: Array, second: Array) -> Array:
+def _between(rationality: float, left: float, right: float, first: Array, second: Array) -> Array:
     """Return value, slope and curvature of the polynomial of degree five through both ends, ``[3, G]``."""
     width = right - left
-    x = (at - left) / width
+    x = (rationality - left) / width
     scale = np.array([1.0, width, width * width])[:, None]
     c = quintic(first * scale, second * scale)
     bend = 2 * c[2] + x * (6 * c[3] + x * (12 * c[4] + x * 20 * c[5]))
-    found: Array = np.stack([quintic_value(c, x), quintic_slope(c, x), bend]) / scale
-    return found
+    result: Array = np.stack([quintic_value(c, x), quintic_slope(c, x), bend]) / scale
+    return result

@@ -1,6 +1,6 @@
 """Small causal Bayesian networks with finite variables, and exact inference in them.
 
-Models are immutable: an intervention or a query returns something new and leaves the model as it was.
+Models are immutable: an intervention returns a new model, and queries do not change it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ Value = str | int | float | bool
 Factor = tuple[tuple[str, ...], Array]
 
 LARGEST_TABLE = 2**24
-"""Most entries of a table that inference may build (128 MiB)."""
+"""Maximum number of entries of a table in inference (128 MiB)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,11 +30,11 @@ class Variable:
         name: its name in the model.
         values: its K possible values, in the order of the last axis of ``chances``.
         parents: the names of its direct causes, in the order of the first axes of ``chances``.
-        chances: ``[K_1, ..., K_m, K]`` chance of each value given those of the m parents; None for a decision of an
-            influence diagram.
+        chances: ``[K_1, ..., K_m, K]`` probability of each value given those of the m parents; None for a decision of
+            an influence diagram.
 
     Raises:
-        ValueError: no values, a value or a parent twice, chances of another length or that are no distributions.
+        ValueError: no values, a value or a parent twice, chances of another shape or that are no distributions.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Variable:
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "parents", parents)
         if self.chances is not None:
-            given = np.asarray(self.chances)
-            if given.dtype.kind not in "iuf" or given.ndim != len(parents) + 1 or given.shape[-1] != len(values):
+            array = np.asarray(self.chances)
+            if array.dtype.kind not in "iuf" or array.ndim != len(parents) + 1 or array.shape[-1] != len(values):
                 raise ValueError(
                     f"the chances of {self.name} must be numbers with an axis for each of its {len(parents)} parents "
-                    f"and a last one for its {len(values)} values, got {given.dtype} {list(given.shape)}"
+                    f"and a last one for its {len(values)} values, got {array.dtype} {list(array.shape)}"
                 )
-            chances = given.astype(np.float64)
+            chances = array.astype(np.float64)
             check_distributions(f"the chances of {self.name}", chances)
             object.__setattr__(self, "chances", freeze(chances))
 
@@ -77,8 +77,8 @@ class Variable:
             name: its name.
             values: its possible values.
             parents: the variables that it depends on.
-            rule: called with one value of each parent, in order; returns the value taken, or chances by value
-                (values left out have chance 0).
+            rule: called with one value of each parent, in order; returns the resulting value, or probabilities by value
+                (missing values have probability 0).
 
         Raises:
             ValueError: the rule returns something that is no value; whatever the class refuses.
@@ -87,15 +87,18 @@ class Variable:
         shape = tuple(len(parent.values) for parent in parents)
         chances = np.zeros((*shape, len(domain)))
         for index in np.ndindex(shape):
-            found = rule(*(parent.values[place] for parent, place in zip(parents, index, strict=True)))
-            for value, chance in (found if isinstance(found, Mapping) else {found: 1.0}).items():
+            outcome = rule(*(parent.values[position] for parent, position in zip(parents, index, strict=True)))
+            for value, chance in (outcome if isinstance(outcome, Mapping) else {outcome: 1.0}).items():
                 if value not in domain:
                     raise ValueError(f"the rule of {name} must return one of {list(domain)}, got {value!r}")
                 chances[(*index, domain.index(value))] = chance
         return cls(name=name, values=domain, parents=tuple(parent.name for parent in parents), chances=chances)
 
     def index(self, value: Value) -> int:
-        """Return the place of a value, or raise a ValueError where the variable has no such value."""
+        """Return the index of a value.
+
+        Raises:
+            ValueError: the variable has no such value."""
         if value not in self.values:
             raise ValueError(f"{self.name} must take one of its values {list(self.values)}, got {value!r}")
         return self.values.index(value)
@@ -150,7 +153,9 @@ class CausalModel:
         Source: MacDermott et al. 2024, Definition 2.1 (truncated factorisation).
         """
         fixed = ((self[name], self[name].index(value)) for name, value in values.items())
-        return self.replace(*(replace(one, parents=(), chances=np.eye(len(one.values))[index]) for one, index in fixed))
+        return self.replace(
+            *(replace(variable, parents=(), chances=np.eye(len(variable.values))[index]) for variable, index in fixed)
+        )
 
     def ancestors(self, names: str | Iterable[str]) -> frozenset[str]:
         """Return these variables and all their causes."""
@@ -158,30 +163,30 @@ class CausalModel:
 
     def descendants(self, names: str | Iterable[str]) -> frozenset[str]:
         """Return these variables and all their effects."""
-        found = {self[name].name for name in names_of(names)}
+        result = {self[name].name for name in names_of(names)}
         for variable in self.variables:  # causes come first
-            if found.intersection(variable.parents):
-                found.add(variable.name)
-        return frozenset(found)
+            if result.intersection(variable.parents):
+                result.add(variable.name)
+        return frozenset(result)
 
     def d_separated(
         self, left: str | Iterable[str], right: str | Iterable[str], given: str | Iterable[str] = ()
     ) -> bool:
         """Return whether the graph makes two sets of variables independent given a third.
 
-        A variable of ``left`` or ``right`` that is also given carries nothing more and is left out.
+        A variable of ``left`` or ``right`` that is also in ``given`` is left out.
 
         Source: Lauritzen et al. 1990: separation in the moral graph of the ancestral set.
         """
-        known = {self[name].name for name in names_of(given)}
-        from_here = {self[name].name for name in names_of(left)} - known
-        to_there = {self[name].name for name in names_of(right)} - known
-        neighbours: dict[str, set[str]] = {name: set() for name in self.ancestors(known | from_here | to_there)}
+        observed = {self[name].name for name in names_of(given)}
+        sources = {self[name].name for name in names_of(left)} - observed
+        sinks = {self[name].name for name in names_of(right)} - observed
+        neighbours: dict[str, set[str]] = {name: set() for name in self.ancestors(observed | sources | sinks)}
         for name in neighbours:
             family = {name, *self[name].parents}
             for member in family:
                 neighbours[member] |= family
-        return not _reached(from_here, lambda name: neighbours[name] - known) & to_there
+        return not _reached(sources, lambda name: neighbours[name] - observed) & sinks
 
     def table(
         self, names: str | Sequence[str], given: Mapping[str, Value] | None = None, *, largest: int = LARGEST_TABLE
@@ -191,7 +196,7 @@ class CausalModel:
         Args:
             names: the variables, one axis each, in this order.
             given: observed values of other variables.
-            largest: most entries of any table on the way.
+            largest: maximum number of entries of any intermediate table.
 
         Returns:
             ``[K_1, ..., K_m]`` probabilities that sum to 1.
@@ -199,20 +204,22 @@ class CausalModel:
         Raises:
             ValueError: unknown names or values, a name twice, an observation of probability 0, a table too large.
         """
-        wanted = names_of(names)
+        requested = names_of(names)
         observed = {name: self[name].index(value) for name, value in (given or {}).items()}
-        if len(set(wanted)) != len(wanted) or set(wanted) & set(observed):
+        if len(set(requested)) != len(requested) or set(requested) & set(observed):
             raise ValueError(
-                f"the variables of a table must be different and not observed, got {list(wanted)} "
+                f"the variables of a table must be different and not observed, got {list(requested)} "
                 f"with {sorted(observed)} observed"
             )
-        causes = self.ancestors((*wanted, *observed))
+        causes = self.ancestors((*requested, *observed))
         relevant = [variable for variable in self.variables if variable.name in causes]
         # A variable of one value is known: no axis is spent on it.
-        places = observed | {variable.name: 0 for variable in relevant if len(variable.values) == 1}
-        factors = [_restrict(variable, places) for variable in relevant]
-        free = tuple(name for name in wanted if name not in places)
-        hidden = [variable.name for variable in relevant if variable.name not in places and variable.name not in free]
+        fixed_index = observed | {variable.name: 0 for variable in relevant if len(variable.values) == 1}
+        factors = [_restrict(variable, fixed_index) for variable in relevant]
+        free = tuple(name for name in requested if name not in fixed_index)
+        hidden = [
+            variable.name for variable in relevant if variable.name not in fixed_index and variable.name not in free
+        ]
         sizes = {variable.name: len(variable.values) for variable in relevant}
         while hidden:
             scopes = {name: {other for scope, _ in factors if name in scope for other in scope} for name in hidden}
@@ -229,20 +236,22 @@ class CausalModel:
         if not total > 0:
             raise ValueError(f"what is observed must be possible, got probability 0 for {dict(given or {})}")
         ordered = np.transpose(joint, [scope.index(name) for name in free]) / total
-        return ordered.reshape([len(self[name].values) for name in wanted])
+        return ordered.reshape([len(self[name].values) for name in requested])
 
     def probability(self, event: Mapping[str, Value], given: Mapping[str, Value] | None = None) -> float:
-        """Return the chance that variables take these values, given others."""
-        place = tuple(self[name].index(value) for name, value in event.items())
-        return float(self.table(tuple(event), given)[place])
+        """Return the probability that variables take these values, given others."""
+        index = tuple(self[name].index(value) for name, value in event.items())
+        return float(self.table(tuple(event), given)[index])
 
 
 def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Return variables so that causes come before effects, the given order kept where it can be."""
+    """Return variables so that causes come before effects, in the given order where possible."""
     waiting = list(variables)
     by_name = {variable.name: variable for variable in waiting}
     if not waiting or len(by_name) != len(waiting):
-        raise ValueError(f"a model must have variables of different names, got {[given.name for given in waiting]}")
+        raise ValueError(
+            f"a model must have variables of different names, got {[variable.name for variable in waiting]}"
+        )
     for variable in waiting:
         missing = [name for name in variable.parents if name not in by_name]
         if missing:
@@ -257,7 +266,9 @@ def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     while waiting:
         ready = next((variable for variable in waiting if all(name in ordered for name in variable.parents)), None)
         if ready is None:
-            raise ValueError(f"causes must not run in a circle, got one among {[given.name for given in waiting]}")
+            raise ValueError(
+                f"causes must not run in a circle, got one among {[variable.name for variable in waiting]}"
+            )
         ordered[ready.name] = ready
         waiting.remove(ready)
     return tuple(ordered.values())
@@ -268,20 +279,20 @@ def names_of(names: Any) -> tuple[Any, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _reached(start: Iterable[str], ahead: Callable[[str], Iterable[str]]) -> set[str]:
-    found, waiting = set[str](), list(start)
+def _reached(start: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> set[str]:
+    result, waiting = set[str](), list(start)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(ahead(name))
-    return found
+        if name not in result:
+            result.add(name)
+            waiting.extend(neighbours(name))
+    return result
 
 
-def _restrict(variable: Variable, places: Mapping[str, int]) -> Factor:
+def _restrict(variable: Variable, fixed_index: Mapping[str, int]) -> Factor:
     scope = (*variable.parents, variable.name)
-    index = tuple(places.get(name, slice(None)) for name in scope)
-    return tuple(name for name in scope if name not in places), np.asarray(variable.chances)[index]
+    index = tuple(fixed_index.get(name, slice(None)) for name in scope)
+    return tuple(name for name in scope if name not in fixed_index), np.asarray(variable.chances)[index]
 
 
 def _multiply(left: Factor, right: Factor) -> Factor:

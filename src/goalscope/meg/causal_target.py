@@ -14,7 +14,7 @@ from goalscope.meg.causal import CausalModel, Value, Variable, in_causal_order, 
 from goalscope.meg.causal_tree import SMALL, Array, Conjugate, ContextTree, conjugate, conjugate_known
 
 LARGEST_TARGET = 2048
-"""Most joint values of a target whose utility is unknown."""
+"""Maximum number of joint values of a target with unknown utility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,8 +39,8 @@ class InfluenceDiagram:
         names = names_of(self.utilities)
         by_name = {variable.name: variable for variable in ordered}
         for name in names:
-            found = by_name.get(name)
-            values = () if found is None or found.chances is None else found.values
+            variable = by_name.get(name)
+            values = () if variable is None or variable.chances is None else variable.values
             numbers = (isinstance(value, int | float) and not isinstance(value, bool) for value in values)
             if not values or not all(numbers) or not np.isfinite(np.array(values, dtype=np.float64)).all():
                 raise ValueError(f"a utility must be a chance variable with finite numbers for values, got {name!r}")
@@ -61,32 +61,35 @@ class InfluenceDiagram:
         """Return the causal model of the diagram with a policy.
 
         Args:
-            policy: chances ``[K_1, ..., K_m, K]`` of each decision given its parents; a decision left out is uniform.
+            policy: probabilities ``[K_1, ..., K_m, K]`` of each decision given its parents; uniform for a decision left
+                out.
 
         Raises:
             ValueError: the policy names something that is no decision, or is no distribution of the right shape.
         """
-        given = dict(policy or {})
-        unknown = sorted(set(given) - set(self.decisions))
+        chances_of = dict(policy or {})
+        unknown = sorted(set(chances_of) - set(self.decisions))
         if unknown:
             raise ValueError(f"a policy must name decisions ({', '.join(self.decisions)}), got {', '.join(unknown)}")
         sizes = {variable.name: len(variable.values) for variable in self.variables}
         for decision in (variable for variable in self.variables if variable.chances is None):
             shape = (*(sizes[name] for name in decision.parents), len(decision.values))
-            given.setdefault(decision.name, np.full(shape, 1 / len(decision.values)))
+            chances_of.setdefault(decision.name, np.full(shape, 1 / len(decision.values)))
         return CausalModel(
             variables=tuple(
-                replace(variable, chances=np.asarray(given[variable.name])) if variable.name in given else variable
+                replace(variable, chances=np.asarray(chances_of[variable.name]))
+                if variable.name in chances_of
+                else variable
                 for variable in self.variables
             )
         )
 
 
 def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalModel:
-    """Return the model in which each decision also sees all earlier decisions and what they saw.
+    """Return the model in which each decision also sees all earlier decisions and their parents.
 
-    The behaviour stays as it was: the added parents change no chance. What changes is the set of policies that it is
-    compared with, since those may use the memory.
+    The behaviour is unchanged: the added parents change no probability. It is compared with a larger set of policies,
+    since these may use the memory.
 
     Args:
         model: the model.
@@ -96,18 +99,18 @@ def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalMod
         ValueError: a name that is no variable of the model.
     """
     chosen = {model[name].name for name in names_of(decisions)}
-    seen: list[str] = []
+    memory: list[str] = []
     changed = []
     for name in (name for name in model.names if name in chosen):
         variable = model[name]
-        added = tuple(other for other in seen if other not in variable.parents)
+        added = tuple(other for other in memory if other not in variable.parents)
         sizes = tuple(len(model[other].values) for other in added)
         *before, values = np.asarray(variable.chances).shape
         chances = np.asarray(variable.chances).reshape(*before, *(1,) * len(sizes), values)
         chances = np.broadcast_to(chances, (*before, *sizes, values))
         parents = (*variable.parents, *added)
         changed.append(replace(variable, parents=parents, chances=chances))
-        seen = list(dict.fromkeys((*seen, *parents, name)))
+        memory = list(dict.fromkeys((*memory, *parents, name)))
     return model.replace(*changed)
 
 
@@ -120,10 +123,11 @@ class CausalMEG:
         bound: n log A, the sum of the logarithms of the numbers of actions.
         attained: False where the value is a limit, of infinite rationality or of infinite differences of utility.
         decisions: the decisions, in causal order.
-        prediction: the best prediction (or its limit) of each decision, shaped like its chances: uniform where what
-            it sees is impossible.
+        prediction: the best prediction (or its limit) of each decision, shaped like its chances: uniform in
+            impossible contexts.
         utility: best utility of each joint value of the target, in nats (rationality included) and of mean 0; where
-            ``attained`` is False, only what ranks the actions that the limit leaves possible. None for a known utility.
+            ``attained`` is False, weights that rank the actions which the limit leaves possible. None for a known
+            utility.
         beta: rationality for a known utility in its own unit, +-inf in the limit, 0 where it cannot be changed; None
             for an unknown one.
         expected: expected utility; None for an unknown one.
@@ -176,7 +180,7 @@ def meg_target(
             that is not finite, tables or a target too large.
 
     Source: MacDermott et al. 2024, Definitions 3.2 and 4.4; the concave form is E_pi[u] - W(u), W the log mean exp of
-    the utility, backward over what the decisions see.
+    the utility, backward over the decisions' contexts.
     """
     deciding, targets = _chosen(model, "decisions", decisions), _chosen(model, "target", target)
     shape = tuple(len(model[name].values) for name in targets)
@@ -195,13 +199,13 @@ def meg_target(
             "name fewer variables, or give a utility"
         )
     tree = ContextTree.of(model, deciding)
-    after = tree.outcome(targets)
+    outcome_features = tree.outcome(targets)
     if values is not None:
-        return _known(tree, [(after, values.astype(np.float64).reshape(-1))])
-    found = conjugate(replace(tree, features=after))
-    weights = found.weights - found.weights.mean()
+        return _known_utility(tree, [(outcome_features, values.astype(np.float64).reshape(-1))])
+    optimum = conjugate(replace(tree, features=outcome_features))
+    weights = optimum.weights - optimum.weights.mean()
     outcomes = product(*(model[name].values for name in targets))
-    return _result(tree, found, utility=dict(zip(outcomes, weights.tolist(), strict=True)))
+    return _result(tree, optimum, utility=dict(zip(outcomes, weights.tolist(), strict=True)))
 
 
 def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) -> CausalMEG:
@@ -209,7 +213,7 @@ def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) 
 
     Args:
         diagram: the diagram, its decisions having perfect recall.
-        policy: chances of each decision given its parents; a decision left out is uniform.
+        policy: probabilities of each decision given its parents; a decision left out is uniform.
 
     Raises:
         ValueError: whatever `InfluenceDiagram.under` and `meg_target` refuse.
@@ -219,7 +223,7 @@ def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) 
     model = diagram.under(policy)
     tree = ContextTree.of(model, diagram.decisions)
     parts = [(tree.outcome((name,)), np.array(model[name].values, dtype=np.float64)) for name in diagram.utilities]
-    return _known(tree, parts)
+    return _known_utility(tree, parts)
 
 
 def pseudo_terminal_goals(
@@ -233,56 +237,56 @@ def pseudo_terminal_goals(
     Args:
         model: the model.
         decisions, target: variables.
-        most: most variables in a set.
+        most: maximum number of variables in a set.
 
     Source: MacDermott et al. 2024, Theorem 4.1.
     """
     deciding, targets = _chosen(model, "decisions", decisions), _chosen(model, "target", target)
     others = [name for name in model.names if name not in (*deciding, *targets)]
-    found: list[tuple[str, ...]] = []
+    separators: list[tuple[str, ...]] = []
     for size in range(most + 1):
         for names in combinations(others, size):
-            smaller = any(set(known) <= set(names) for known in found)
+            smaller = any(set(separator) <= set(names) for separator in separators)
             if not smaller and model.d_separated(deciding, targets, names):
-                found.append(names)
-    return found
+                separators.append(names)
+    return separators
 
 
-def _known(tree: ContextTree, parts: Sequence[tuple[Array, Array]]) -> CausalMEG:
+def _known_utility(tree: ContextTree, parts: Sequence[tuple[Array, Array]]) -> CausalMEG:
     """Return MEG for a sum of known utilities: pairs of ``[K_n * A_n, F]`` distributions and ``[F]`` utilities."""
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         offset = float(sum(values.min() for _, values in parts))
-        after = np.asarray(sum(chances @ (values - values.min()) for chances, values in parts))
-    low, high = float(after.min()), float(after.max())
+        expected_utility = np.asarray(sum(probabilities @ (values - values.min()) for probabilities, values in parts))
+    low, high = float(expected_utility.min()), float(expected_utility.max())
     scale = high - low
     if not (np.isfinite(scale) and np.isfinite(offset)):
         raise ValueError("utilities must have a finite range, got an overflow: divide them by a constant")
     if scale <= SMALL * max(abs(low), abs(high)):
-        scale = 1.0  # a constant: what is left are rounding errors
-        after = np.full_like(after, low)
-    tree = replace(tree, features=((after - low) / scale)[:, None])
+        scale = 1.0  # a constant utility: only rounding errors remain
+        expected_utility = np.full_like(expected_utility, low)
+    tree = replace(tree, features=((expected_utility - low) / scale)[:, None])
     noise = float(np.finfo(np.float64).eps) * max(abs(low), abs(high)) / scale
-    found, bound = conjugate_known(tree, noise)
+    optimum, bound = conjugate_known(tree, noise)
     expected, uniform = (
         offset + low + scale * float(tree.expected(policy)[0]) for policy in (tree.policy, tree.uniform())
     )
-    beta = float(found.weights[0]) / scale if found.attained else float(np.copysign(np.inf, expected - uniform))
-    return _result(tree, found, beta=beta, expected=expected, uniform=uniform, tight_bound=bound)
+    beta = float(optimum.weights[0]) / scale if optimum.attained else float(np.copysign(np.inf, expected - uniform))
+    return _result(tree, optimum, beta=beta, expected=expected, uniform=uniform, tight_bound=bound)
 
 
-def _result(tree: ContextTree, found: Conjugate, **more: Any) -> CausalMEG:
+def _result(tree: ContextTree, optimum: Conjugate, **attributes: Any) -> CausalMEG:
     prediction = {}
-    for name, here, part in zip(tree.decisions, tree.contexts, found.prediction, strict=True):
-        whole = np.asarray(tree.model[name].chances).copy()
-        whole.reshape(-1, part.shape[1])[here] = part
-        prediction[name] = freeze(whole)
+    for name, contexts, part in zip(tree.decisions, tree.contexts, optimum.prediction, strict=True):
+        table = np.asarray(tree.model[name].chances).copy()
+        table.reshape(-1, part.shape[1])[contexts] = part
+        prediction[name] = freeze(table)
     return CausalMEG(
-        value=found.value,
+        value=optimum.value,
         bound=float(np.log(tree.actions).sum()),
-        attained=found.attained,
+        attained=optimum.attained,
         decisions=tree.decisions,
         prediction=prediction,
-        **more,
+        **attributes,
     )
 
 

@@ -1,8 +1,8 @@
 """The decision contexts of a causal model as a tree, and the convex conjugate of its soft value over it.
 
-With perfect recall each context (what a decision sees) follows from one earlier context and one earlier decision, so
-that backward induction over contexts is exact. Symbols: decision t of n has K_t reachable contexts and A_t actions;
-the utility is linear in F features of the outcome, whose expectation after the last decision is known.
+With perfect recall each context (the values that a decision sees) follows from one earlier context and one earlier
+decision, so that backward induction over contexts is exact. Symbols: decision t of n has K_t reachable contexts and A_t
+actions; the utility is linear in F features of the outcome, whose expectation after the last decision is known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,11 @@ Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
 SMALL = 1e-12
-"""Differences of features of unit range below this are rounding errors."""
-_IMPOSSIBLE = 1e-7  # an action that no policy with the same outcomes takes more often counts as never taken
-_TIE = 1e-9  # share of the range of a known utility within which actions are equally good
+"""Smaller differences of features of unit range are rounding errors."""
+_IMPOSSIBLE = (
+    1e-7  # an action that every policy with the same outcomes takes with less probability counts as never taken
+)
+_TIE = 1e-9  # fraction of the range of a known utility within which actions are equally good
 _STEPS = 500
 
 
@@ -35,7 +37,7 @@ class ContextTree:
         model: the model with uniform decisions.
         decisions: their n names in causal order.
         actions: A_t.
-        contexts: for each decision ``[K_t]``, the flat index of a context among all values of what is seen.
+        contexts: for each decision ``[K_t]``, the flat index of a context among all joint values of the parents.
         parent: for each decision ``[K_t]``, ``k * A + d`` of the earlier context k and decision d; zeros at the first.
         chance: for each decision ``[K_t]``, probability of the context after them.
         policy: for each decision ``[K_t, A_t]``, the actual behaviour.
@@ -53,7 +55,7 @@ class ContextTree:
 
     @classmethod
     def of(cls, model: CausalModel, names: Iterable[str]) -> "ContextTree":
-        """Return the tree of some decisions, without features; refuse decisions without perfect recall."""
+        """Return the tree of some decisions, without features; ValueError without perfect recall."""
         chosen = set(names)
         decisions = [model[name] for name in model.names if name in chosen]
         _check_recall(decisions)
@@ -64,27 +66,27 @@ class ContextTree:
         ]
         uniform, sight = model.replace(*blank), decisions[-1].parents
         joint = uniform.table(sight)
-        seen = np.flatnonzero(joint.reshape(-1) > 0)
-        places = dict(zip(sight, np.unravel_index(seen, joint.shape), strict=True)) if sight else {}
+        support = np.flatnonzero(joint.reshape(-1) > 0)
+        values_at = dict(zip(sight, np.unravel_index(support, joint.shape), strict=True)) if sight else {}
         contexts, parent, chance, policy = [], [], [], []
-        last: Index = np.zeros(len(seen), dtype=np.int64)
+        last_context: Index = np.zeros(len(support), dtype=np.int64)
         weight: Array = np.ones(1)
         for t, decision in enumerate(decisions):
             shape = tuple(len(model[name].values) for name in decision.parents)
-            flat = np.zeros(len(seen), dtype=np.int64)
+            flat = np.zeros(len(support), dtype=np.int64)
             if shape:
-                flat = np.ravel_multi_index([places[name] for name in decision.parents], shape).astype(np.int64)
-            here, first, place = np.unique(flat, return_index=True, return_inverse=True)
-            mass = np.bincount(place, weights=joint.reshape(-1)[seen], minlength=len(here))
-            before, earlier = np.zeros(len(here), dtype=np.int64), 1
+                flat = np.ravel_multi_index([values_at[name] for name in decision.parents], shape).astype(np.int64)
+            reached, first_row, context = np.unique(flat, return_index=True, return_inverse=True)
+            mass = np.bincount(context, weights=joint.reshape(-1)[support], minlength=len(reached))
+            before, earlier = np.zeros(len(reached), dtype=np.int64), 1
             if t:
                 earlier = actions[t - 1]
-                before = last[first] * earlier + places[decisions[t - 1].name][first]
+                before = last_context[first_row] * earlier + values_at[decisions[t - 1].name][first_row]
             chance.append(np.asarray(mass * earlier / weight[before // earlier], dtype=np.float64))
-            last, weight = place, mass.astype(np.float64)
-            contexts.append(here)
+            last_context, weight = context, mass.astype(np.float64)
+            contexts.append(reached)
             parent.append(before)
-            policy.append(np.asarray(decision.chances).reshape(-1, actions[t])[here])
+            policy.append(np.asarray(decision.chances).reshape(-1, actions[t])[reached])
         return cls(
             model=uniform,
             decisions=tuple(decision.name for decision in decisions),
@@ -93,38 +95,40 @@ class ContextTree:
             parent=tuple(parent),
             chance=tuple(chance),
             policy=tuple(policy),
-            features=np.zeros((len(seen) * actions[-1], 0)),
+            features=np.zeros((len(support) * actions[-1], 0)),
         )
 
     def outcome(self, targets: Sequence[str]) -> Array:
         """Return ``[K_n * A_n, F]`` the distribution of some variables after the last decision."""
         model, last = self.model, self.model[self.decisions[-1]]
-        own = (*last.parents, last.name)
-        asked = []
+        decision_family = (*last.parents, last.name)
+        target_names = []
         for name in targets:
-            copy = f"copy of {name}"  # what is seen may be part of the target: a copy gets its own axis
-            if name in own:
+            copy = f"copy of {name}"  # a parent may be part of the target: a copy gets its own axis
+            if name in decision_family:
                 values = model[name].values
                 model = model.replace(Variable(name=copy, values=values, parents=(name,), chances=np.eye(len(values))))
-            asked.append(copy if name in own else name)
-        size = prod(len(model[name].values) for name in asked)
-        found = model.table((*own, *asked), largest=LARGEST_TABLE).reshape(-1, self.actions[-1], size)
-        found = found[self.contexts[-1]]
-        return np.asarray((found / found.sum(axis=2, keepdims=True)).reshape(-1, size))
+            target_names.append(copy if name in decision_family else name)
+        size = prod(len(model[name].values) for name in target_names)
+        joint = model.table((*decision_family, *target_names), largest=LARGEST_TABLE).reshape(
+            -1, self.actions[-1], size
+        )
+        joint = joint[self.contexts[-1]]
+        return np.asarray((joint / joint.sum(axis=2, keepdims=True)).reshape(-1, size))
 
     def uniform(self) -> tuple[Array, ...]:
         """Return the uniform policy, ``[K_t, A_t]`` for each decision."""
         return tuple(np.full_like(part, 1 / part.shape[1]) for part in self.policy)
 
     def plan(self, policy: Sequence[Array]) -> tuple[Array, ...]:
-        """Return the chance that a policy makes the decisions that lead to a context and this one, ``[K_t, A_t]``."""
+        """Return the realisation plan ``[K_t, A_t]``: product of the policy's probabilities up to each action."""
         plans = [policy[0]]
         for t in range(1, len(policy)):
             plans.append(plans[-1].reshape(-1)[self.parent[t]][:, None] * policy[t])
         return tuple(plans)
 
     def nature(self) -> tuple[Array, ...]:
-        """Return the part of a context's probability that is not up to the decisions, ``[K_t]``."""
+        """Return the part of each context's probability that the decisions do not affect, ``[K_t]``."""
         parts = [self.chance[0]]
         for t in range(1, len(self.actions)):
             parts.append(parts[-1][self.parent[t] // self.actions[t - 1]] * self.chance[t])
@@ -137,9 +141,9 @@ class ContextTree:
 
     def collect(self, t: int, values: Array) -> Array:
         """Return ``[K * A, ...]`` expectation of values ``[K_t, ...]`` of the contexts of decision t >= 1."""
-        found = np.zeros((len(self.contexts[t - 1]) * self.actions[t - 1], *values.shape[1:]))
-        np.add.at(found, self.parent[t], values * self.chance[t].reshape(-1, *(1,) * (values.ndim - 1)))
-        return found
+        total = np.zeros((len(self.contexts[t - 1]) * self.actions[t - 1], *values.shape[1:]))
+        np.add.at(total, self.parent[t], values * self.chance[t].reshape(-1, *(1,) * (values.ndim - 1)))
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,8 +152,8 @@ class Conjugate:
 
     Attributes:
         value: nats.
-        weights: ``[F]`` of the best prediction; where it is only reached in a limit, those that rank the actions which
-            the limit leaves possible.
+        weights: ``[F]`` of the best prediction; where the value is a limit, weights that rank the actions which the
+            limit leaves possible.
         prediction: best prediction (or its limit) for each decision, ``[K_t, A_t]``.
         attained: False where only a limit of infinite weights reaches the value.
     """
@@ -164,7 +168,7 @@ def conjugate(tree: ContextTree) -> Conjugate:
     """Return ``sup_w <w, m> - W(w)`` for the expected features m of the behaviour; features of about unit range.
 
     ``W(w) = log mean exp`` of the utility, backward over the contexts. Where the supremum is a limit (m lies on the
-    border of what policies can reach), the actions that every policy with the same m avoids are found by linear
+    border of the attainable expectations), the actions that every policy with the same m avoids are found by linear
     programming and left out: on the others the supremum is attained, and the limit is exact.
     """
     allowed, attained = _possible(tree)
@@ -172,7 +176,7 @@ def conjugate(tree: ContextTree) -> Conjugate:
 
 
 def conjugate_known(tree: ContextTree, noise: float) -> tuple[Conjugate, float]:
-    """Return the same for a single feature with a rounding error, and the greatest value that any policy has."""
+    """Return the conjugate for a single feature with a rounding error, and the greatest value of any policy."""
     goal = tree.expected(tree.policy)
     (low, lowest), (high, highest) = (_end(tree, sign) for sign in (-1.0, 1.0))
     if high - low <= max(SMALL, 10 * noise):
@@ -204,10 +208,10 @@ def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
 def _climb(tree: ContextTree, allowed: Sequence[Mask], *, attained: bool) -> Conjugate:
     """Return the supremum over the allowed decisions, by Newton steps in whitened directions."""
     goal, basis = tree.expected(tree.policy), _directions(tree, allowed)
-    place = np.zeros(basis.shape[1])
-    height, slope, curvature, soft = _soft_value(tree, basis @ place, allowed)
-    value = float((basis @ place) @ goal) - height
-    for _ in range(_STEPS if len(place) else 0):
+    point = np.zeros(basis.shape[1])
+    height, slope, curvature, soft = _soft_value(tree, basis @ point, allowed)
+    value = float((basis @ point) @ goal) - height
+    for _ in range(_STEPS if len(point) else 0):
         rise = basis.T @ (goal - slope)
         scale, axes = np.linalg.eigh(basis.T @ curvature @ basis)
         along = axes.T @ rise
@@ -217,23 +221,23 @@ def _climb(tree: ContextTree, allowed: Sequence[Mask], *, attained: bool) -> Con
             break
         size, before = 1.0, value
         while size > 1e-10:
-            there = place + size * (axes @ step)
-            height, slope, curvature, soft = _soft_value(tree, basis @ there, allowed)
-            value = float((basis @ there) @ goal) - height
+            candidate = point + size * (axes @ step)
+            height, slope, curvature, soft = _soft_value(tree, basis @ candidate, allowed)
+            value = float((basis @ candidate) @ goal) - height
             if value >= before + 0.1 * size * gain or (gain < 1e-10 and value >= before):
                 break
             size /= 2
-        else:  # no step is better: the rounding errors are larger than what is left
-            height, slope, curvature, soft = _soft_value(tree, basis @ place, allowed)
+        else:  # no step is better: rounding errors exceed the remaining gain
+            height, slope, curvature, soft = _soft_value(tree, basis @ point, allowed)
             value = before
             if gain > 1e-6 * max(1.0, abs(value)):
                 raise RuntimeError(f"the search for the best utility got stuck {gain:.3g} nats below its goal")
             break
-        place = there
+        point = candidate
     else:
-        if len(place):
+        if len(point):
             raise RuntimeError(f"the search for the best utility must converge within {_STEPS} steps, it did not")
-    return Conjugate(value=max(0.0, value), weights=basis @ place, prediction=soft, attained=attained)
+    return Conjugate(value=max(0.0, value), weights=basis @ point, prediction=soft, attained=attained)
 
 
 def _soft_value(
@@ -242,7 +246,7 @@ def _soft_value(
     """Return W, its gradient ``[F]``, its Hessian ``[F, F]`` and the soft policies."""
     count = len(tree.actions)
     soft: list[Array] = [np.empty(0)] * count
-    spread: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, less their mean
+    deviations: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, less their mean
     reward, features = tree.features @ weights, tree.features
     for t in reversed(range(count)):
         table = np.where(allowed[t], reward.reshape(allowed[t].shape), -np.inf)
@@ -251,11 +255,11 @@ def _soft_value(
         soft[t] = np.exp(table - values[:, None]) / tree.actions[t]
         by_action = features.reshape(*allowed[t].shape, -1)
         mean = np.einsum("ka,kaf->kf", soft[t], by_action)
-        spread[t] = by_action - mean[:, None]
+        deviations[t] = by_action - mean[:, None]
         if t:
             reward, features = tree.collect(t, values), tree.collect(t, mean)
     curvature = np.zeros((tree.features.shape[1],) * 2)
-    for nature, chosen, part in zip(tree.nature(), tree.plan(soft), spread, strict=True):
+    for nature, chosen, part in zip(tree.nature(), tree.plan(soft), deviations, strict=True):
         rows = (np.sqrt(nature[:, None] * chosen)[..., None] * part).reshape(-1, part.shape[-1])
         curvature += rows.T @ rows
     return float(tree.chance[0] @ values), tree.chance[0] @ mean, curvature, tuple(soft)
@@ -263,18 +267,18 @@ def _soft_value(
 
 def _directions(tree: ContextTree, allowed: Sequence[Mask]) -> Array:
     """Return ``[F, R]`` the directions of the features that the allowed decisions can change, whitened."""
-    reach = [np.ones(len(tree.contexts[0]), dtype=bool)]  # [K_t] contexts that the allowed actions can lead to
+    reachable = [np.ones(len(tree.contexts[0]), dtype=bool)]  # [K_t] contexts that the allowed actions can lead to
     for t in range(1, len(allowed)):
-        reach.append((allowed[t - 1] & reach[-1][:, None]).reshape(-1)[tree.parent[t]])
+        reachable.append((allowed[t - 1] & reachable[-1][:, None]).reshape(-1)[tree.parent[t]])
     rows, features = [], tree.features
     for t in reversed(range(len(tree.actions))):
         by_action = features.reshape(*allowed[t].shape, -1)
         mean = (by_action * allowed[t][..., None]).sum(axis=1) / allowed[t].sum(axis=1)[:, None]
-        rows.append((by_action - mean[:, None])[allowed[t] & reach[t][:, None]])
+        rows.append((by_action - mean[:, None])[allowed[t] & reachable[t][:, None]])
         features = tree.collect(t, mean) if t else features
     _, sizes, turned = np.linalg.svd(np.concatenate(rows), full_matrices=False)
-    kept = sizes > SMALL * np.sqrt(sum(map(len, rows)))
-    return np.asarray(turned[kept].T / sizes[kept])
+    significant = sizes > SMALL * np.sqrt(sum(map(len, rows)))
+    return np.asarray(turned[significant].T / sizes[significant])
 
 
 def _possible(tree: ContextTree) -> tuple[list[Mask], bool]:
@@ -284,57 +288,59 @@ def _possible(tree: ContextTree) -> tuple[list[Mask], bool]:
     """
     plans = tree.plan(tree.policy)
     ends = np.cumsum([plan.size for plan in plans])
-    found = np.concatenate([plan.reshape(-1) for plan in plans]) > SMALL
-    if not found.all():
-        found = _all_possible(tree, found)
-    masks = [part.reshape(plan.shape) for part, plan in zip(np.split(found, ends[:-1]), plans, strict=True)]
-    return [mask | ~mask.any(axis=1, keepdims=True) for mask in masks], bool(found.all())
+    possible = np.concatenate([plan.reshape(-1) for plan in plans]) > SMALL
+    if not possible.all():
+        possible = _all_possible(tree, possible)
+    masks = [part.reshape(plan.shape) for part, plan in zip(np.split(possible, ends[:-1]), plans, strict=True)]
+    return [mask | ~mask.any(axis=1, keepdims=True) for mask in masks], bool(possible.all())
 
 
-def _all_possible(tree: ContextTree, taken_already: Mask) -> Mask:
+def _all_possible(tree: ContextTree, positive: Mask) -> Mask:
     """Return which entries of a plan can be positive with the expected features unchanged, by linear programmes.
 
-    What is looked for is a change of the plan, which may lower what is positive and must not lower what is 0.
+    The unknown is a change of the plan that may lower positive entries and must not lower zero entries.
     """
     from scipy.optimize import linprog
     from scipy.sparse import bmat, coo_array, identity, kron
 
     count = len(tree.actions)
     blocks: list[list[Any]] = [[None] * count for _ in range(count + 1)]
-    for t, part in enumerate(tree.policy):  # the decisions of a context share what leads to it
+    for t, part in enumerate(tree.policy):  # the decisions of a context sum to the plan of its parent
         number = len(part)
         blocks[t][t] = kron(identity(number), np.ones((1, part.shape[1])))
         if t:
-            where = (np.arange(number), tree.parent[t])
-            blocks[t][t - 1] = coo_array((-np.ones(number), where), shape=(number, tree.policy[t - 1].size))
+            entries = (np.arange(number), tree.parent[t])
+            blocks[t][t - 1] = coo_array((-np.ones(number), entries), shape=(number, tree.policy[t - 1].size))
     leaves = tree.nature()[-1].repeat(tree.actions[-1])[:, None] * tree.features
     leaves = np.where(np.abs(leaves) > SMALL * np.abs(leaves).max(), leaves, 0.0)
     blocks[count][-1] = coo_array(leaves.T)  # and the expected features are those of the policy
-    equal, search = bmat(blocks, format="csr"), cast(Any, linprog)
-    # A change may be scaled down, so what is 0 may get small bounds, a share for each action: then one programme finds
-    # many entries at once and not only the few that an unbounded one would favour.
-    share = np.repeat(0.5 / np.cumprod(tree.actions), [part.size for part in tree.policy])
-    found, bounds = taken_already.copy(), np.stack([np.zeros(len(share)), share], axis=1)
-    bounds[taken_already] = -1.0, 1.0
-    while not found.all():
-        for method in ("highs", "highs-ipm"):  # where one meets with rounding errors the other may not
-            answer = search(
-                np.where(found, 0.0, -0.5 / share),
+    equal, solve = bmat(blocks, format="csr"), cast(Any, linprog)
+    # A change may be scaled down, so zero entries may get small upper bounds, divided among the actions. One programme
+    # then finds many entries at once, not only the few that an unbounded one would favour.
+    small_bound = np.repeat(0.5 / np.cumprod(tree.actions), [part.size for part in tree.policy])
+    possible, bounds = positive.copy(), np.stack([np.zeros(len(small_bound)), small_bound], axis=1)
+    bounds[positive] = -1.0, 1.0
+    while not possible.all():
+        for method in ("highs", "highs-ipm"):  # where one fails by rounding errors the other may not
+            solution = solve(
+                np.where(possible, 0.0, -0.5 / small_bound),
                 A_eq=equal,
                 b_eq=np.zeros(equal.shape[0]),
                 bounds=bounds,
                 method=method,
                 options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
             )
-            if answer.status == 0:
+            if solution.status == 0:
                 break
         else:
-            raise RuntimeError(f"the linear programme for the possible actions must have a solution: {answer.message}")
-        new = ~found & (answer.x > _IMPOSSIBLE)
+            raise RuntimeError(
+                f"the linear programme for the possible actions must have a solution: {solution.message}"
+            )
+        new = ~possible & (solution.x > _IMPOSSIBLE)
         if not new.any():
             break
-        found |= new
-    return found
+        possible |= new
+    return possible
 
 
 def _check_recall(decisions: Sequence[Variable]) -> None:

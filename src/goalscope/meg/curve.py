@@ -1,4 +1,4 @@
-"""Rationality curves: what every policy in a world is measured by, computed once; of one world or of several.
+"""Rationality curves, computed once for all policies: of one world or of several.
 
 An agent has one rationality, not a new one for every world. The mean of per-world suprema is biased: each is >= 0,
 however random the agent. The supremum of the mean is not, up to one degree of freedom for all worlds together.
@@ -22,7 +22,7 @@ from goalscope.planning.soft import SoftProcess
 
 Array = npt.NDArray[np.float64]
 
-_ACCURACY = 1e-9  # of interpolated values, as a share of the larger of the bound and 1 nat
+_ACCURACY = 1e-9  # of interpolated values, as a fraction of max(bound, 1 nat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +92,12 @@ class RationalityCurve:
 
     @property
     def rounding(self) -> float:
-        """How far beyond an end a utility may lie by rounding alone."""
+        """Distance beyond an end that rounding alone can cause."""
         return 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
 
     @cached_property
     def episode_range(self) -> tuple[float, float]:
-        """Least and greatest utility of a single episode: with luck beyond what any policy attains in expectation."""
+        """Least and greatest utility of a single episode, which may exceed every expected utility."""
         lucky = self.soft.reached.table.ndim > 1 or np.count_nonzero(self.mdp.start) > 1
         return return_range(self.mdp) if lucky else (self.lowest, self.highest)
 
@@ -164,19 +164,19 @@ class RationalityCurve:
     def _directedness(self, relative: float, utility: float, size: float = 0.0) -> Directedness:
         soft = self.soft
 
-        def point(inner: float, slope_within: float = math.inf) -> list[float]:
-            return cast(list[float], self._knots(inner, slope_within)[:, 0].tolist())
+        def point(scaled: float, slope_within: float = math.inf) -> list[float]:
+            return cast(list[float], self._knots(scaled, slope_within)[:, 0].tolist())
 
-        near, inner = best_rationality(point, relative if soft.span else 0.0, soft.low, soft.high, size)
-        if math.isinf(inner):
-            value, beta = (soft.bound_high if inner > 0 else soft.bound_low), inner
-        elif inner == 0:
+        near, scaled = best_rationality(point, relative if soft.span else 0.0, soft.low, soft.high, size)
+        if math.isinf(scaled):
+            value, beta = (soft.bound_high if scaled > 0 else soft.bound_low), scaled
+        elif scaled == 0:
             value, beta = 0.0, 0.0
         else:
             w, slope, curvature = point(near)
-            step = inner - near
+            step = scaled - near
             value = max(0.0, near * relative - w + (relative - slope) * step - curvature * step * step / 2)
-            beta = inner / soft.span
+            beta = scaled / soft.span
         return Directedness(value=value, signed=value if relative >= 0 else 0.0 - value, beta=beta, utility=utility)
 
 
@@ -201,7 +201,7 @@ class SharedDirectedness:
 
 
 class SharedCurve:
-    """The rationality curves of several worlds, asked together.
+    """The rationality curves of several worlds with one common rationality.
 
     Attributes:
         curves: the worlds' curves, G of them. Their utilities must be on one scale: beta is common.
@@ -233,33 +233,33 @@ class SharedCurve:
         relative, sizes = self._relative(utilities)
         if math.isinf(beta):
             end, column = (self._high, 0) if beta > 0 else (self._low, 1)
-            there = [o == 0 or at_end(r, o, size) for r, o, size in zip(relative, end, sizes, strict=True)]
-            return np.where(there, self._bounds[:, column], -math.inf)
+            at_this_end = [o == 0 or at_end(r, o, size) for r, o, size in zip(relative, end, sizes, strict=True)]
+            return np.where(at_this_end, self._bounds[:, column], -math.inf)
         return self._terms(beta, relative)
 
     def meg(self, utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> SharedDirectedness:
         """Return ``sup over beta of the mean over worlds of beta u - W(beta)``.
 
         Args:
-            utilities: ``[G]`` expected utility (or mean return) of the agent in each world; beyond what is attainable
-                in a world, as a mean over few episodes may be, is allowed as long as the mean is not.
+            utilities: ``[G]`` expected utility (or mean return) of the agent in each world. Single worlds may lie
+                beyond the attainable range, as a mean over few episodes may; the mean over worlds must not.
             weights: ``[G]`` >= 0, their sum above 0: counts of a resample, or 0 for worlds left out; None for equal.
 
         Raises:
             ValueError: shapes that disagree, numbers that are not finite, negative weights.
         """
         relative, sizes = self._relative(utilities)
-        share = self._shares(weights)
+        fractions = self._fractions(weights)
         parts = (relative, sizes, self._low, self._high, *self._bounds.T)
-        mean, size, low, high, upper, lower = (float(share @ part) for part in parts)
+        mean, size, low, high, upper, lower = (float(fractions @ part) for part in parts)
 
-        def point(inner: float, slope_within: float) -> list[float]:
-            return cast(list[float], (self._knots(inner, slope_within) @ share).tolist())
+        def point(scaled: float, slope_within: float) -> list[float]:
+            return cast(list[float], (self._knots(scaled, slope_within) @ fractions).tolist())
 
         beta = best_rationality(point, mean, low, high, size)[1] / self._unit
         # At an infinite beta every world is at its end; means of few episodes may lie beyond it.
         terms = self._bounds[:, 0 if beta > 0 else 1].copy() if math.isinf(beta) else self._terms(beta, relative)
-        value = max(0.0, float(share @ terms))
+        value = max(0.0, float(fractions @ terms))
         return SharedDirectedness(
             value=value,
             signed=value if mean >= 0 else 0.0 - value,
@@ -272,26 +272,26 @@ class SharedCurve:
         return np.asarray(beta * self._unit * relative - self._knots(beta * self._unit)[0])
 
     def _relative(self, utilities: npt.ArrayLike) -> tuple[Array, Array]:
-        """Return ``[G]`` relative utilities, and the size of the numbers that they are differences of."""
-        given = np.asarray(utilities, dtype=np.float64)
-        check_shape("utilities", given, "G", {"G": len(self.curves)})
-        check_finite("utilities", given)
-        relative = np.where(self._spans > 0, (given - self.uniform) / self._unit, 0.0)
-        return relative, (np.abs(self.uniform) + np.abs(given)) / self._unit
+        """Return ``[G]`` relative utilities, and the magnitude of the numbers that they are differences of."""
+        values = np.asarray(utilities, dtype=np.float64)
+        check_shape("utilities", values, "G", {"G": len(self.curves)})
+        check_finite("utilities", values)
+        relative = np.where(self._spans > 0, (values - self.uniform) / self._unit, 0.0)
+        return relative, (np.abs(self.uniform) + np.abs(values)) / self._unit
 
-    def _shares(self, weights: npt.ArrayLike | None) -> Array:
+    def _fractions(self, weights: npt.ArrayLike | None) -> Array:
         count = len(self.curves)
         if weights is None:
             return np.full(count, 1 / count)
-        given = np.asarray(weights, dtype=np.float64)
-        check_shape("weights", given, "G", {"G": count})
-        check_finite("weights", given)
-        if (given < 0).any() or not given.sum() > 0:
-            raise ValueError(f"weights must be >= 0 with a sum above 0, got a least of {given.min()} and {given.sum()}")
-        return np.asarray(given / given.sum())
+        array = np.asarray(weights, dtype=np.float64)
+        check_shape("weights", array, "G", {"G": count})
+        check_finite("weights", array)
+        if (array < 0).any() or not array.sum() > 0:
+            raise ValueError(f"weights must be >= 0 with a sum above 0, got a least of {array.min()} and {array.sum()}")
+        return np.asarray(array / array.sum())
 
-    def _evaluate(self, inner: float) -> Array:
-        beta = inner / self._unit
+    def _evaluate(self, scaled: float) -> Array:
+        beta = scaled / self._unit
         rows = [np.concatenate(curve.soft.backup([beta * curve.span])) for curve in self.curves]
         scale = (self._spans / self._unit) ** np.arange(3)[:, None]
         return np.asarray(np.stack(rows, axis=1) * scale)
@@ -300,7 +300,7 @@ class SharedCurve:
 def meg_shared(
     curves: Sequence[RationalityCurve], utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> SharedDirectedness:
-    """Return MEG with one rationality over several worlds; for many questions keep a `SharedCurve`.
+    """Return MEG with one rationality over several worlds; for repeated use keep a `SharedCurve`.
 
     Args:
         curves: one for each world, utilities on one scale.

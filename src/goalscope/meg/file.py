@@ -1,4 +1,4 @@
-"""A decision process and an agent in it from a file of the user's own (docs/meg.md holds the schema)."""
+"""Read a decision process and an agent from a user's file (schema: docs/meg.md)."""
 
 import zipfile
 import zlib
@@ -23,13 +23,13 @@ LARGEST_JSON = 64 * 2**20
 LARGEST_NPZ = 2**30
 """Greatest size of the arrays of an `.npz` file in bytes, unpacked."""
 LONGEST = 1_000_000
-"""Most decisions of a process that is read from a file."""
+"""Maximum number of decisions of a process in a file."""
 
 _FIELDS = (
     *("horizon", "start", "utility", "terminal_utility", "transitions", "next", "possible", "chance", "actions"),
     *("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions"),
 )
-_UNREADABLE = (  # what numpy and zipfile raise at members that are damaged, encrypted, too large or of another kind
+_UNREADABLE = (  # raised by numpy and zipfile for damaged, encrypted, too large or foreign members
     ValueError,
     EOFError,
     KeyError,
@@ -44,7 +44,7 @@ _UNREADABLE = (  # what numpy and zipfile raise at members that are damaged, enc
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MEGFile:
-    """What a file holds: a process and one description of an agent.
+    """The content of a file: a process and one description of an agent.
 
     Attributes:
         mdp: the process.
@@ -63,17 +63,17 @@ def read_meg_file(path: Path) -> MEGFile:
     """Read a process and an agent from a JSON or `.npz` file.
 
     Raises:
-        ValueError: whatever is missing, unknown, of the wrong shape or no distribution; names the field.
+        ValueError: a field is missing, unknown, of the wrong shape or no distribution; the message names it.
         OSError: the file cannot be read.
     """
     arrays = _read_arrays(path)
     mdp = _process(arrays)
     *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
-    ways = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
-    found = [name for name, fields in ways.items() if fields & set(arrays)]
-    if len(found) != 1:
+    descriptions = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
+    given = [name for name, fields in descriptions.items() if fields & set(arrays)]
+    if len(given) != 1:
         raise ValueError(
-            f"an agent must be given in exactly one way ({'; '.join(ways)}), got {'; '.join(found) or 'none'}"
+            f"an agent must be given in exactly one way ({'; '.join(descriptions)}), got {'; '.join(given) or 'none'}"
         )
     if "policy" in arrays:
         return MEGFile(mdp=mdp, policy=freeze(arrays["policy"].astype(np.float64)))
@@ -86,13 +86,13 @@ def read_meg_file(path: Path) -> MEGFile:
 
 def _process(arrays: Arrays) -> TabularMDP:
     _require(arrays, ("horizon", "start", "utility"), "a decision process must have horizon, start and utility")
-    horizon = _whole("horizon", arrays["horizon"])
+    horizon = _integer("horizon", arrays["horizon"])
     if not 1 <= horizon <= LONGEST:
         raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon:.12g}")
     utility = arrays["utility"]
     if not 1 <= utility.ndim <= 3 or 0 in utility.shape:
         raise ValueError(f"utility must have shape [S], [S, A] or [S, A, S], got {list(utility.shape)}")
-    rest: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "utility": utility.astype(np.float64),
         "horizon": horizon,
         "start": _start(arrays["start"], len(utility)),
@@ -104,19 +104,19 @@ def _process(arrays: Arrays) -> TabularMDP:
             "transitions must be given in exactly one form, transitions [S, A, S], next [S, A], or possible [N, 3] "
             f"with chance [N] and actions; got {', '.join(forms) or 'none'}"
         )
-    spare = [name for name in ("chance", "actions") if name in arrays and forms != ["possible"]]
-    if spare:
-        raise ValueError(f"{' and '.join(spare)} must go with possible, got {forms[0]}: leave them out")
+    superfluous = [name for name in ("chance", "actions") if name in arrays and forms != ["possible"]]
+    if superfluous:
+        raise ValueError(f"{' and '.join(superfluous)} must go with possible, got {forms[0]}: leave them out")
     if forms == ["next"]:
-        return TabularMDP.deterministic(_whole_numbers("next", arrays["next"]), **rest)
+        return TabularMDP.deterministic(_integers("next", arrays["next"]), **settings)
     if forms == ["transitions"]:
-        chances = arrays["transitions"]
-        check_shape("transitions", chances, "S A S", {"S": len(utility)})
-        if chances.shape[1] == 0:
+        probabilities = arrays["transitions"]
+        check_shape("transitions", probabilities, "S A S", {"S": len(utility)})
+        if probabilities.shape[1] == 0:
             raise ValueError("transitions must hold at least one action, got none")
-        return TabularMDP(transitions=chances.astype(np.float64), **rest)
+        return TabularMDP(transitions=probabilities.astype(np.float64), **settings)
     _require(arrays, ("chance", "actions"), "possible must come with chance [N] and actions (their number)")
-    actions, possible = _whole("actions", arrays["actions"]), _whole_numbers("possible", arrays["possible"])
+    actions, possible = _integer("actions", arrays["actions"]), _integers("possible", arrays["possible"])
     count = check_shape("possible", possible, "N 3")["N"]
     states = len(utility)
     if not 1 <= actions * states <= count:
@@ -124,13 +124,13 @@ def _process(arrays: Arrays) -> TabularMDP:
             f"every state and action needs at least one possible transition, got {count} rows for {states} states and "
             f"actions = {actions}"
         )
-    return TabularMDP.sparse(possible, arrays["chance"].astype(np.float64), actions=actions, **rest)
+    return TabularMDP.sparse(possible, arrays["chance"].astype(np.float64), actions=actions, **settings)
 
 
 def _start(start: npt.NDArray[Any], states: int) -> Array:
     if start.ndim:
         return start.astype(np.float64)
-    number = _whole("start", start)
+    number = _integer("start", start)
     if not 0 <= number < states:
         raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number:.12g}")
     return np.asarray(np.eye(1, states, number)[0])
@@ -140,7 +140,7 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
     """Return ``[N]`` the utility of each recorded episode, every step of it checked against the process."""
     names = ("trajectory_states", "trajectory_actions")
     _require(arrays, names, "trajectories must have trajectory_states and trajectory_actions")
-    states, actions = (_whole_numbers(name, arrays[name]) for name in names)
+    states, actions = (_integers(name, arrays[name]) for name in names)
     n = mdp.horizon
     if actions.ndim != 2 or actions.shape[1] != n or not len(actions):
         raise ValueError(
@@ -152,12 +152,12 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
             f"trajectory_states must have shape [{len(actions)}, {n + 1}] (or [{len(actions)}, {n}] without the state "
             f"after the last decision), got {list(states.shape)}"
         )
-    for name, given, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
-        outside = np.argwhere((given < 0) | (given >= limit))
+    for name, array, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
+        outside = np.argwhere((array < 0) | (array >= limit))
         if len(outside):
             where = outside[0].tolist()
             raise ValueError(
-                f"trajectory_{name} must lie from 0 to {limit - 1}, got {given[tuple(where)]} at index {where}"
+                f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(where)]} at index {where}"
             )
     if states.shape[1] == n:
         if mdp.utility.ndim == 3 or mdp.terminal_utility is not None:
@@ -183,8 +183,8 @@ def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDAr
             f"{episode}: correct the episode or the start"
         )
     before, after = states[:, :-1], states[:, 1:]
-    flat, known = (before * mdp.actions + actions).reshape(-1), after.reshape(-1) >= 0
-    target = np.where(known, after.reshape(-1), 0)
+    flat, recorded = (before * mdp.actions + actions).reshape(-1), after.reshape(-1) >= 0
+    target = np.where(recorded, after.reshape(-1), 0)
     table = mdp.transitions
     if not isinstance(table, np.ndarray):
         chance = np.asarray(table.tocsr()[flat, target]).reshape(-1)
@@ -192,7 +192,7 @@ def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDAr
         chance = (table.reshape(-1)[flat] == target).astype(np.float64)
     else:
         chance = table.reshape(-1, mdp.states)[flat, target]
-    bad = known & (chance <= 0)
+    bad = recorded & (chance <= 0)
     if bad.any():
         episode, step = divmod(int(bad.argmax()), actions.shape[1])
         raise ValueError(
@@ -202,10 +202,10 @@ def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDAr
         )
 
 
-def _require(arrays: Arrays, names: Sequence[str], must: str) -> None:
+def _require(arrays: Arrays, names: Sequence[str], requirement: str) -> None:
     for name in names:
         if name not in arrays:
-            raise ValueError(f"{must}, got no {name}")
+            raise ValueError(f"{requirement}, got no {name}")
 
 
 def _single(name: str, array: npt.NDArray[Any]) -> float:
@@ -214,14 +214,14 @@ def _single(name: str, array: npt.NDArray[Any]) -> float:
     return float(array)
 
 
-def _whole(name: str, array: npt.NDArray[Any]) -> int:
+def _integer(name: str, array: npt.NDArray[Any]) -> int:
     number = _single(name, array)
     if number != int(number):
         raise ValueError(f"{name} must be a whole number, got {number}")
     return int(number)
 
 
-def _whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _integers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if array.dtype.kind == "i":
         return array.astype(np.int64)
     if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
@@ -230,7 +230,7 @@ def _whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _read_arrays(path: Path) -> Arrays:
-    """Return the arrays of a file, every one of real numbers and finite."""
+    """Return the arrays of a file, all real and finite."""
     if path.suffix == ".npz":
         return _read_npz(path)
     if path.suffix == ".json":

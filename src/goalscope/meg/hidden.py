@@ -1,10 +1,10 @@
-"""Decision processes whose state the agent does not see: a prior over worlds, and what each state shows.
+"""Decision processes whose state the agent does not see: a prior over worlds, and an observation for each state.
 
-The agent knows the prior and remembers what it was shown and what it did (perfect recall). Worlds are deterministic, so
-that a history leaves the prior on the worlds that fit to it, each in one state. That set of (world, state) pairs is all
-that the future depends on. Histories with the same set are one *information set* here, and the information sets are
-the states of an ordinary decision process. Its soft backups are those over histories, and MEG in it is MEG given what
-the decisions could depend on (their parents in the causal model).
+The agent knows the prior and remembers its observations and actions (perfect recall). Worlds are deterministic, so a
+history restricts the prior to the worlds consistent with it, each in one state. The future depends only on that set of
+(world, state) pairs. Histories with the same set are one *information set* here, and the information sets are the
+states of an ordinary decision process. Its soft backups are those over histories, and MEG in it is MEG given the
+parents of the decisions in the causal model.
 
 Source: MacDermott et al. (2024), section 2 and definition 3.1; Kaelbling et al. (1998) for beliefs as states.
 """
@@ -33,16 +33,16 @@ MOST_SETS = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HiddenWorlds:
-    """A prior over N deterministic worlds of S states, and what the agent is shown in each state.
+    """A prior over N deterministic worlds of S states, and the agent's observation in each state.
 
     Attributes:
         next: ``[N, S, A]`` whole numbers, the state that each action leads to.
-        shown: ``[N, S]`` whole numbers: equal numbers look equal to the agent, in whichever world. What it saw earlier
-            it remembers, so that only what is seen in the state itself is needed.
+        shown: ``[N, S]`` whole numbers, the observation in each state: equal numbers are the same observation, also
+            across worlds. Earlier observations are remembered, so this is the observation of the state alone.
         start: ``[N]`` first state of each world.
         utility: ``[N, S]`` utility of a decision in each state, summed over the decisions.
         horizon: number n of decisions.
-        prior: ``[N]`` chances of the worlds, None for equal ones.
+        prior: ``[N]`` probabilities of the worlds, None for equal ones.
         terminal_utility: ``[N, S]`` utility of the state after the last decision, None for none.
 
     Raises:
@@ -78,19 +78,21 @@ class HiddenWorlds:
                 f"{len(grids)} grids of {len(shapes)} shapes"
             )
         processes = [from_grid(grid, horizon=horizon) for grid in grids]
-        looks: dict[bytes, int] = {}
+        observations: dict[bytes, int] = {}
         shown = np.zeros((len(grids), processes[0].states), dtype=np.int64)
         for number, grid in enumerate(grids):
             for cell in np.argwhere(~grid.walls).tolist():
-                seen = visible(grid.walls, (cell[0], cell[1]), radius)
-                goal = seen[grid.goal] and grid.goal
-                look = repr((cell, seen.tobytes(), (grid.walls & seen).tobytes(), goal)).encode()
-                shown[number, cell[0] * grid.width + cell[1]] = looks.setdefault(look, len(looks))
+                visible_cells = visible(grid.walls, (cell[0], cell[1]), radius)
+                goal = visible_cells[grid.goal] and grid.goal
+                observation = repr(
+                    (cell, visible_cells.tobytes(), (grid.walls & visible_cells).tobytes(), goal)
+                ).encode()
+                shown[number, cell[0] * grid.width + cell[1]] = observations.setdefault(observation, len(observations))
         return cls(
-            next=np.stack([np.asarray(one.transitions) for one in processes]),
+            next=np.stack([np.asarray(process.transitions) for process in processes]),
             shown=shown,
-            start=np.array([int(one.start.argmax()) for one in processes]),
-            utility=np.stack([one.utility for one in processes]),
+            start=np.array([int(process.start.argmax()) for process in processes]),
+            utility=np.stack([process.utility for process in processes]),
             horizon=horizon,
         )
 
@@ -98,25 +100,27 @@ class HiddenWorlds:
     def of_task_maps(cls, maps: Sequence[TaskMap], *, horizon: int, node: str = "") -> "HiddenWorlds":
         """Return equally likely task maps: each step that begins with a node achieved is worth 1; the goal ends all.
 
-        The agent sees what the world reports: its cell, the open directions, and the node on its cell.
+        The agent sees its cell, the open directions, and the node on its cell.
 
         Args:
             maps: the maps; their nodes may have different names.
             horizon: number of decisions.
             node: name of a node that all maps have; "" for the goal of each.
         """
-        tasks = [TaskProcess(one) for one in maps]
-        size = max(len(one.states) for one in tasks)
-        looks: dict[str, int] = {}
+        tasks = [TaskProcess(task_map) for task_map in maps]
+        size = max(len(task.states) for task in tasks)
+        observations: dict[str, int] = {}
         following = np.tile(np.arange(size)[:, None], (len(maps), 1, len(Action)))
         shown, utility = np.zeros((len(maps), size), dtype=np.int64), np.zeros((len(maps), size))
         for number, task in enumerate(tasks):
             count = len(task.states)
             following[number, :count] = task.next
-            shown[number, :count] = [looks.setdefault(repr(task.report(at)), len(looks)) for at in range(count)]
+            shown[number, :count] = [
+                observations.setdefault(repr(task.report(at)), len(observations)) for at in range(count)
+            ]
             utility[number, :count] = task.achieved(node)
-        first = np.zeros(len(maps), dtype=np.int64)
-        return cls(next=following, shown=shown, start=first, utility=utility, horizon=horizon)
+        start = np.zeros(len(maps), dtype=np.int64)
+        return cls(next=following, shown=shown, start=start, utility=utility, horizon=horizon)
 
     def __post_init__(self) -> None:
         successor = np.asarray(self.next)
@@ -130,15 +134,15 @@ class HiddenWorlds:
         parts["prior"] = (prior, "N")
         if self.terminal_utility is not None:
             parts["terminal_utility"] = (self.terminal_utility, "N S")
-        for name, (given, shape) in parts.items():
-            check_shape(name, np.asarray(given), shape, sizes)
+        for name, (array, shape) in parts.items():
+            check_shape(name, np.asarray(array), shape, sizes)
         for name in ("next", "shown", "start"):
-            given = np.asarray(getattr(self, name))
-            if not np.issubdtype(given.dtype, np.integer):
-                raise ValueError(f"{name} must hold whole numbers, got {given.dtype}")
+            array = np.asarray(getattr(self, name))
+            if not np.issubdtype(array.dtype, np.integer):
+                raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
             if name != "shown":
-                refuse_where((given < 0) | (given >= sizes["S"]), given, f"{name} must be states below {sizes['S']}")
-            object.__setattr__(self, name, freeze(given.astype(np.int64)))
+                refuse_where((array < 0) | (array >= sizes["S"]), array, f"{name} must be states below {sizes['S']}")
+            object.__setattr__(self, name, freeze(array.astype(np.int64)))
         check_distributions("prior", prior)
         for name in ("utility", "terminal_utility"):
             if getattr(self, name) is not None:
@@ -154,10 +158,10 @@ class InformationProcess:
     """The decision process of the information sets of `HiddenWorlds`.
 
     Attributes:
-        worlds: what it was made of.
+        worlds: the prior and its worlds.
         mdp: its states are the information sets; `meg_known`, `RationalityCurve` and `value_iteration` take it.
         sets: for each information set its worlds and their states, ``[K, 2]``.
-        last: ``[I]`` what the agent is shown in each set.
+        last: ``[I]`` the last observation in each set.
     """
 
     worlds: HiddenWorlds
@@ -168,7 +172,7 @@ class InformationProcess:
     def returns(self, policy: npt.NDArray[np.floating]) -> Array:
         """Return the expected utility in each world, ``[N]``, of an agent that acts by its information set.
 
-        The world itself is played; the information set is what the agent carries along.
+        The episode runs in the world itself; the agent carries its information set along.
 
         Args:
             policy: ``[I, A]`` or, by time, ``[n, I, A]`` action probabilities.
@@ -177,35 +181,39 @@ class InformationProcess:
         return np.array([self._played(world, by_time) for world in range(len(self.worlds.start))])
 
     def _played(self, world: int, by_time: Array) -> float:
-        ahead = {(self._first(world), int(self.worlds.start[world])): 1.0}
+        current = {(self._first(world), int(self.worlds.start[world])): 1.0}
         total = 0.0
-        for chances in by_time:
+        for probabilities in by_time:
             following: dict[tuple[int, int], float] = {}
-            for (at, state), mass in ahead.items():
+            for (info_set, state), mass in current.items():
                 total += mass * float(self.worlds.utility[world, state])
-                for action, chance in enumerate(chances[at].tolist()):
+                for action, chance in enumerate(probabilities[info_set].tolist()):
                     if chance > 0:
-                        led = int(self.worlds.next[world, state, action])
-                        key = self._after(at, action, int(self.worlds.shown[world, led])), led
+                        successor = int(self.worlds.next[world, state, action])
+                        key = self._after(info_set, action, int(self.worlds.shown[world, successor])), successor
                         following[key] = following.get(key, 0.0) + mass * chance
-            ahead = following
+            current = following
         if self.worlds.terminal_utility is not None:
-            total += sum(mass * float(self.worlds.terminal_utility[world, state]) for (_, state), mass in ahead.items())
+            total += sum(
+                mass * float(self.worlds.terminal_utility[world, state]) for (_, state), mass in current.items()
+            )
         return total
 
     def _first(self, world: int) -> int:
-        seen = int(self.worlds.shown[world, self.worlds.start[world]])
-        return next(at for at in np.flatnonzero(self.mdp.start > 0).tolist() if self.last[at] == seen)
+        observation = int(self.worlds.shown[world, self.worlds.start[world]])
+        return next(
+            info_set for info_set in np.flatnonzero(self.mdp.start > 0).tolist() if self.last[info_set] == observation
+        )
 
-    def _after(self, at: int, action: int, seen: int) -> int:
+    def _after(self, info_set: int, action: int, observation: int) -> int:
         table = self.mdp.transitions
-        row = at * self.mdp.actions + action
+        row = info_set * self.mdp.actions + action
         reached = table.indices[table.indptr[row] : table.indptr[row + 1]]  # type: ignore[union-attr]
-        return next(int(to) for to in reached if self.last[to] == seen)
+        return next(int(successor) for successor in reached if self.last[successor] == observation)
 
 
 def information_process(worlds: HiddenWorlds) -> InformationProcess:
-    """Return the decision process of what an agent with perfect recall knows.
+    """Return the decision process over the information sets of an agent with perfect recall.
 
     Raises:
         ValueError: more than 200,000 information sets.
@@ -228,34 +236,34 @@ def information_process(worlds: HiddenWorlds) -> InformationProcess:
     def mass(members: Members) -> float:
         return float(sum(prior[world] for world, _ in members))
 
-    whole = [(world, int(state)) for world, state in enumerate(worlds.start) if prior[world] > 0]
-    start = {number(members, 0): mass(members) for members in _split(worlds, whole)}
-    possible, chances = list[tuple[int, int, int]](), list[float]()
-    for at, members in enumerate(queue):  # it grows while it is walked
+    initial = [(world, int(state)) for world, state in enumerate(worlds.start) if prior[world] > 0]
+    start = {number(members, 0): mass(members) for members in _split(worlds, initial)}
+    possible, probabilities = list[tuple[int, int, int]](), list[float]()
+    for info_set, members in enumerate(queue):  # the queue grows during the loop
         for action in range(worlds.next.shape[2]):
-            led = [(world, int(worlds.next[world, state, action])) for world, state in members]
-            # At the horizon nothing is decided any more: what is first reached there leads to itself.
-            for part in _split(worlds, led) if depth[at] < worlds.horizon else [members]:
-                possible.append((at, action, number(part, depth[at] + 1)))
-                chances.append(mass(part) / mass(members))
+            successors = [(world, int(worlds.next[world, state, action])) for world, state in members]
+            # No decision follows the horizon: a set first reached there leads to itself.
+            for part in _split(worlds, successors) if depth[info_set] < worlds.horizon else [members]:
+                possible.append((info_set, action, number(part, depth[info_set] + 1)))
+                probabilities.append(mass(part) / mass(members))
     sets = tuple(freeze(np.array(members, dtype=np.int64)) for members in queue)
-    first_chances = np.zeros(len(sets))
-    first_chances[list(start)] = list(start.values())
+    initial_probabilities = np.zeros(len(sets))
+    initial_probabilities[list(start)] = list(start.values())
     mdp = TabularMDP.sparse(
         possible,
-        chances,
+        probabilities,
         actions=worlds.next.shape[2],
-        start=first_chances,
+        start=initial_probabilities,
         utility=_expected(worlds.utility, sets, prior),
         horizon=worlds.horizon,
         terminal_utility=None if worlds.terminal_utility is None else _expected(worlds.terminal_utility, sets, prior),
     )
-    last = np.array([worlds.shown[world, state] for ((world, state), *_) in (one.tolist() for one in sets)])
+    last = np.array([worlds.shown[world, state] for ((world, state), *_) in (rows.tolist() for rows in sets)])
     return InformationProcess(worlds=worlds, mdp=mdp, sets=sets, last=freeze(last))
 
 
 def _split(worlds: HiddenWorlds, members: Sequence[tuple[int, int]]) -> list[Members]:
-    """Return the parts of a set that look different, each sorted by world."""
+    """Return the parts of a set with different observations, each sorted by world."""
     parts: dict[int, list[tuple[int, int]]] = {}
     for world, state in members:
         parts.setdefault(int(worlds.shown[world, state]), []).append((world, state))
@@ -264,4 +272,4 @@ def _split(worlds: HiddenWorlds, members: Sequence[tuple[int, int]]) -> list[Mem
 
 def _expected(values: Array, sets: Sequence[Numbers], prior: Array) -> Array:
     """Return the expected value in each information set."""
-    return np.array([np.average(values[one[:, 0], one[:, 1]], weights=prior[one[:, 0]]) for one in sets])
+    return np.array([np.average(values[pairs[:, 0], pairs[:, 1]], weights=prior[pairs[:, 0]]) for pairs in sets])

@@ -14,7 +14,7 @@ from goalscope.stats.intervals import agreement_bounds, check_confidence
 
 Array = npt.NDArray[np.float64]
 
-_FAR = 8.0  # standard errors beyond the attainable that are taken for another unit, not for luck
+_FAR = 8.0  # standard errors beyond the attainable range that count as a wrong unit, not as luck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class KnownMEG:
         method: how the interval was found.
         bias: about how far ``value`` lies too high because a supremum was fitted to a mean of n returns; nats. NaN
             without returns or at an infinite beta.
-        note: what a reader must know beside the figure, "" for nothing.
+        note: a warning to print beside the value, "" for none.
         curve: the world's rationality curve.
     """
 
@@ -66,20 +66,20 @@ class KnownMEG:
 
     @property
     def share(self) -> float:
-        """``value`` as a share of the tight bound on its side; 0 in a world where nothing can be shown."""
+        """``value`` as a fraction of the tight bound on its side; 0 in a world whose bound is 0."""
         bound = self.bound if self.beta >= 0 else self.bound_lowest
         return self.value / bound if bound > 0 else 0.0
 
     @property
     def plug_in(self) -> float:
-        """What the naive alternative gives: the score of the prediction of rationality 1, less that of uniform actions.
+        """The naive alternative: the score of the prediction of rationality 1, less that of uniform actions.
 
         Nats. It depends on the scale of the utility, may be below 0 and is never above ``value``.
 
         Source: MacDermott et al. (2024), section 3, comparison to MCE IRL.
         """
-        inner, _, _ = self.curve.soft.backup([self.curve.span])
-        return self.utility - self.uniform_utility - float(inner[0])
+        log_normaliser, _, _ = self.curve.soft.backup([self.curve.span])
+        return self.utility - self.uniform_utility - float(log_normaliser[0])
 
     def policy(self) -> Array:
         """Return the soft-optimal policy that predicts the agent best, ``[n, S, A]``."""
@@ -87,15 +87,15 @@ class KnownMEG:
 
 
 def chance_note(low: float, high: float) -> str:
-    """Return why no share of the bound and no rationality are given beside a sampled MEG, "" where they are.
+    """Return the reason why a sampled MEG has no fraction of the bound and no rationality, "" where it has both.
 
-    An agent that cannot be told from uniformly random actions has no side: its sign, share and rationality are those of
-    the sample at hand, up to -1 and minus infinity. The arguments are the interval of the signed MEG in nats.
+    For an agent indistinguishable from uniformly random actions, sign, fraction and rationality depend on the sample
+    alone and range down to -1 and minus infinity. The arguments are the interval of the signed MEG in nats.
     """
     if low > 0 or high < 0:
         return ""
-    why = "there is no interval" if math.isnan(low) or math.isnan(high) else "the interval holds 0"
-    return f"cannot be told from chance, {why}: no share and no beta"
+    reason = "there is no interval" if math.isnan(low) or math.isnan(high) else "the interval holds 0"
+    return f"cannot be told from chance, {reason}: no share and no beta"
 
 
 def meg_known(
@@ -108,8 +108,8 @@ def meg_known(
 ) -> KnownMEG:
     """Return the MEG of an agent with respect to the utility of a world.
 
-    MEG depends on a policy through its expected utility alone, so a policy, that utility, or a sample of returns will
-    do, and they may come from an agent with memory.
+    MEG depends on a policy only through its expected utility, so a policy, that utility, or a sample of returns
+    suffices, also of an agent with memory.
 
     Args:
         mdp: the world, or its `RationalityCurve` where several policies are measured in it.
@@ -125,10 +125,12 @@ def meg_known(
     Source: MacDermott et al. (2024), definition 3.2, theorem 5.1 and algorithm 1.
     """
     curve = mdp if isinstance(mdp, RationalityCurve) else RationalityCurve(mdp)
-    ways = {"policy": policy, "returns": returns, "mean_return": mean_return}
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) != 1:
-        raise ValueError(f"meg_known must be given exactly one of {', '.join(ways)}, got {', '.join(given) or 'none'}")
+    descriptions = {"policy": policy, "returns": returns, "mean_return": mean_return}
+    names = [name for name, value in descriptions.items() if value is not None]
+    if len(names) != 1:
+        raise ValueError(
+            f"meg_known must be given exactly one of {', '.join(descriptions)}, got {', '.join(names) or 'none'}"
+        )
     check_confidence(confidence)
     if policy is not None:
         return _record(curve, curve.meg_of(policy), confidence=confidence)
@@ -137,9 +139,9 @@ def meg_known(
     return _from_returns(curve, returns, confidence)
 
 
-def _record(curve: RationalityCurve, found: Directedness, **rest: Any) -> KnownMEG:
+def _record(curve: RationalityCurve, directedness: Directedness, **fields: Any) -> KnownMEG:
     return KnownMEG(
-        **asdict(found),
+        **asdict(directedness),
         uniform_utility=curve.uniform,
         lowest_utility=curve.lowest,
         highest_utility=curve.highest,
@@ -148,7 +150,7 @@ def _record(curve: RationalityCurve, found: Directedness, **rest: Any) -> KnownM
         reachable_bound=curve.reachable_bound,
         naive_bound=curve.naive_bound,
         curve=curve,
-        **rest,
+        **fields,
     )
 
 
@@ -167,7 +169,7 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
         raise ValueError("returns must have a finite mean, got an overflow: divide utilities and returns by a constant")
     beyond = max(mean - curve.highest, curve.lowest - mean)
     agree = count > 1 and std <= 1e-12 * max(abs(mean), curve.span)
-    # Returns that agree show no spread to judge by: what a single episode can have is what is possible.
+    # Equal returns have no standard error: they are compared with the range of a single episode.
     impossible = max(mean - curve.episode_range[1], curve.episode_range[0] - mean) if agree else beyond
     if impossible > curve.rounding + _FAR * (std / math.sqrt(count) if count > 1 else math.inf):
         raise ValueError(
@@ -179,34 +181,34 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
     def attainable(utility: float) -> float:
         return min(max(utility, curve.lowest), curve.highest)
 
-    found = curve.meg(attainable(mean))
+    directedness = curve.meg(attainable(mean))
     notes = ["mean return beyond what is attainable, moved to the end"] if beyond > curve.rounding else []
-    rest: dict[str, Any] = {"n": count, "confidence": confidence}
+    fields: dict[str, Any] = {"n": count, "confidence": confidence}
     if count < 2 or curve.span == 0:
         notes.append("one return: undefined interval" if count == 1 else "no policy changes the utility")
-        return _record(curve, found, method="none", note="; ".join(notes), **rest)
+        return _record(curve, directedness, method="none", note="; ".join(notes), **fields)
     if agree:
-        # The spread says nothing then; the share of episodes that may differ is bounded exactly.
-        single = min(max(mean, curve.episode_range[0]), curve.episode_range[1])
-        ends = agreement_bounds(single, count, curve.episode_range, confidence)
+        # With zero variance, the fraction of episodes that may differ is bounded exactly.
+        episode_return = min(max(mean, curve.episode_range[0]), curve.episode_range[1])
+        ends = agreement_bounds(episode_return, count, curve.episode_range, confidence)
         method = "exact bound of agreement of the mean return, through W*"
     else:
         from scipy.special import stdtrit
 
-        reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * std / math.sqrt(count)
-        ends, method = (mean - reach, mean + reach), "t of the mean return, through W*"
+        half_width = float(stdtrit(count - 1, (1 + confidence) / 2)) * std / math.sqrt(count)
+        ends, method = (mean - half_width, mean + half_width), "t of the mean return, through W*"
     low, high = (curve.meg(attainable(end)) for end in ends)
     covers = ends[0] <= curve.uniform <= ends[1]
-    curvature = curve.at(found.beta).curvature if math.isfinite(found.beta) else 0.0
+    curvature = curve.at(directedness.beta).curvature if math.isfinite(directedness.beta) else 0.0
     return _record(
         curve,
-        found,
-        low=min(0.0 if covers else min(low.value, high.value), found.value),
-        high=max(low.value, high.value, found.value),
-        signed_low=min(low.signed, found.signed),
-        signed_high=max(high.signed, found.signed),
+        directedness,
+        low=min(0.0 if covers else min(low.value, high.value), directedness.value),
+        high=max(low.value, high.value, directedness.value),
+        signed_low=min(low.signed, directedness.signed),
+        signed_high=max(high.signed, directedness.signed),
         method=method,
         bias=std**2 / (2 * count * curvature) if curvature > 0 else math.nan,
         note="; ".join(notes),
-        **rest,
+        **fields,
     )

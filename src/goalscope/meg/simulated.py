@@ -10,9 +10,9 @@ Jensen's inequality, decision by decision. With V = W and pi the soft policy, bo
 utility u is ``sup_beta beta u - W(beta)``: the upper bound of W at one beta gives its lower bound, the lower bounds of
 several policies, which are straight lines in beta, give its upper one.
 
-Policy and V come from a model that is learned from the simulator by trying what was tried least. The bounds hold
-however wrong it is; they are only wide then. The episodes that they are computed from are fresh. Their confidence is
-that of means of many episodes (Student's t, and the ellipse of two means): what happens in none is not covered.
+Policy and V come from a model learned from the simulator by trying the least tried actions. The bounds hold however
+wrong the model is; they are only wide then. They are computed from fresh episodes. Their confidence is that of means of
+many episodes (Student's t, and the ellipse of two means): events that occur in no episode are not covered.
 
 Source: MacDermott et al. (2024), section 5 (Monte Carlo estimates of the soft Q-function); the bounds are ours.
 """
@@ -46,8 +46,8 @@ _FAR = (
     16.0,
     64.0,
 )  # and in units of the range of utility, so that the lines differ in slope
-_FRESH = 4  # next states that the mean in M is taken over
-_ROUNDS = 50  # of learning; the plan of where little was tried is made anew before each
+_FRESH = 4  # next states averaged in M
+_ROUNDS = 50  # of learning; the exploration plan is recomputed before each
 _NEAR_END = 1e-7  # nats from the bound at which a finite rationality stands for an infinite one
 
 
@@ -74,8 +74,8 @@ class SimulatedMEG:
     """Bounds of the MEG of an agent, from simulated episodes.
 
     Attributes:
-        low, high: they hold MEG with the confidence; nats.
-        beta: rationality that ``low`` belongs to, nats per unit of utility.
+        low, high: interval of MEG in nats, with the confidence.
+        beta: rationality of ``low``, nats per unit of utility.
         utility: mean return, or the expected utility that was given.
         effective_size: effective sample size ``(sum w)^2 / sum w^2`` of the weighted episodes behind ``low``.
         episodes: number of these episodes.
@@ -109,9 +109,9 @@ def meg_simulated(
         simulator: the environment.
         returns: ``[N]`` utilities of whole episodes of the agent, two or more.
         mean_return: an exact expected utility in place of returns.
-        rng: where the simulated episodes come from.
+        rng: for the simulated episodes.
         episodes: number of fresh episodes of each policy, 100 or more.
-        learning: number of episodes that the model is learned from.
+        learning: number of episodes from which the model is learned.
         confidence: nominal coverage of both bounds together.
 
     Raises:
@@ -134,8 +134,8 @@ def meg_simulated(
     span = model.curve.span
     others = [best * factor for factor in _NEAR] + [factor / span for factor in _FAR if span > 0]
     sampled = [fitted, *(model.play(simulator, beta, episodes, rng) for beta in others)]
-    most = simulator.horizon * math.log(simulator.actions)
-    high = min(most, _upper_bound(sampled, best, ends, tail / len(sampled)))
+    bound = simulator.horizon * math.log(simulator.actions)
+    high = min(bound, _upper_bound(sampled, best, ends, tail / len(sampled)))
     return SimulatedMEG(
         low=max(0.0, low),
         high=max(high, low, 0.0),
@@ -158,42 +158,42 @@ class _Sample:
 
 
 class _Counts:
-    """What was tried in an environment and where it led."""
+    """Transition and utility counts of an environment."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
         self.numbers = dict[Hashable, int]()
-        self.starts, self.led = dict[int, int](), dict[tuple[int, int, int], int]()
-        self.tried, self.paid = list[Array](), list[Array]()
+        self.starts, self.transitions = dict[int, int](), dict[tuple[int, int, int], int]()
+        self.tried, self.utility_sums = list[Array](), list[Array]()
 
-    def number(self, state: Hashable) -> int:
-        """Return the number of a state, a new one where it was not seen yet."""
+    def state_number(self, state: Hashable) -> int:
+        """Return the number of a state; an unseen state gets a new one."""
         if state not in self.numbers:
             self.numbers[state] = len(self.numbers)
             self.tried.append(np.zeros(self.simulator.actions))
-            self.paid.append(np.zeros(self.simulator.actions))
+            self.utility_sums.append(np.zeros(self.simulator.actions))
         return self.numbers[state]
 
     def play(self, curiosity: Array, rng: np.random.Generator) -> None:
-        """Play an episode that goes where little was tried, and count; ``curiosity`` is ``[n, S, A]``."""
+        """Play an episode towards little tried actions, and count; ``curiosity`` is ``[n, S, A]``."""
         state = self.simulator.start(rng)
-        at = self.number(state)
-        self.starts[at] = self.starts.get(at, 0) + 1
+        current = self.state_number(state)
+        self.starts[current] = self.starts.get(current, 0) + 1
         ties = rng.random((self.simulator.horizon, self.simulator.actions))
         for t in range(self.simulator.horizon):
-            worth = curiosity[t, at] if at < curiosity.shape[1] else -self.tried[at]
-            action = int(np.argmax(worth + 1e-6 * ties[t]))
+            preference = curiosity[t, current] if current < curiosity.shape[1] else -self.tried[current]
+            action = int(np.argmax(preference + 1e-6 * ties[t]))
             state, utility = self.simulator.step(state, action, rng)
-            to = self.number(state)
-            self.led[at, action, to] = self.led.get((at, action, to), 0) + 1
-            self.tried[at][action] += 1
-            self.paid[at][action] += utility
-            at = to
+            successor = self.state_number(state)
+            self.transitions[current, action, successor] = self.transitions.get((current, action, successor), 0) + 1
+            self.tried[current][action] += 1
+            self.utility_sums[current][action] += utility
+            current = successor
 
     def process(self) -> TabularMDP:
-        """Return the decision process of what was seen; what was not tried is taken to change nothing."""
+        """Return the decision process of the counts; untried actions are assumed to change nothing."""
         total = np.array(self.tried)
-        counts = self.led | {(at, action, at): 1 for at, action in np.argwhere(total == 0).tolist()}
+        counts = self.transitions | {(at, action, at): 1 for at, action in np.argwhere(total == 0).tolist()}
         possible = np.array(list(counts), dtype=np.int64)
         first = np.zeros(len(self.numbers))
         first[list(self.starts)] = list(self.starts.values())
@@ -202,32 +202,32 @@ class _Counts:
             np.array(list(counts.values())) / np.maximum(total, 1)[possible[:, 0], possible[:, 1]],
             actions=self.simulator.actions,
             start=first / first.sum(),
-            utility=np.array(self.paid) / np.maximum(total, 1),
+            utility=np.array(self.utility_sums) / np.maximum(total, 1),
             horizon=self.simulator.horizon,
         )
 
     def curiosity(self) -> Array:
-        """Return ``[n, S, A]`` the most that is left to try from there; what was tried k times counts 1 / (1 + k)."""
+        """Return ``[n, S, A]`` the maximum exploration bonus from there on: 1 / (1 + k) for an action tried k times."""
         if not self.numbers:
             return np.zeros((self.simulator.horizon, 0, self.simulator.actions))
         mdp, bonus = self.process(), 1 / (1 + np.array(self.tried))
-        found = np.empty((mdp.horizon, mdp.states, mdp.actions))
+        q = np.empty((mdp.horizon, mdp.states, mdp.actions))
         values = np.zeros(mdp.states)
         for t in reversed(range(mdp.horizon)):
-            found[t] = bonus + mdp.expect(values)
-            values = found[t].max(axis=1)
-        return found
+            q[t] = bonus + mdp.expect(values)
+            values = q[t].max(axis=1)
+        return q
 
 
 class _Model:
-    """The decision process that was learned of an environment."""
+    """A decision process learned from an environment."""
 
     def __init__(self, numbers: dict[Hashable, int], mdp: TabularMDP) -> None:
         self.numbers, self.mdp, self.curve = numbers, mdp, RationalityCurve(mdp)
 
     @classmethod
     def learned(cls, simulator: Simulator, episodes: int, rng: np.random.Generator) -> "_Model":
-        """Play episodes in rounds, each of which goes where little was tried before it."""
+        """Play episodes in rounds, each towards the actions tried least before it."""
         counts = _Counts(simulator)
         for part in np.array_split(np.arange(episodes), min(_ROUNDS, episodes)):
             curiosity = counts.curiosity()
@@ -236,7 +236,7 @@ class _Model:
         return cls(counts.numbers, counts.process())
 
     def best_rationality(self, utility: float) -> float:
-        """Return the best rationality in the model, a finite one that comes near where it is infinite."""
+        """Return the best rationality in the model; where it is infinite, a finite one close to the limit."""
         curve = self.curve
         if curve.span == 0:
             return 0.0
@@ -244,10 +244,13 @@ class _Model:
         if math.isfinite(beta):
             return beta
         end, bound = (curve.highest, curve.bound) if beta > 0 else (curve.lowest, curve.bound_lowest)
-        found = math.copysign(1 / curve.span, beta)
-        while bound - (found * end - curve.at(found).log_normaliser) > _NEAR_END and abs(found) < 1e6 / curve.span:
-            found *= 2
-        return found
+        rationality = math.copysign(1 / curve.span, beta)
+        while (
+            bound - (rationality * end - curve.at(rationality).log_normaliser) > _NEAR_END
+            and abs(rationality) < 1e6 / curve.span
+        ):
+            rationality *= 2
+        return rationality
 
     def play(
         self, simulator: Simulator, beta: float, episodes: int, rng: np.random.Generator, *, fresh: int = 0
@@ -255,29 +258,30 @@ class _Model:
         """Play episodes of the soft policy of the model at a rationality; M from ``fresh`` next states, 0 for none."""
         policy, values = self._solved(beta)
         uniform = np.full(simulator.actions, 1 / simulator.actions)
-        found = np.zeros((3, episodes))
+        totals = np.zeros((3, episodes))
         for episode in range(episodes):
             state = simulator.start(rng)
             utility = cost = noise = 0.0
             draws = rng.random(simulator.horizon)
             for t in range(simulator.horizon):
-                at = self.numbers.get(state)
-                chances = uniform if at is None else policy[t, at]
+                number = self.numbers.get(state)
+                probabilities = uniform if number is None else policy[t, number]
                 action = min(
-                    int(np.searchsorted(np.cumsum(chances), draws[t] * chances.sum(), "right")), len(chances) - 1
+                    int(np.searchsorted(np.cumsum(probabilities), draws[t] * probabilities.sum(), "right")),
+                    len(probabilities) - 1,
                 )
-                cost += math.log(chances[action] * simulator.actions)
-                drawn = [self._value(values[t + 1], simulator.step(state, action, rng)[0]) for _ in range(fresh)]
-                state, paid = simulator.step(state, action, rng)
-                utility += paid
+                cost += math.log(probabilities[action] * simulator.actions)
+                fresh_values = [self._value(values[t + 1], simulator.step(state, action, rng)[0]) for _ in range(fresh)]
+                state, gained = simulator.step(state, action, rng)
+                utility += gained
                 if fresh:
-                    noise += self._value(values[t + 1], state) - sum(drawn) / fresh
-            found[:, episode] = utility, cost, noise
-        return _Sample(utility=found[0], cost=found[1], noise=found[2])
+                    noise += self._value(values[t + 1], state) - sum(fresh_values) / fresh
+            totals[:, episode] = utility, cost, noise
+        return _Sample(utility=totals[0], cost=totals[1], noise=totals[2])
 
     def _value(self, values: Array, state: Hashable) -> float:
-        at = self.numbers.get(state)
-        return 0.0 if at is None else float(values[at])
+        number = self.numbers.get(state)
+        return 0.0 if number is None else float(values[number])
 
     def _solved(self, beta: float) -> tuple[Array, Array]:
         """Return the soft policy ``[n, S, A]`` and W ``[n + 1, S]`` of the model."""
@@ -307,8 +311,8 @@ def _utility(
         raise ValueError(f"returns must hold two episodes or more for an interval, got {count}: give mean_return")
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(count - 1, 1 - tail / 2)) * float(sample.std(ddof=1)) / math.sqrt(count)
-    return float(sample.mean()), (float(sample.mean()) - reach, float(sample.mean()) + reach)
+    half_width = float(stdtrit(count - 1, 1 - tail / 2)) * float(sample.std(ddof=1)) / math.sqrt(count)
+    return float(sample.mean()), (float(sample.mean()) - half_width, float(sample.mean()) + half_width)
 
 
 def _lower_bound(sample: _Sample, beta: float, ends: tuple[float, float], tail: float) -> tuple[float, float]:
@@ -320,19 +324,19 @@ def _lower_bound(sample: _Sample, beta: float, ends: tuple[float, float], tail: 
     weights = np.exp(exponent - peak)
     size = float(weights.sum() ** 2 / (weights**2).sum())
     count = len(weights)
-    reach = float(stdtrit(count - 1, 1 - tail)) * float(weights.std(ddof=1)) / math.sqrt(count)
-    w = math.log(float(weights.mean()) + reach) + peak
+    margin = float(stdtrit(count - 1, 1 - tail)) * float(weights.std(ddof=1)) / math.sqrt(count)
+    w = math.log(float(weights.mean()) + margin) + peak
     return min(beta * end for end in ends) - w, size
 
 
 def _upper_bound(samples: Sequence[_Sample], beta: float, ends: tuple[float, float], tail: float) -> float:
     """Return the supremum over rationalities of beta u less the highest of the lines below W.
 
-    Mean utility and mean cost of a policy are held at once for all rationalities (the ellipse of both means).
+    The confidence ellipse of mean utility and mean cost of a policy covers all rationalities at once.
     """
     from scipy.special import chdtri
 
-    reach = math.sqrt(float(chdtri(2, tail)))
+    radius = math.sqrt(float(chdtri(2, tail)))
     unit = abs(beta) if beta else 1.0
     grid = unit * np.concatenate(
         [-np.geomspace(1e6, 1e-3, 400), [0.0], np.geomspace(1e-3, 1e6, 400), np.linspace(0, 2, 401)]
@@ -340,8 +344,8 @@ def _upper_bound(samples: Sequence[_Sample], beta: float, ends: tuple[float, flo
     below = np.full(len(grid), -np.inf)
     for sample in samples:
         utility, cost = sample.utility, sample.cost
-        spread = np.cov(np.stack([utility, cost]))
-        variance = grid**2 * spread[0, 0] - 2 * grid * spread[0, 1] + spread[1, 1]
-        line = grid * utility.mean() - cost.mean() - reach * np.sqrt(np.maximum(variance, 0.0) / len(utility))
+        covariance = np.cov(np.stack([utility, cost]))
+        variance = grid**2 * covariance[0, 0] - 2 * grid * covariance[0, 1] + covariance[1, 1]
+        line = grid * utility.mean() - cost.mean() - radius * np.sqrt(np.maximum(variance, 0.0) / len(utility))
         below = np.maximum(below, line)
     return float(np.max(np.maximum(grid * ends[0], grid * ends[1]) - below))

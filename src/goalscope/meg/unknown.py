@@ -1,9 +1,9 @@
-"""MEG with an unknown utility: the best over all utilities of a class, by the concave problem of one value a state.
+"""MEG with an unknown utility: the supremum over a class of utilities, by a concave problem with one value a state.
 
 ``sup over w of <w, occupancy of the policy> - W(w)`` has the gradient ``occupancy of the policy - occupancy of the
 soft policy``. By duality the supremum is the least divergence from the uniform policy over all policies with the same
-occupancy, so any such policy bounds it from above. Where a process says which actions are offered, all policies, the
-uniform one among them, are over these alone.
+occupancy, so any such policy bounds it from above. Where a process restricts the offered actions, all policies,
+including the uniform one, are over these actions.
 """
 
 import math
@@ -23,11 +23,11 @@ from goalscope.planning.reached import reached_process
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_LIMIT = 1e-6  # nats between both bounds below which the limit is reported as the value
-_MASKS = (1e-2, 1e-4, 1e-7)  # action chances below which a limit may forbid an action
+_LIMIT = 1e-6  # gap between both bounds, in nats, below which the limit is reported as the value
+_MASKS = (1e-2, 1e-4, 1e-7)  # action probabilities below which a limit may forbid an action
 _STEPS = 1000
-_MEMORY = 50  # pairs that the quasi-Newton search keeps
-_CLOSE = 1e-7  # nats by which an optimum over fewer actions may be worse and still be the same
+_MEMORY = 50  # correction pairs of the quasi-Newton search
+_CLOSE = 1e-7  # nats by which an optimum over fewer actions may be worse and still count as equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,18 +35,18 @@ class UnknownMEG:
     """Maximum-entropy goal-directedness with respect to a class of utilities over states.
 
     Attributes:
-        value: MEG in nats: the optimum of the tabular class, or the best that was found of the neural one.
+        value: MEG in nats: the optimum of the tabular class, or the best local optimum of the neural one.
         upper: an upper bound of the tabular optimum, and so of every class of state utilities.
         tabular: the tabular optimum, equal to ``value`` for the tabular class.
         attained: whether a finite utility reaches ``tabular``; False where it is a limit.
         residual: difference of the occupancies of the agent and of the prediction at ``utility``, summed over states,
             in decisions; 0 at an optimum.
-        utility: ``[S]`` the best utility of a decision in each state, in nats (its rationality is 1); 0 in states
-            that nothing reaches. Where the value is a limit, a utility that comes close to it.
+        utility: ``[S]`` the best utility of a decision in each state, in nats (its rationality is 1); 0 in unreachable
+            states. Where the value is a limit, a utility that comes close to it.
         terminal_utility: ``[S]`` the same for the state after the last decision, None where it is not free.
         bound: log A times the number of decisions that can change anything.
         seed_values: ``[K]`` the optimum of each seed of the neural class; empty for the tabular one.
-        evaluations: backward and forward passes that it took.
+        evaluations: number of backward and forward passes.
     """
 
     value: float
@@ -62,7 +62,7 @@ class UnknownMEG:
 
     @property
     def gap(self) -> float:
-        """``upper - value`` in nats: how much could be missing."""
+        """``upper - value`` in nats: how much higher the supremum could be."""
         return self.upper - self.value
 
     @property
@@ -86,18 +86,19 @@ def meg_unknown(
 
     The tabular class has one free value for each state; its optimum is global and bounds every class of state
     utilities from above. The neural class (a network over features of the state) is not concave: each seed climbs from
-    its own start, the best one counts, and the tabular optimum stands beside it. The utility of ``mdp`` does not enter.
+    its own start, the best result counts, and ``tabular`` holds the tabular optimum. The utility of ``mdp`` is
+    not used.
 
     Args:
         mdp: the world.
-        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities. Exact ones: occupancies of few sampled
-            episodes drive the supremum to infinity in a world with chance.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities. They must be exact: occupancies of a few
+            sampled episodes drive the supremum to infinity in a stochastic world.
         utilities: the class, "tabular" or "neural" (needs the extra `lm`).
         terminal: also a free value of the state after the last decision (tabular class only).
         seeds: of the neural class.
-        features: ``[S, F]`` input of the network, None for one unit a state.
+        features: ``[S, F]`` input of the network, None for a one-hot code of the state.
         hidden: units of its one hidden layer.
-        steps: most steps of each climb of the network.
+        steps: maximum number of steps of each climb of the network.
 
     Raises:
         ValueError: the policy has another shape, is no distribution or takes actions that are not offered; an unknown
@@ -109,12 +110,12 @@ def meg_unknown(
     if utilities not in ("tabular", "neural"):
         raise ValueError(f"utilities must be 'tabular' or 'neural', got {utilities!r}")
     dual = OccupancyDual(mdp, policy, terminal=terminal)
-    found = dual.solve()
+    optimum = dual.solve()
     log_actions = math.log(mdp.actions)
     bound = log_actions * (mdp.horizon if terminal else mdp.horizon - 1)
-    upper = max(min(found.upper, bound), found.lower)
-    tabular = upper if not found.attained and upper - found.lower <= _LIMIT else found.lower
-    value, residual, weights, seed_values = tabular, found.residual, found.weights, np.empty(0)
+    upper = max(min(optimum.upper, bound), optimum.lower)
+    tabular = upper if not optimum.attained and upper - optimum.lower <= _LIMIT else optimum.lower
+    value, residual, weights, seed_values = tabular, optimum.residual, optimum.weights, np.empty(0)
     if utilities == "neural":
         if terminal:
             raise ValueError("the neural class has no free terminal utility: leave terminal False")
@@ -124,23 +125,23 @@ def meg_unknown(
         check_shape("features", inputs, "S F", {"S": mdp.states})
         check_finite("features", inputs)
         climbs = [_climb(dual, inputs[dual.reached.kept], int(seed), hidden, steps) for seed in seeds]
-        seed_values = np.array([reached for reached, _, _ in climbs])
+        seed_values = np.array([climbed for climbed, _, _ in climbs])
         value, weights, residual = climbs[int(seed_values.argmax())]
 
-    def whole(kept: Array) -> Array:
-        found = np.zeros(mdp.states)
-        found[dual.reached.kept] = kept
-        return freeze(found)
+    def over_states(values: Array) -> Array:
+        filled = np.zeros(mdp.states)
+        filled[dual.reached.kept] = values
+        return freeze(filled)
 
     count = len(dual.reached.kept)
     return UnknownMEG(
         value=value,
         upper=upper,
         tabular=tabular,
-        attained=found.attained,
+        attained=optimum.attained,
         residual=residual,
-        utility=whole(weights[:count]),
-        terminal_utility=whole(weights[count:]) if terminal else None,
+        utility=over_states(weights[:count]),
+        terminal_utility=over_states(weights[count:]) if terminal else None,
         bound=bound,
         seed_values=freeze(seed_values),
         evaluations=dual.evaluations,
@@ -154,7 +155,7 @@ class Optimum:
     Attributes:
         lower, upper: the greatest value found, a lower bound of the supremum, and an upper bound of it; nats.
         weights: ``[M]`` the values at ``lower``, in nats.
-        residual: sum over states of the absolute difference of both occupancies there, in decisions.
+        residual: sum over states of the absolute difference between both occupancies, in decisions.
         attained: whether finite values reach the supremum.
     """
 
@@ -168,13 +169,13 @@ class Optimum:
 class OccupancyDual:
     """The dual problem of one policy in one world.
 
-    Values are ordered as the states that are kept, then, with ``terminal``, once more for the state after the last
-    decision, which has a free value of its own then. The world's utility does not enter.
+    The M values are one for each kept state and, with ``terminal``, a second one for each kept state as the state after
+    the last decision. The world's utility is not used.
 
     Attributes:
-        reached: the part of the world that counts.
-        occupancy: ``[M]`` what the policy occupies: expected number of decisions in each state (and chance of each
-            final state).
+        reached: the reachable part of the world.
+        occupancy: ``[M]`` of the policy: expected number of decisions in each state (and probability of each final
+            state).
         divergence: divergence of the policy from the uniform one over all decisions, nats.
         evaluations: backward and forward passes so far.
     """
@@ -182,52 +183,54 @@ class OccupancyDual:
     def __init__(self, mdp: TabularMDP, policy: npt.NDArray[Any], *, terminal: bool) -> None:
         self.reached = reached_process(mdp)
         self.terminal = terminal
-        self._own = self.reached.policy(policy)
+        self._policy = self.reached.policy(policy)
         offered = self.reached.offered
-        # How many actions there are in each state; one number where these are all.
+        # Number of offered actions in each state; one number where all actions are offered everywhere.
         self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
         self._log_count: Any = math.log(self._count) if offered is None else np.log(self._count)
-        if offered is not None and any((chances[~offered] > 0).any() for chances in self._chances(self._own)):
+        if offered is not None and any(
+            (probabilities[~offered] > 0).any() for probabilities in self._action_probabilities(self._policy)
+        ):
             raise ValueError(
                 "a policy must choose among the actions that are offered, got one that takes others: set the "
                 "probabilities of all others to 0"
             )
         self.evaluations = 0
-        self.occupancy, self.divergence = self._occupied(self._own), self._own_divergence()
+        self.occupancy, self.divergence = self._occupancy_of(self._policy), self._policy_divergence()
 
     def starting(self, start: Array) -> "OccupancyDual":
-        """Return the same problem, where the first state has other chances ``[K]`` among the kept states."""
-        found = copy(self)
-        found.reached = replace(self.reached, start=start)
-        found.occupancy, found.divergence = found._occupied(self._own), found._own_divergence()
-        return found
+        """Return the same problem with another initial distribution ``[K]`` over the kept states."""
+        problem = copy(self)
+        problem.reached = replace(self.reached, start=start)
+        problem.occupancy, problem.divergence = problem._occupancy_of(self._policy), problem._policy_divergence()
+        return problem
 
     def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
-        """Return the objective and its gradient ``[M]``; with a mask over some actions only."""
+        """Return the objective and its gradient ``[M]``; a mask restricts the actions."""
         log_normaliser, policy = self._soft(weights, mask)
-        return float(weights @ self.occupancy) - log_normaliser, self.occupancy - self._occupied(policy)
+        return float(weights @ self.occupancy) - log_normaliser, self.occupancy - self._occupancy_of(policy)
 
     def solve(self) -> Optimum:
         """Return the optimum with its certificate.
 
-        Where the policy lies at the border of what can be occupied (an optimal one does), the supremum is a limit of
-        ever larger values that forbid ever more actions. The limit is computed by forbidding them: an optimum over
-        fewer actions, the policy's own among them, is the divergence of a policy with the same occupancy, and so an
-        upper bound of the supremum, while every finite weighting is a lower one.
+        Where the policy's occupancy lies on the border of the possible ones (an optimal policy's does), the supremum is
+        a limit of ever larger values that exclude ever more actions. The limit is computed by masking these actions: an
+        optimum over fewer actions, which include the policy's own, is the divergence of a policy with the same
+        occupancy, and so an upper bound of the supremum. Every finite weighting gives a lower bound.
         """
         weights, lower, gradient = self._climb(None)
         _, policy = self._soft(weights, None)
-        flows = np.stack(self._chances(policy))
-        own = np.broadcast_to(self._own, policy.shape) > 0
-        upper, attained = lower + _missing(gradient, weights), True
+        flows = np.stack(self._action_probabilities(policy))
+        taken = np.broadcast_to(self._policy, policy.shape) > 0
+        upper, attained = lower + _possible_rise(gradient, weights), True
         upper = min(upper, self.divergence)
         for threshold in _MASKS:
-            mask = (policy > threshold) | own
+            mask = (policy > threshold) | taken
             if not (flows[~mask] > 0).any():
                 continue
-            found, value, rest = self._climb(mask)
-            bound = value + _missing(rest, found)
-            if bound <= upper + _CLOSE:  # as good with actions forbidden: the supremum is a limit
+            masked_weights, value, masked_gradient = self._climb(mask)
+            bound = value + _possible_rise(masked_gradient, masked_weights)
+            if bound <= upper + _CLOSE:  # equally good with fewer actions: the supremum is a limit
                 upper, attained = min(upper, bound), False
         return Optimum(
             lower=max(0.0, lower),
@@ -240,7 +243,7 @@ class OccupancyDual:
     def _climb(self, mask: Mask | None) -> tuple[Array, float, Array]:
         from scipy.optimize import minimize
 
-        # The curvature along a state that is seldom occupied is small: steps there must be longer.
+        # The curvature along a rarely occupied state is small: steps along it must be longer.
         scale = 1 / np.sqrt(np.clip(self.occupancy, 1e-3, 1.0))
 
         def negative(scaled: Array) -> tuple[float, Array]:
@@ -248,68 +251,68 @@ class OccupancyDual:
             return -value, -gradient * scale
 
         options: Any = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "maxcor": _MEMORY, "ftol": 1e-15, "gtol": 1e-12}
-        found = minimize(negative, np.zeros_like(scale), jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(found.x) * scale, -float(found.fun), -np.asarray(found.jac) / scale
+        solution = minimize(negative, np.zeros_like(scale), jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(solution.x) * scale, -float(solution.fun), -np.asarray(solution.jac) / scale
 
     def _soft(self, weights: Array, mask: Mask | None) -> tuple[float, Array]:
         """Return W and the soft policy ``[n, A, K]``."""
         self.evaluations += 1
         process, count = self.reached, len(self.reached.kept)
-        offered, each = process.offered, weights[:count]
+        offered, utility = process.offered, weights[:count]
         values = weights[count:].copy() if self.terminal else np.zeros(count)
         policy = np.empty((process.horizon, process.actions, count))
         for t in reversed(range(process.horizon)):
-            after = process.expect(values[None])[0]
+            q = process.expect(values[None])[0]
             if mask is not None:
-                after = np.where(mask[t], after, -np.inf)
-            elif offered is not None:  # a mask is among these
-                after = np.where(offered, after, -np.inf)
-            peak = after.max(axis=0)
-            np.exp(after - peak, out=policy[t])
+                q = np.where(mask[t], q, -np.inf)
+            elif offered is not None:  # a mask only holds offered actions
+                q = np.where(offered, q, -np.inf)
+            peak = q.max(axis=0)
+            np.exp(q - peak, out=policy[t])
             total = policy[t].sum(axis=0)
             policy[t] /= total
-            values = each + peak + np.log(total / self._count)
+            values = utility + peak + np.log(total / self._count)
         return float(values @ process.start), policy
 
     def _forward(self, policy: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the chances of the states ``[K]`` and of their actions ``[A, K]`` at each time of ``[n or 1, A, K]``.
+        """Yield probabilities of states ``[K]`` and state-action pairs ``[A, K]`` by time, from ``[n or 1, A, K]``.
 
-        After the last decision come the final states.
+        The last item holds the final states and no actions.
         """
         state = self.reached.start
         for t in range(self.reached.horizon):
-            chances = policy[t if len(policy) > 1 else 0] * state
-            yield state, chances
-            state = self.reached.flow(chances)
+            joint = policy[t if len(policy) > 1 else 0] * state
+            yield state, joint
+            state = self.reached.flow(joint)
         yield state, np.zeros((0, len(state)))
 
-    def _chances(self, policy: Array) -> list[Array]:
-        """Return the chances of the actions ``[A, K]`` in each decision under a policy."""
-        return [chances for _, chances in self._forward(policy)][:-1]
+    def _action_probabilities(self, policy: Array) -> list[Array]:
+        """Return the probability of each state-action pair ``[A, K]`` at each decision under a policy."""
+        return [joint for _, joint in self._forward(policy)][:-1]
 
-    def _occupied(self, policy: Array) -> Array:
-        """Return ``[M]``, the occupancy of a policy by time: n rows of time, not n + 1."""
+    def _occupancy_of(self, policy: Array) -> Array:
+        """Return ``[M]`` the occupancy of a policy, summed over the n decisions (not n + 1 times)."""
         *decided, final = (state for state, _ in self._forward(policy))
         total = np.zeros(len(self.reached.kept))
         for state in decided:
             total += state
         return np.concatenate([total, final]) if self.terminal else total
 
-    def _own_divergence(self) -> float:
-        logs = np.log(np.where(self._own > 0, self._own, 1.0))
-        each = (self._own * logs).sum(axis=1) + self._log_count
-        *decided, _ = (state for state, _ in self._forward(self._own))
+    def _policy_divergence(self) -> float:
+        logs = np.log(np.where(self._policy > 0, self._policy, 1.0))
+        by_state = (self._policy * logs).sum(axis=1) + self._log_count
+        *decided, _ = (state for state, _ in self._forward(self._policy))
         divergence = 0.0
         for t, state in enumerate(decided):
-            divergence += float(each[t if len(each) > 1 else 0] @ state)
+            divergence += float(by_state[t if len(by_state) > 1 else 0] @ state)
         return max(0.0, divergence)
 
 
 def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: int) -> tuple[float, Array, float]:
-    """Return where a network over ``[M, F]`` features arrives: the value, the utilities ``[M]``, what is left to match.
+    """Return the local optimum of a network over ``[M, F]`` features: value, utilities ``[M]`` and residual.
 
-    The gradient of the utilities is exact, the occupancy of the agent less that of the soft policy; PyTorch carries it
-    on to the parameters, and a quasi-Newton search takes the steps. The last layer holds the rationality.
+    The gradient of the utilities is exact (the occupancy of the agent less that of the soft policy). PyTorch propagates
+    it to the parameters of a quasi-Newton search. The last layer includes the rationality.
     """
     try:
         import torch
@@ -322,14 +325,14 @@ def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: 
     width = inputs.shape[1]
     shapes = [(width, hidden), (hidden,), (hidden,)]
     sizes = [int(np.prod(shape)) for shape in shapes]
-    reach = [width**-0.5, width**-0.5, hidden**-0.5]
+    limits = [width**-0.5, width**-0.5, hidden**-0.5]
     drawn = [2 * torch.rand(size, generator=generator, dtype=torch.float64) - 1 for size in sizes]
-    start = np.concatenate([(part * limit).numpy() for part, limit in zip(drawn, reach, strict=True)])
+    start = np.concatenate([(part * limit).numpy() for part, limit in zip(drawn, limits, strict=True)])
 
     def utility(flat: torch.Tensor) -> torch.Tensor:
         first, bias, second = (part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True))
-        found: torch.Tensor = torch.relu(inputs @ first + bias) @ second
-        return found  # an output bias shifts all utilities: it changes nothing
+        output: torch.Tensor = torch.relu(inputs @ first + bias) @ second
+        return output  # an output bias shifts all utilities: it changes nothing
 
     def negative(flat: Array) -> tuple[float, Array]:
         parameters = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
@@ -339,18 +342,20 @@ def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: 
         assert parameters.grad is not None
         return -value, parameters.grad.numpy()
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # a small network: a second thread waits more than it works
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a small network: a second thread does not pay
     try:
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxfun": 2 * steps})
+        solution = minimize(
+            negative, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxfun": 2 * steps}
+        )
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
     with torch.no_grad():
-        weights = np.asarray(utility(torch.from_numpy(np.asarray(found.x))).numpy())
+        weights = np.asarray(utility(torch.from_numpy(np.asarray(solution.x))).numpy())
     value, gradient = dual.value(weights)
     return max(0.0, value), weights, float(np.abs(gradient).sum())
 
 
-def _missing(gradient: Array, weights: Array) -> float:
-    """Return how far a concave objective can rise from a point within twice the range of its weights."""
+def _possible_rise(gradient: Array, weights: Array) -> float:
+    """Return an upper bound of a concave objective's rise from a point, within twice the range of its weights."""
     return float(np.abs(gradient).sum()) * max(1.0, float(np.ptp(weights))) + 1e-12

@@ -1,7 +1,7 @@
 """Breadth-first search of many grids at once, a row of cells in one machine word.
 
-A whole search front moves in a few operations on words. The plain search is `goalscope.planning.shortest.distances`;
-tests hold the two equal.
+A whole search front moves in a few operations on words. The reference is `goalscope.planning.shortest.distances`;
+tests compare the two.
 """
 
 from typing import Any

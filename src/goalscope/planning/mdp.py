@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-_SINGLE = 1e-5  # by how much the sums of probabilities in single precision may be off
+_SINGLE = 1e-5  # tolerance of sums of probabilities in single precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,12 +28,12 @@ class TabularMDP:
     """A decision process whose every number is known.
 
     Attributes:
-        transitions: what the actions do, in one of three forms: ``[S, A, S]`` float64 chances; ``[S, A]`` int64, the
+        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64, the
             next state of a deterministic process (see `deterministic`); a sparse ``[S * A, S]`` matrix whose row
-            ``s * A + a`` holds the chances (see `sparse`).
+            ``s * A + a`` holds the probabilities (see `sparse`).
         utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
         horizon: number n of decisions, >= 1.
-        start: ``[S]`` chances of the first state.
+        start: ``[S]`` probabilities of the first state.
         terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
         offered: ``[S, A]`` bool, the actions that policies choose among, at least one in each state; None for all.
         reward: ``[S, A]`` expected utility of one decision, computed from the others.
@@ -110,7 +110,7 @@ class TabularMDP:
             possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
             chance: ``[N]`` probability of each next state.
             actions: number A of actions.
-            start: ``[S]`` chances of the first state.
+            start: ``[S]`` probabilities of the first state.
             attributes: utility, horizon, terminal_utility and offered, as in the class.
 
         Raises:
@@ -118,20 +118,20 @@ class TabularMDP:
         """
         from scipy.sparse import csr_array
 
-        states, where, chances = len(start), np.asarray(possible), _numbers("chance", chance)
-        check_shape("chance", chances, "N", check_shape("possible", where, "N 3"))
+        states, indices, probabilities = len(start), np.asarray(possible), _numbers("chance", chance)
+        check_shape("chance", probabilities, "N", check_shape("possible", indices, "N 3"))
         limits = np.array([states, actions, states])
-        if not np.issubdtype(where.dtype, np.integer) or ((where < 0) | (where >= limits)).any():
+        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= limits)).any():
             raise ValueError(
                 f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
-                f"{where.dtype} from {where.min(axis=0).tolist()} to {where.max(axis=0).tolist()}"
+                f"{indices.dtype} from {indices.min(axis=0).tolist()} to {indices.max(axis=0).tolist()}"
             )
-        check_finite("chance", chances)
-        if (chances < 0).any():  # a sum could hide it
-            at = int(np.argmax(chances < 0))
-            raise ValueError(f"chance must hold probabilities >= 0, got {chances[at]} at index {at}")
-        rows = where[:, 0].astype(np.int64) * actions + where[:, 1]
-        matrix = csr_array((chances, (rows, where[:, 2])), shape=(states * actions, states))
+        check_finite("chance", probabilities)
+        if (probabilities < 0).any():  # a sum could hide it
+            first = int(np.argmax(probabilities < 0))
+            raise ValueError(f"chance must hold probabilities >= 0, got {probabilities[first]} at index {first}")
+        rows = indices[:, 0].astype(np.int64) * actions + indices[:, 1]
+        matrix = csr_array((probabilities, (rows, indices[:, 2])), shape=(states * actions, states))
         return cls(transitions=matrix, start=start, **attributes)
 
     @property
@@ -193,8 +193,8 @@ def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float
 
     Args:
         mdp: the process.
-        minimise: look for the least utility instead of the greatest.
-        tolerance: actions count as tied within this share of the range of all action values.
+        minimise: minimise the utility instead of maximising it.
+        tolerance: actions count as tied within this fraction of the range of all action values.
     """
     n, states, actions = mdp.horizon, mdp.states, mdp.actions
     values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
@@ -213,8 +213,8 @@ def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimi
     """Return ``[S]`` the best of values ``[S, A]`` over the actions that are offered."""
     if offered is None:
         return np.asarray(action_values.min(axis=1) if minimise else action_values.max(axis=1))
-    left = np.where(offered, action_values, math.inf if minimise else -math.inf)
-    return np.asarray(left.min(axis=1) if minimise else left.max(axis=1))
+    masked = np.where(offered, action_values, math.inf if minimise else -math.inf)
+    return np.asarray(masked.min(axis=1) if minimise else masked.max(axis=1))
 
 
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
@@ -300,37 +300,39 @@ def at_cell(grid: Grid, cell: Position) -> Array:
         ValueError: the cell lies outside of the grid.
     """
     row, col = grid.check_cell(cell, "cell")
-    found = np.zeros((phases(grid), grid.height, grid.width))
-    found[:, row, col] = 1.0
-    return found.reshape(-1)
+    indicator = np.zeros((phases(grid), grid.height, grid.width))
+    indicator[:, row, col] = 1.0
+    return indicator.reshape(-1)
 
 
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
     """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``; in single precision renormalised."""
-    chances = np.asarray(policy)
-    chances = _numbers("policy", chances.astype(np.int8) if chances.dtype == np.bool_ else chances)
-    shape = "n S A" if chances.ndim == 3 else "S A"
-    check_shape("policy", chances, shape, {"n": horizon, "S": states, "A": actions})
+    probabilities = np.asarray(policy)
+    probabilities = _numbers(
+        "policy", probabilities.astype(np.int8) if probabilities.dtype == np.bool_ else probabilities
+    )
+    shape = "n S A" if probabilities.ndim == 3 else "S A"
+    check_shape("policy", probabilities, shape, {"n": horizon, "S": states, "A": actions})
     if np.asarray(policy).dtype in (np.float16, np.float32):
-        # The sums of a network's probabilities are off by its rounding.
-        check_distributions("policy", chances, _SINGLE)
-        chances = chances / chances.sum(axis=-1, keepdims=True)
-    check_distributions("policy", chances)
-    return np.broadcast_to(chances, (horizon, states, actions))
+        # Sums of a network's probabilities have its rounding errors.
+        check_distributions("policy", probabilities, _SINGLE)
+        probabilities = probabilities / probabilities.sum(axis=-1, keepdims=True)
+    check_distributions("policy", probabilities)
+    return np.broadcast_to(probabilities, (horizon, states, actions))
 
 
-def _numbers(name: str, given: npt.ArrayLike) -> Array:
-    array = np.asarray(given)
+def _numbers(name: str, values: npt.ArrayLike) -> Array:
+    array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be an array of real numbers, got {array.dtype} {list(array.shape)}")
     return array.astype(np.float64)
 
 
-def _transitions(given: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
+def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
     """Return checked, frozen transitions and the sizes of S and A."""
     states = sizes["S"]
-    if hasattr(given, "tocsr"):
-        matrix = given.tocsr().astype(np.float64)
+    if hasattr(table, "tocsr"):
+        matrix = table.tocsr().astype(np.float64)
         rows, cols = matrix.shape
         if cols != states or rows == 0 or rows % states:
             raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
@@ -343,15 +345,15 @@ def _transitions(given: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]
         for part in (matrix.data, matrix.indices, matrix.indptr):
             part.flags.writeable = False
         return matrix, sizes | {"A": actions}
-    array = np.asarray(given)
+    array = np.asarray(table)
     if array.ndim == 2 and np.issubdtype(array.dtype, np.integer):
         sizes = check_shape("next", array, "S A", sizes)
         refuse_where((array < 0) | (array >= states), array, f"next must hold states from 0 to {states - 1}")
         return freeze(array.astype(np.int64)), sizes
-    chances = _numbers("transitions", array)
-    sizes = check_shape("transitions", chances, "S A S", sizes)
-    check_distributions("transitions", chances)
-    return freeze(chances), sizes
+    probabilities = _numbers("transitions", array)
+    sizes = check_shape("transitions", probabilities, "S A S", sizes)
+    check_distributions("transitions", probabilities)
+    return freeze(probabilities), sizes
 
 
 def _check_sums(sums: Array, tolerance: float = 1e-8) -> None:

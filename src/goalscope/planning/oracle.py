@@ -14,7 +14,7 @@ from goalscope.worlds.world import Oracle, World
 
 @singledispatch
 def oracle(world: World) -> Oracle | None:
-    """Return the exact optimal policy of a world: shortest paths on grids, else what its kind says of itself."""
+    """Return the exact optimal policy of a world: shortest paths on grids, else `World.oracle`."""
     return world.oracle()
 
 

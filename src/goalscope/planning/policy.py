@@ -1,4 +1,4 @@
-"""Policies as arrays over the states of a world, and what they exactly lead to within a horizon.
+"""Policies as arrays over the states of a world, and their exact outcomes within a horizon.
 
 A policy is ``[P, H, W, 4]``: action probabilities by phase, cell and action. States without an optimal action (the
 goal, cells from which it cannot be reached, walls) hold the uniform distribution.
@@ -34,14 +34,14 @@ def uniform_optimal(grid: Grid) -> Array:
 
 
 def epsilon_greedy(grid: Grid, epsilon: float) -> Array:
-    """Return the policy that acts uniformly with chance epsilon and else uniformly over the optimal actions.
+    """Return the policy that acts uniformly with probability epsilon, else uniformly over the optimal actions.
 
-    A wanted share of non-optimal actions is therefore smaller than epsilon: in a state with m optimal actions of 4
-    the accuracy is ``1 - epsilon (1 - m / 4)``.
+    The resulting fraction of non-optimal actions is smaller than epsilon: in a state with m optimal actions of 4 the
+    accuracy is ``1 - epsilon (1 - m / 4)``.
 
     Args:
         grid: a grid that shows its goal.
-        epsilon: chance of a uniformly random action, in [0, 1].
+        epsilon: probability of a uniformly random action, in [0, 1].
 
     Raises:
         ValueError: epsilon out of range, or the grid shows no goal.
@@ -51,7 +51,7 @@ def epsilon_greedy(grid: Grid, epsilon: float) -> Array:
 
 
 def expected_accuracy(grid: Grid, policy: npt.NDArray[np.floating]) -> Array:
-    """Return the chance of an optimal action in each state, ``[P, H, W]``; NaN where no action is optimal.
+    """Return the probability of an optimal action in each state, ``[P, H, W]``; NaN where no action is optimal.
 
     Args:
         grid: a grid that shows its goal.
@@ -67,14 +67,14 @@ def expected_accuracy(grid: Grid, policy: npt.NDArray[np.floating]) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outlook:
-    """What a policy exactly leads to from a world's start within a horizon of T actions.
+    """Exact outcome of a policy from a world's start within a horizon of T actions.
 
     Attributes:
-        success: chance to reach the goal.
+        success: probability of reaching the goal.
         steps: expected number of actions.
         optimal_steps: expected number of optimal actions.
-        accuracy: expected share of optimal actions in an episode.
-        arrival: ``[T + 1]`` chance to reach the goal with exactly that many actions.
+        accuracy: expected fraction of optimal actions in an episode.
+        arrival: ``[T + 1]`` probability of reaching the goal with exactly that many actions.
         visits: ``[P, H, W]`` expected number of actions taken in each state.
     """
 
@@ -87,14 +87,14 @@ class Outlook:
 
 
 def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) -> Outlook:
-    """Return the exact expectations of an episode, by carrying the joint distribution of state and accuracy forward.
+    """Return the exact expectations of an episode, by propagating the joint distribution of state and accuracy.
 
     An episode ends at the goal or after ``horizon`` actions. The cost is of order P * H * W * horizon^2.
 
     Args:
         grid: a world that shows its agent and its goal.
         policy: ``[P, H, W, 4]``, or ``[H, W, 4]`` for all phases alike.
-        horizon: most actions T of an episode, >= 1.
+        horizon: maximum number T of actions of an episode, >= 1.
 
     Raises:
         ValueError: the policy has another shape or is no distribution, the horizon is below 1, or the grid lacks its
@@ -103,7 +103,7 @@ def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) 
     horizon = check_whole("horizon", horizon, 1, "actions")
     paths = solve(grid)
     table = transitions(grid)
-    chances = _check(grid, policy).reshape(len(table), -1)
+    probabilities = _check(grid, policy).reshape(len(table), -1)
     optimal = paths.optimal.reshape(len(table), -1)
     goal = paths.distance.reshape(-1) == 0
     mass = np.zeros((len(table), horizon + 1))  # [S, number of optimal actions so far]
@@ -116,7 +116,7 @@ def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) 
         visits[live] += mass[live].sum(axis=1)
         after = np.zeros_like(mass)
         for action in range(len(ACTIONS)):
-            moved = mass[live] * chances[live, action, None]
+            moved = mass[live] * probabilities[live, action, None]
             good = optimal[live, action]
             np.add.at(after, table[live[~good], action], moved[~good])
             np.add.at(after[:, 1:], table[live[good], action], moved[good, :-1])
@@ -126,12 +126,12 @@ def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) 
         optimal_steps += float(ended @ hits)
         after[goal] = 0.0
         mass = after
-    left = mass.sum(axis=0)
+    remaining = mass.sum(axis=0)
     return Outlook(
         success=float(arrival.sum()),
         steps=float(visits.sum()),
-        optimal_steps=optimal_steps + float(left @ hits),
-        accuracy=accuracy + float(left @ hits) / horizon,
+        optimal_steps=optimal_steps + float(remaining @ hits),
+        accuracy=accuracy + float(remaining @ hits) / horizon,
         arrival=freeze(arrival),
         visits=freeze(visits.reshape(paths.distance.shape)),
     )
@@ -139,8 +139,8 @@ def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) 
 
 def _check(grid: Grid, policy: npt.NDArray[np.floating]) -> Array:
     """Return a checked policy ``[P, H, W, 4]``."""
-    chances = np.asarray(policy, dtype=np.float64)
+    probabilities = np.asarray(policy, dtype=np.float64)
     sizes = {"P": phases(grid), "H": grid.height, "W": grid.width}
-    check_shape("policy", chances, "H W 4" if chances.ndim == 3 else "P H W 4", sizes)
-    check_distributions("policy", chances)
-    return np.broadcast_to(chances, (sizes["P"], *chances.shape[-3:]))
+    check_shape("policy", probabilities, "H W 4" if probabilities.ndim == 3 else "P H W 4", sizes)
+    check_distributions("policy", probabilities)
+    return np.broadcast_to(probabilities, (sizes["P"], *probabilities.shape[-3:]))

@@ -1,4 +1,4 @@
-"""The decision process of a world as measures of runs take it: numbered states, chances, an absorbing end."""
+"""The decision process of a world for measures of runs: numbered states, probabilities, an absorbing end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,23 +20,23 @@ Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 SUB_GOALS: Final = "sub-goals"
-"""Name of the goal of a task map to achieve as many nodes beside the goal as there are."""
+"""Name of the goal of a task map whose utility is the number of achieved nodes other than the goal."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Process:
-    """What every action does in a world, utilities left open.
+    """The transitions of a world, without utilities.
 
     Attributes:
-        transitions: ``[S, A]`` int64 next states, or sparse chances ``[S * A, S]``, as `TabularMDP` takes them; where
-            an episode is over the state stays.
-        start: ``[S]`` chances of the first state.
-        number: recorded states ``[N, D]`` int64 -> their numbers ``[N]``; None where they do not tell the state, which
-            is then that to which the actions lead.
-        goals: name -> ``[S]`` 0 or 1, or how many of several: the goals that the world itself names; empty on grids,
-            whose places have names of their own.
-        asked: the goals that are hypotheses where none are named; all where empty.
-        most: most decisions of a horizon, None for any.
+        transitions: ``[S, A]`` int64 next states, or sparse probabilities ``[S * A, S]``, as in `TabularMDP`; the
+            states after the end of an episode are absorbing.
+        start: ``[S]`` probabilities of the first state.
+        number: recorded states ``[N, D]`` int64 -> their numbers ``[N]``; None where records do not determine the
+            state, which is then computed from the actions.
+        goals: name -> ``[S]`` 0 or 1, or a count: the goals named by the world itself; empty on grids, whose goals
+            are named elsewhere.
+        asked: the goals that are hypotheses by default; all where empty.
+        most: maximum number of decisions of a horizon, None for any.
         offered: ``[S, A]`` bool, the actions that are offered; None for all.
     """
 
@@ -50,7 +50,7 @@ class Process:
 
     @cached_property
     def base(self) -> TabularMDP:
-        """The process without utilities, one decision: what expectations are taken with."""
+        """The process without utilities and with one decision, for expectations."""
         return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
 
     @property
@@ -60,7 +60,7 @@ class Process:
 
     @property
     def lucky(self) -> bool:
-        """Whether episodes of one policy may differ by luck: in what actions lead to, or in where they begin."""
+        """Whether episodes of one policy may differ by chance: in the outcomes of actions or in the first state."""
         return self.chance or int(np.count_nonzero(self.start)) > 1
 
     @property
@@ -104,9 +104,9 @@ class Process:
 
     @cached_property
     def choices(self) -> tuple[Numbers, Numbers]:
-        """How many actions each state offers, ``[S]``, and their numbers first among all, ``[S, A]``."""
-        there = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
-        return there.sum(axis=1), np.argsort(~there, axis=1, kind="stable")
+        """Number of offered actions of each state, ``[S]``, and all actions with the offered ones first, ``[S, A]``."""
+        offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
+        return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")
 
     @cached_property
     def with_idle(self) -> Any:
@@ -119,34 +119,34 @@ class Process:
         rows = self.transitions.tocoo()
         actions = rows.shape[0] // states
         state, action = np.divmod(rows.row, actions)
-        here = np.arange(states)
-        where = np.concatenate([state * (actions + 1) + action, here * (actions + 1) + actions])
-        chances, to = np.concatenate([rows.data, np.ones(states)]), np.concatenate([rows.col, here])
-        return csr_array((chances, (where, to)), shape=(states * (actions + 1), states))
+        own_state = np.arange(states)
+        source = np.concatenate([state * (actions + 1) + action, own_state * (actions + 1) + actions])
+        probabilities, targets = np.concatenate([rows.data, np.ones(states)]), np.concatenate([rows.col, own_state])
+        return csr_array((probabilities, (source, targets)), shape=(states * (actions + 1), states))
 
     def draw_start(self, count: int, rng: np.random.Generator) -> Numbers:
-        """Return ``[count]`` first states; no random number is drawn where there is only one."""
-        there = np.flatnonzero(self.start)
-        if len(there) == 1:
-            return np.full(count, there[0], dtype=np.int64)
-        total = np.cumsum(self.start[there])
+        """Return ``[count]`` first states; no random number is drawn if there is only one."""
+        possible = np.flatnonzero(self.start)
+        if len(possible) == 1:
+            return np.full(count, possible[0], dtype=np.int64)
+        total = np.cumsum(self.start[possible])
         drawn = np.searchsorted(total, rng.random(count) * total[-1], side="right")
-        return np.asarray(there[np.minimum(drawn, len(there) - 1)], dtype=np.int64)
+        return np.asarray(possible[np.minimum(drawn, len(possible) - 1)], dtype=np.int64)
 
     def draw_next(self, state: Numbers, action: Numbers, rng: np.random.Generator) -> Numbers:
-        """Return ``[N]`` next states; no random number is drawn where nothing is left to chance."""
+        """Return ``[N]`` next states; no random number is drawn in a deterministic process."""
         if not self.chance:
             return np.asarray(self.transitions[state, action])
         total, ends, targets = self._cumulative
         row = state * self.actions + action
         low = np.where(ends[row] > 0, total[ends[row] - 1], 0.0)
         high = total[ends[row + 1] - 1]
-        found = np.searchsorted(total, low + rng.random(len(row)) * (high - low), side="right")
-        return np.asarray(targets[np.clip(found, ends[row], ends[row + 1] - 1)], dtype=np.int64)
+        position = np.searchsorted(total, low + rng.random(len(row)) * (high - low), side="right")
+        return np.asarray(targets[np.clip(position, ends[row], ends[row + 1] - 1)], dtype=np.int64)
 
     @cached_property
     def _cumulative(self) -> tuple[Array, Numbers, Numbers]:
-        """The sums of all chances up to each transition, where the rows begin, and where the transitions lead."""
+        """Cumulative probabilities over all transitions, the first transition of each row, and the next states."""
         matrix = self.transitions.tocsr()
         matrix.sum_duplicates()
         return np.cumsum(matrix.data), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
@@ -159,10 +159,10 @@ def process_of(world: World) -> Process | None:
         return task_process(task_map)
     if isinstance(world, PlanarWorld):
         return grid_process(world.grid)
-    found = world.process()
-    if found is not None and not isinstance(found, Process):
-        raise TypeError(f"process() of a world must return a Process or None, got {type(found).__name__}")
-    return found
+    process = world.process()
+    if process is not None and not isinstance(process, Process):
+        raise TypeError(f"process() of a world must return a Process or None, got {type(process).__name__}")
+    return process
 
 
 @lru_cache(maxsize=256)
@@ -179,7 +179,7 @@ def task_process(task_map: TaskMap) -> Process:
     return Process(
         transitions=task.next,
         start=start,
-        number=None,  # a recorded state is a cell, without the nodes that are achieved
+        number=None,  # a recorded state is a cell, without the achieved nodes
         goals={
             "goal": task.achieved(),
             SUB_GOALS: np.asarray(np.sum(others, axis=0)) if others else np.zeros(len(task.states)),
@@ -191,7 +191,7 @@ def task_process(task_map: TaskMap) -> Process:
 
 @lru_cache(maxsize=4096)
 def grid_process(grid: Grid) -> Process:
-    """Return the process of a grid whose goal ends the episode; states as `from_grid` counts them.
+    """Return the process of a grid whose goal ends the episode; states numbered as in `from_grid`.
 
     Raises:
         ValueError: the grid shows no goal or no agent.
@@ -199,15 +199,15 @@ def grid_process(grid: Grid) -> Process:
     if grid.goal is None:
         raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
     table = transitions(grid).astype(np.int64)
-    there = np.flatnonzero(at_cell(grid, grid.goal))
-    table[there] = there[:, None]
+    goal_states = np.flatnonzero(at_cell(grid, grid.goal))
+    table[goal_states] = goal_states[:, None]
     start = np.zeros(len(table))
     start[state_number(grid, initial_state(grid))] = 1.0
 
     def number(states: Numbers) -> Numbers:
         # A phase that the grid does not have counts as its last one.
         row, col, phase = states.T
-        found: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
-        return found
+        numbers: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+        return numbers
 
     return Process(transitions=table, start=start, number=number)

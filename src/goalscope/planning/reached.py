@@ -1,8 +1,7 @@
-"""The part of a decision process that its start can reach, laid out for backups that run over many columns at once.
+"""The reachable part of a decision process, in a layout for backups of many columns at once.
 
-States that nothing reaches can hold any number without a say in the result, and most processes have one successor for
-each action or few. Arrays here are action-major, ``[A, K]`` over the K states that are kept, so that sums over actions
-run along contiguous memory.
+Unreachable states do not affect the result, and in most processes each action has one or few successors. Arrays here
+are action-major, ``[A, K]`` over the K kept states, so that sums over actions run along contiguous memory.
 """
 
 from dataclasses import dataclass
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
-_SPARSE_BELOW = 0.2  # share of possible transitions below which a sparse product is faster than a dense one
-_SMALL = 48  # states up to which a dense product is the fastest whatever the share, and threads would only wait
+_SPARSE_BELOW = 0.2  # fraction of non-zero transitions below which a sparse product is faster than a dense one
+_SMALL = 48  # number of states up to which a dense product by einsum, without threads, is the fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReachedProcess:
-    """A decision process restricted to the states that can be reached within its horizon.
+    """A decision process restricted to the states reachable within its horizon.
 
     Attributes:
         kept: ``[K]`` number of each kept state in the process.
-        decided: ``[K]`` which of them can be reached while a decision is still to be taken.
-        table: ``[A * K]`` int64 successors of a deterministic process; else chances ``[A * K, K]``, dense or sparse.
-        reward: ``[A, K]`` expected utility of one decision; that of states which only the last
-            decision can reach has no meaning.
+        decided: ``[K]`` bool, the states reachable before the last decision.
+        table: ``[A * K]`` int64 successors of a deterministic process; else probabilities ``[A * K, K]``, dense or
+            sparse.
+        reward: ``[A, K]`` expected utility of one decision; meaningless in states that are not ``decided``.
         final: ``[K]`` terminal utility.
-        start: ``[K]`` chances of the first state.
+        start: ``[K]`` probabilities of the first state.
         horizon: number of decisions.
         states: number of states of the whole process.
         offered: ``[A, K]`` bool, the actions that policies choose among; None for all.
@@ -69,7 +68,7 @@ class ReachedProcess:
         return product.reshape(shape)
 
     def flow(self, mass: Array) -> Array:
-        """Return the distribution of the next state, ``[K]``, from the chance of each action and state ``[A, K]``."""
+        """Return the distribution of the next state, ``[K]``, from that of each action and state ``[A, K]``."""
         flat = mass.reshape(-1)
         if not isinstance(self.table, np.ndarray):
             return np.asarray(self.table.T @ flat, dtype=np.float64)
@@ -83,7 +82,7 @@ class ReachedProcess:
         return product
 
     def policy(self, policy: npt.NDArray[Any]) -> Array:
-        """Return a policy over the kept states, ``[n, A, K]`` or ``[1, A, K]`` for all times, its sums exactly 1.
+        """Return a policy over the kept states, ``[n, A, K]`` or ``[1, A, K]`` for all times, normalised.
 
         Args:
             policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
@@ -93,21 +92,21 @@ class ReachedProcess:
         """
         by_time = policy_by_time(policy, self.horizon, self.states, self.actions)
         by_time = by_time if np.ndim(policy) == 3 else by_time[:1]
-        kept = np.ascontiguousarray(by_time[:, self.kept].transpose(0, 2, 1))
-        kept /= kept.sum(axis=1, keepdims=True)
-        return kept
+        restricted = np.ascontiguousarray(by_time[:, self.kept].transpose(0, 2, 1))
+        restricted /= restricted.sum(axis=1, keepdims=True)
+        return restricted
 
 
 def reached_process(mdp: TabularMDP) -> ReachedProcess:
-    """Restrict a process to what its start can reach, in the form that is the fastest to back up.
+    """Restrict a process to its reachable states, in the form with the fastest backups.
 
-    A process in which every action turns out to have one outcome becomes a deterministic one, whatever form it was
-    given in; chances are divided by their sum, which may be off by the tolerance of `TabularMDP`.
+    A process in which every action has one outcome becomes a deterministic one, in whatever form it comes.
+    Probabilities are normalised, since their sums may be off by the tolerance of `TabularMDP`.
     """
     kept, decided = _reachable(mdp)
     reward = np.ascontiguousarray(mdp.reward[kept].T)
     start = mdp.start[kept]
-    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any number that occurs anyway
+    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any occurring number will do
     return ReachedProcess(
         kept=kept,
         decided=decided,
@@ -122,20 +121,20 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
 
 
 def return_range(mdp: TabularMDP) -> tuple[float, float]:
-    """Return the least and the greatest utility of a single episode, over what is offered and what chance may bring.
+    """Return the least and the greatest utility of a single episode, over offered actions and possible outcomes.
 
     ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, ``L_n`` the terminal utility;
     likewise the greatest. Expectations of policies lie inside.
     """
     state, action, following = _possible(mdp)
-    paid = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
+    utility = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
     first = np.searchsorted(state, np.arange(mdp.states))
-    least, greatest = mdp.final, mdp.final
+    lowest, highest = mdp.final, mdp.final
     for _ in range(mdp.horizon):
-        least = np.minimum.reduceat(paid + least[following], first)
-        greatest = np.maximum.reduceat(paid + greatest[following], first)
-    begin = mdp.start > 0
-    return float(least[begin].min()), float(greatest[begin].max())
+        lowest = np.minimum.reduceat(utility + lowest[following], first)
+        highest = np.maximum.reduceat(utility + highest[following], first)
+    is_start = mdp.start > 0
+    return float(lowest[is_start].min()), float(highest[is_start].max())
 
 
 def _possible(mdp: TabularMDP) -> tuple[Index, Index, Index]:
@@ -151,24 +150,24 @@ def _possible(mdp: TabularMDP) -> tuple[Index, Index, Index]:
     else:
         state, action, following = np.nonzero(table > 0)
     if mdp.offered is not None:
-        kept = mdp.offered[state, action]
-        state, action, following = state[kept], action[kept], following[kept]
+        is_offered = mdp.offered[state, action]
+        state, action, following = state[is_offered], action[is_offered], following[is_offered]
     return state, action, following
 
 
 def _reachable(mdp: TabularMDP) -> tuple[Index, npt.NDArray[np.bool_]]:
-    """Return the states that can be reached, and which of them while a decision is still to be taken."""
-    seen = mdp.start > 0
-    decided = seen
-    fresh = np.flatnonzero(seen)
+    """Return the reachable states, and which of them are reachable before the last decision."""
+    reached = mdp.start > 0
+    decided = reached
+    fresh = np.flatnonzero(reached)
     for _ in range(mdp.horizon):
-        decided = seen.copy()
-        after = np.unique(_successors(mdp, fresh))
-        fresh = after[~seen[after]]
+        decided = reached.copy()
+        successors = np.unique(_successors(mdp, fresh))
+        fresh = successors[~reached[successors]]
         if not len(fresh):
             break
-        seen[fresh] = True
-    kept = np.flatnonzero(seen)
+        reached[fresh] = True
+    kept = np.flatnonzero(reached)
     return kept, decided[kept]
 
 
@@ -186,9 +185,11 @@ def _successors(mdp: TabularMDP, states: Index) -> Index:
 def _table(mdp: TabularMDP, kept: Index) -> Any:
     table, actions, count = mdp.transitions, mdp.actions, len(kept)
     if isinstance(table, np.ndarray) and table.ndim == 2:
-        number = np.zeros(mdp.states, dtype=np.int64)  # successors after the last decision may lie outside: any will do
-        number[kept] = np.arange(count)
-        return number[table[kept].T.reshape(-1)]
+        new_number = np.zeros(
+            mdp.states, dtype=np.int64
+        )  # successors after the last decision may be unreachable: any number will do
+        new_number[kept] = np.arange(count)
+        return new_number[table[kept].T.reshape(-1)]
     from scipy.sparse import csr_array
 
     if isinstance(table, np.ndarray):

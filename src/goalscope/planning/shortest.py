@@ -1,8 +1,8 @@
 """Shortest paths to the goal and all optimal actions, exactly, over (cell, key held, door open).
 
-Backward breadth-first search from the goal; one pass gives the sets of all states. The optimal set of a state holds
-every action that brings the agent one step nearer (all ties); it is empty at the goal and where the goal cannot be
-reached.
+Backward breadth-first search from the goal; one pass gives the optimal sets of all states. The optimal set of a state
+holds every action that brings the agent one step nearer (all ties); it is empty at the goal and where the goal cannot
+be reached.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from goalscope.planning._fast import UNREACHABLE, spread_words
 from goalscope.worlds.dynamics import State, initial_state, neighbours, phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 
-_WALL = -2  # during the search only: a cell that is never entered
+_WALL = -2  # marks cells that the search never enters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class ShortestPaths:
 
     def steps_from(self, state: State) -> int:
         """Return the steps from a state to the goal, -1 where it cannot be reached."""
-        return int(self.distance[self._place(state)])
+        return int(self.distance[self._index(state)])
 
     def optimal_in(self, state: State) -> npt.NDArray[np.bool_]:
         """Return ``[4]`` bool, which actions are optimal in a state."""
-        chosen: npt.NDArray[np.bool_] = self.optimal[self._place(state)]
+        chosen: npt.NDArray[np.bool_] = self.optimal[self._index(state)]
         return chosen
 
-    def _place(self, state: State) -> tuple[int, int, int]:
-        # A grid that shows no door any more, or no key, has fewer phases than the state may have gone through.
+    def _index(self, state: State) -> tuple[int, int, int]:
+        # A grid that no longer shows its door or key has fewer phases than the state may have passed.
         return min(state.phase, len(self.distance) - 1), *state.position
 
 
@@ -55,21 +55,21 @@ def solve(grid: Grid) -> ShortestPaths:
     """
     if grid.goal is None:
         raise ValueError("distances need a grid that shows its goal (G), got a grid without one")
-    opened = _spread(grid.walls, [(0, grid.goal)])
+    opened = _search(grid.walls, [(0, grid.goal)])
     if grid.door is None:
         distance = np.repeat(opened[None], phases(grid), axis=0)
     else:
         solid, near = grid.walls.copy(), grid.open_around(grid.door)
         solid[grid.door] = True
-        locked = _spread(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
-        # Standing next to the door with the key opens it at once: that state is the open one, on either side.
+        locked = _search(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
+        # Standing next to the door with the key opens it at once: on either side that state is the open one.
         for cell in near:
             locked[cell] = opened[cell]
         fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
-        distance = np.stack([_spread(solid, [(0, grid.goal), *fetch]), locked, opened])
+        distance = np.stack([_search(solid, [(0, grid.goal), *fetch]), locked, opened])
     if len(distance) == 1:
         optimal = optimal_batch(distance)
-    else:  # following each move into the phase that it leads to
+    else:  # each move may lead into another phase
         after, here = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
         optimal = ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)
     return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal))
@@ -85,8 +85,8 @@ def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
     Returns:
         ``[H, W]`` int64, -1 for walls, a locked door, and cells from which the goal cannot be reached.
     """
-    found = solve(grid).distance
-    field: npt.NDArray[np.int64] = found[min(int(carrying_key), len(found) - 1)]
+    by_phase = solve(grid).distance
+    field: npt.NDArray[np.int64] = by_phase[min(int(carrying_key), len(by_phase) - 1)]
     return field
 
 
@@ -122,12 +122,12 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 
     Args:
         walls: ``[H, W]`` bool, True where nobody can stand.
-        cells: the cells to reach, (row, col); walls among them count for nothing.
+        cells: the cells to reach, (row, col); walls among them are ignored.
 
     Returns:
         ``[H, W]`` int64, -1 for walls and cells from which none can be reached.
     """
-    return _spread(walls, [(0, cell) for cell in cells])
+    return _search(walls, [(0, cell) for cell in cells])
 
 
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
@@ -146,11 +146,11 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
     if width > 64:
         singles = [distances_to(grid, [(row, col)]) for grid, (row, col) in zip(walls, goal.tolist(), strict=True)]
         return np.array(singles, dtype=np.int32).reshape(walls.shape)
-    found = np.empty(walls.shape, dtype=np.int32)
+    result = np.empty(walls.shape, dtype=np.int32)
     chunk = max(1, 32768 // height)
     for begin in range(0, count, chunk):
-        found[begin : begin + chunk] = spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
-    return found
+        result[begin : begin + chunk] = spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
+    return result
 
 
 def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
@@ -165,13 +165,13 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     height, width = distance.shape[-2:]
     optimal = np.zeros((*distance.shape, 4), dtype=bool)
     for action, (inside, beyond) in enumerate(neighbours(height, width)):
-        here, there = distance[(..., *inside)], distance[(..., *beyond)]
-        optimal[(..., *inside, action)] = (here > 0) & (there == here - 1)
+        before, after = distance[(..., *inside)], distance[(..., *beyond)]
+        optimal[(..., *inside, action)] = (before > 0) & (after == before - 1)
     return optimal
 
 
-def _spread(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
-    """Breadth-first search from cells that join at given distances; ``[H, W]``, -1 where nothing arrives."""
+def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
+    """Breadth-first search from seeds (distance, cell); ``[H, W]``, -1 for unreached cells."""
     height, width = solid.shape
     stride = width + 2
     padded = np.full((height + 2, stride), _WALL, dtype=np.int64)
@@ -188,10 +188,10 @@ def _spread(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]])
         level += 1
         beyond = []
         for cell in front:
-            for near in (cell - stride, cell + stride, cell - 1, cell + 1):
-                if distance[near] == UNREACHABLE:
-                    distance[near] = level
-                    beyond.append(near)
+            for neighbour in (cell - stride, cell + stride, cell - 1, cell + 1):
+                if distance[neighbour] == UNREACHABLE:
+                    distance[neighbour] = level
+                    beyond.append(neighbour)
         front = beyond
-    found = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
-    return np.maximum(found, UNREACHABLE)
+    distances = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
+    return np.maximum(distances, UNREACHABLE)

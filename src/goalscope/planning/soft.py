@@ -4,10 +4,10 @@ For a rationality b (in nats per unit of utility), over A actions and n decision
 
     q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
 
-Where a process says which actions are offered, A, the mean, and every policy are over these alone.
-The mean, not the sum, makes b = 0 regular. Inside, utility is replaced by the advantage of each action over the
-uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy, but it keeps
-large utilities that nobody can influence out of every difference, and makes decisions without consequence exactly 0.
+Where a process restricts the offered actions, A, the mean, and every policy are over these alone.
+The mean, not the sum, makes b = 0 regular. Internally, utility is replaced by the advantage of each action over the
+uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy. It removes
+large utilities that no action influences from every difference, and makes decisions without consequences exactly 0.
 """
 
 import math
@@ -25,36 +25,36 @@ from goalscope.planning.reached import ReachedProcess, reached_process
 
 Array = npt.NDArray[np.float64]
 
-TIES = 1e-9  # actions count as equally good within this share of the range of attainable utility
-_ROUNDING = 1e-12  # advantages below this share of the values that they are differences of are rounding
+TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
+_ROUNDING = 1e-12  # advantages below this fraction of the values they are differences of are rounding errors
 _SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
 _STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
-_SLACK = 1e-9  # by how much rounding takes a utility beyond the attainable range, in units of it
-_KEEP = 8_000_000  # most numbers of stored advantages; beyond they are computed anew in each pass
+_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range
+_KEEP = 8_000_000  # maximum size of stored advantages; larger ones are recomputed in each pass
 
-_WORD = 1024  # decisions between two words on a pass
+_REPORT_EVERY = 1024  # decisions between two progress reports of a pass
 
-_TOLD: ContextVar[Callable[[int, int], None] | None] = ContextVar("told", default=None)
+_PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def passes_told(told: Callable[[int, int], None]) -> Iterator[None]:
-    """Have a function told how far each pass through the decisions of a process is: decisions done, of how many."""
-    token = _TOLD.set(told)
+def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Call a function with the progress of each pass: (decisions done, all decisions)."""
+    token = _PROGRESS.set(progress)
     try:
         yield
     finally:
-        _TOLD.reset(token)
+        _PROGRESS.reset(token)
 
 
 class SoftProcess:
     """A decision process prepared for soft backups.
 
-    Inside, utilities are measured from the expected utility of the uniform policy in units of the attainable range.
+    Internally, utilities are relative to the uniform policy's expected utility, in units of the attainable range.
 
     Attributes:
         mdp: the process.
-        reached: the part of it that counts.
+        reached: its reachable part.
         uniform: expected utility of the uniform policy.
         span: greatest minus least attainable expected utility; 0 where no policy changes it.
         low, high: least and greatest attainable expected utility, less ``uniform``, in units of ``span``.
@@ -73,22 +73,22 @@ class SoftProcess:
         self._reward, self._final = reward, final
         offered = self.reached.offered
         self._left_out = None if offered is None else ~offered
-        # How many actions there are in each state; one number where these are all.
+        # Number of offered actions in each state; one number where all actions are offered everywhere.
         self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
         value, self._stored = self._solve_uniform()
         start = self.reached.start
         with np.errstate(over="ignore"):  # utilities near the largest number: a sum may be infinite, never NaN
             self.uniform = self._unit * (float(start @ value) + shift)
         ends = self._extremes()
-        inner = ends[0] - ends[1]
-        self.span = self._unit * inner
+        scaled_span = ends[0] - ends[1]
+        self.span = self._unit * scaled_span
         ordinary = math.isfinite(self.uniform) and math.isfinite(self.span)
-        if not ordinary or (inner > 0 and self.span < _SMALLEST):
+        if not ordinary or (scaled_span > 0 and self.span < _SMALLEST):
             raise ValueError(
                 f"the attainable utility must have a range from {_SMALLEST:g} to 1.8e308, got {self.span:g} around "
                 f"{self.uniform:g}: multiply all utilities by a constant, which changes no MEG"
             )
-        self._scale = 1 / inner if inner > 0 else 0.0
+        self._scale = 1 / scaled_span if scaled_span > 0 else 0.0
         self.high, self.low = (end * self._scale for end in ends)
         self.bound_high, self.bound_low = self._bounds()
 
@@ -140,7 +140,7 @@ class SoftProcess:
         return ends[0], ends[1], ends[2]
 
     def soft_policy(self, rationality: float) -> Array:
-        """Return the soft-optimal policy of each time, ``[n, S, A]``; uniform in states where nothing is decided.
+        """Return the soft-optimal policy of each time, ``[n, S, A]``; uniform in states without a decision.
 
         Args:
             rationality: in nats per unit of ``span``; infinities give the limit policies.
@@ -150,8 +150,8 @@ class SoftProcess:
         if self.mdp.offered is not None:
             policy[:] = self.mdp.offered / self.mdp.offered.sum(axis=1, keepdims=True)
         decided = self.reached.decided
-        for t, chances in zip(reversed(range(n)), self._policies(rationality), strict=True):
-            policy[t, self.reached.kept[decided]] = chances[:, decided].T
+        for t, probabilities in zip(reversed(range(n)), self._policies(rationality), strict=True):
+            policy[t, self.reached.kept[decided]] = probabilities[:, decided].T
         return policy
 
     def relative_utility(self, policy: npt.NDArray[Any]) -> float:
@@ -166,21 +166,21 @@ class SoftProcess:
         by_time = self.reached.policy(policy)
         value = np.zeros((1, len(self.reached.kept)))
         for t, advantage in zip(reversed(range(self.mdp.horizon)), self._backward(), strict=True):
-            after = self.reached.expect(value)[0]
-            after += advantage
-            value = np.einsum("as,as->s", by_time[t if len(by_time) > 1 else 0], after)[None]
-        found = float(value[0] @ self.reached.start) * self._scale
-        if self._left_out is not None and not self.low - _SLACK <= found <= self.high + _SLACK:
+            q = self.reached.expect(value)[0]
+            q += advantage
+            value = np.einsum("as,as->s", by_time[t if len(by_time) > 1 else 0], q)[None]
+        utility = float(value[0] @ self.reached.start) * self._scale
+        if self._left_out is not None and not self.low - _SLACK <= utility <= self.high + _SLACK:
             raise ValueError(
                 "a policy must choose among the actions that are offered, got one whose expected utility none of these "
                 "attains: set the probabilities of all others to 0"
             )
-        return min(max(found, self.low), self.high)  # beyond only by rounding
+        return min(max(utility, self.low), self.high)  # beyond only by rounding
 
     # -- passes --------------------------------------------------------------------------------------------------
 
     def _solve_uniform(self) -> tuple[Array, Array | None]:
-        """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to keep."""
+        """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to store."""
         n, (actions, states) = self.mdp.horizon, self._reward.shape
         stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
         value = self._final
@@ -193,11 +193,11 @@ class SoftProcess:
 
     def _backward(self) -> Iterator[Array]:
         """Yield ``[A, K]``, the advantage of each action over the uniform policy, from the last decision on."""
-        told = _TOLD.get()
+        progress = _PROGRESS.get()
         for number, advantage in enumerate(self._advantages(), 1):
             yield advantage
-            if told is not None and number % _WORD == 0:
-                told(number, self.mdp.horizon)
+            if progress is not None and number % _REPORT_EVERY == 0:
+                progress(number, self.mdp.horizon)
 
     def _advantages(self) -> Iterator[Array]:
         if self._stored is not None:
@@ -224,7 +224,7 @@ class SoftProcess:
         ).min(axis=0)
 
     def _extremes(self) -> tuple[float, float]:
-        """Return the greatest and the least attainable utility relative to the uniform policy, in inner units."""
+        """Return the greatest and the least attainable utility relative to the uniform policy, in internal units."""
         ends = np.zeros((2, len(self.reached.kept)))
         for advantage in self._backward():
             after = self.reached.expect(ends)

@@ -14,10 +14,10 @@ MOST_STATES = 500_000
 
 
 class TaskProcess:
-    """What the moves on a task map do, over all (cell, achieved nodes) that the start leads to.
+    """The transitions of a task map over all reachable (cell, achieved nodes).
 
     A node is achieved by standing on its cell while one of its prerequisite sets is achieved in full; the goal ends the
-    episode, so that its states lead to themselves. A move without a way leaves the state as it is.
+    episode, so that its states are absorbing. A blocked move does not change the state.
 
     Attributes:
         task_map: the map.
@@ -34,11 +34,11 @@ class TaskProcess:
         self.states = [(board.start, 0)]
         numbers = {self.states[0]: 0}
         rows = list[list[int]]()
-        for cell, achieved in self.states:  # it grows while it is walked
+        for cell, achieved in self.states:  # the list grows during the loop
             row = []
             for action in ACTIONS:
-                place = cell + board.offsets[action]
-                after = (place, self._entered(place, achieved)) if board.open[place] else (cell, achieved)
+                target = cell + board.offsets[action]
+                after = (target, self._entered(target, achieved)) if board.open[target] else (cell, achieved)
                 after = (cell, achieved) if achieved >> board.goal & 1 else after
                 if after not in numbers:
                     if len(numbers) >= MOST_STATES:
@@ -52,8 +52,8 @@ class TaskProcess:
             rows.append(row)
         self.next = np.array(rows, dtype=np.int64)
 
-    def _entered(self, place: int, achieved: int) -> int:
-        number = self.task_map.board.node_at.get(place)
+    def _entered(self, cell: int, achieved: int) -> int:
+        number = self.task_map.board.node_at.get(cell)
         if number is None:
             return achieved
         options = self.task_map.board.options[number]
@@ -93,22 +93,22 @@ class TaskProcess:
 
         Args:
             actions: the moves, None for a turn without one, which changes nothing.
-            node, horizon: as in `process`; an episode that ended at the goal stays there, one that ended earlier is
-                not told apart from one that stood still.
+            node, horizon: as in `process`; an episode that ended at the goal stays there; one that ended earlier counts
+                like one that stood still.
         """
         steps = self.task_map.budget if horizon is None else horizon
-        worth, at, total = self.achieved(node), 0, 0.0
+        utility, state, total = self.achieved(node), 0, 0.0
         for step in range(steps):
-            total += float(worth[at])
+            total += float(utility[state])
             action = actions[step] if step < len(actions) else None
-            at = at if action is None else int(self.next[at, action])
+            state = state if action is None else int(self.next[state, action])
         return total
 
     def report(self, state: int) -> Report:
-        """Return what the world tells in a state, without what the last move did."""
-        place, achieved = self.states[state]
+        """Return the world's report in a state, without the result of the last move."""
+        index, achieved = self.states[state]
         board = self.task_map.board
-        cell, number = board.cell(place), board.node_at.get(place)
+        cell, number = board.cell(index), board.node_at.get(index)
         node = None
         if number is not None:
             name = board.names[number]
@@ -123,17 +123,17 @@ class TaskProcess:
 
 @lru_cache(maxsize=256)
 def process_of_map(task_map: TaskMap) -> TaskProcess:
-    """Return the process of a map, kept for the next call."""
+    """Return the process of a map (cached)."""
     return TaskProcess(task_map)
 
 
 @lru_cache(maxsize=4096)
 def random_walk_success(task_map: TaskMap) -> float:
-    """Return the chance that a random walker achieves the goal within the budget of a map.
+    """Return the probability that a random walker achieves the goal within the budget of a map.
 
     It takes each open direction with equal probability. With ``p_t`` the distribution over the states of `TaskProcess`
-    before step t and P the transition matrix, in which states with the goal achieved stay, the chance is the mass of
-    these states in ``p_0 P**budget``. It is what an agent's success is held against.
+    before step t and P the transition matrix, in which states with the goal achieved are absorbing, it is the mass of
+    these states in ``p_0 P**budget``: the chance level of an agent's success.
 
     Args:
         task_map: the map.
@@ -144,14 +144,14 @@ def random_walk_success(task_map: TaskMap) -> float:
     from scipy.sparse import csr_array
 
     process = TaskProcess(task_map)
-    done, before = process.achieved(), np.arange(len(process.states))
-    moved = process.next != before[:, None]  # a move without a way leaves the state as it is
-    start, way = np.nonzero(moved)
-    goal = np.flatnonzero(done)
-    chances = np.concatenate([1 / moved.sum(axis=1)[start], np.ones(len(goal))])
-    places = np.concatenate([process.next[start, way], goal]), np.concatenate([start, goal])
-    backwards = csr_array((chances, places), shape=(len(before), len(before)))
+    achieved, before = process.achieved(), np.arange(len(process.states))
+    moved = process.next != before[:, None]  # a blocked move does not change the state
+    start, action = np.nonzero(moved)
+    goal = np.flatnonzero(achieved)
+    probabilities = np.concatenate([1 / moved.sum(axis=1)[start], np.ones(len(goal))])
+    indices = np.concatenate([process.next[start, action], goal]), np.concatenate([start, goal])
+    backwards = csr_array((probabilities, indices), shape=(len(before), len(before)))
     mass = (before == 0).astype(np.float64)
     for _ in range(task_map.budget):
         mass = np.asarray(backwards @ mass)
-    return float(min(1.0, mass @ done))
+    return float(min(1.0, mass @ achieved))

@@ -1,10 +1,10 @@
-"""How much conditions differ that were all met on the same grids: their standard deviation, with an interval.
+"""Standard deviation between conditions that share the same grids, with an interval.
 
 With ``y[g, c]`` the value of grid g under condition c, the model is ``y = m + a_g + t_c + e[g, c]``. The conditions are
-these very ones, not a sample: their standard deviation is ``sqrt(sum t_c**2 / (C - 1))``, which the noise of the grids
-makes look larger than it is. The mean square between conditions over that of the residuals has a noncentral F
+fixed, not a sample: their standard deviation is ``sqrt(sum t_c**2 / (C - 1))``, and the noise of the grids biases its
+plug-in estimate upwards. The mean square between conditions over that of the residuals has a noncentral F
 distribution with C - 1 and (C - 1) (G - 1) degrees of freedom and noncentrality ``G sum t_c**2 / var(e)``; the values
-of it that do not contradict the observed ratio are the interval.
+of it that are compatible with the observed ratio form the interval.
 
 Source: Steiger, Psychological Methods 9 (2004), fixed effects; expected mean squares: Searle, Casella and McCulloch,
 Variance Components (1992), 4.5.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from goalscope.stats.estimate import Estimate, Labels, check_bounds, factorize, vector
 from goalscope.stats.intervals import Bounds, check_confidence
 
-_SAME: Final = 1e-12  # residuals below which conditions differ alike on all grids, relative to the range
+_SAME: Final = 1e-12  # residuals, relative to the range, below which the differences are the same on all grids
 _DOUBLINGS: Final = 60
 _HALVINGS: Final = 80
 
@@ -33,7 +33,7 @@ def spread_between(
     bounds: Bounds,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the standard deviation between conditions, the noise of the grids taken out.
+    """Estimate the standard deviation between conditions, corrected for the noise of the grids.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
@@ -51,34 +51,39 @@ def spread_between(
     """
     check_confidence(confidence)
     low, high = check_bounds(bounds)
-    given = vector("values", values)
+    numbers = vector("values", values)
     grids, labels = factorize(clusters)
     kinds, names = factorize(conditions)
-    if not len(given) == len(grids) == len(kinds):
+    if not len(numbers) == len(grids) == len(kinds):
         raise ValueError(
-            f"values, clusters and conditions must be equally long, got {len(given)}, {len(grids)} and {len(kinds)}"
+            f"values, clusters and conditions must be equally long, got {len(numbers)}, {len(grids)} and {len(kinds)}"
         )
-    known = ~np.isnan(given)
-    if not (math.isfinite(low) and math.isfinite(high)) or ((given[known] < low) | (given[known] > high)).any():
+    defined = ~np.isnan(numbers)
+    if not (math.isfinite(low) and math.isfinite(high)) or ((numbers[defined] < low) | (numbers[defined] > high)).any():
         raise ValueError(f"values must lie in finite bounds, got some outside of [{low:g}, {high:g}]")
-    table = _table(given[known], grids[known], kinds[known], (len(labels), len(names)))
-    whole = table[~np.isnan(table).any(axis=1)]
-    value, ends, method, note = math.nan, (math.nan, math.nan), "none", f"grids {len(whole)}, conditions {len(names)}"
-    if len(whole) > 1 and len(names) > 1:
-        value, ends, method = _estimated(whole, high - low, confidence)
+    table = _table(numbers[defined], grids[defined], kinds[defined], (len(labels), len(names)))
+    complete = table[~np.isnan(table).any(axis=1)]
+    value, ends, method, note = (
+        math.nan,
+        (math.nan, math.nan),
+        "none",
+        f"grids {len(complete)}, conditions {len(names)}",
+    )
+    if len(complete) > 1 and len(names) > 1:
+        value, ends, method = _estimated(complete, high - low, confidence)
         note = ""
     return Estimate(
         value=value,
         low=ends[0],
         high=ends[1],
         confidence=confidence,
-        n=whole.size,
-        clusters=len(whole),
+        n=complete.size,
+        clusters=len(complete),
         method=method,
         unit=unit,
         note=note if not note else f"{note}: undefined interval",
-        undefined=int((~known).sum()),
-        without=len(labels) - len(whole),
+        undefined=int((~defined).sum()),
+        without=len(labels) - len(complete),
     )
 
 
@@ -97,31 +102,31 @@ def _table(
 def _estimated(
     table: npt.NDArray[np.float64], span: float, confidence: float
 ) -> tuple[float, tuple[float, float], str]:
-    """Return value, ends and method for a whole table ``[G, C]``."""
+    """Return value, ends and method for a complete table ``[G, C]``."""
     count, conditions = table.shape
     means = table.mean(axis=0)
-    rest = table - means - table.mean(axis=1, keepdims=True) + table.mean()
+    residuals = table - means - table.mean(axis=1, keepdims=True) + table.mean()
     between = count * float(means.var(ddof=1))
-    noise = float((rest**2).sum()) / ((count - 1) * (conditions - 1))
-    most = span / 2 * math.sqrt(conditions / (conditions - 1))
+    noise = float((residuals**2).sum()) / ((count - 1) * (conditions - 1))
+    maximum = span / 2 * math.sqrt(conditions / (conditions - 1))
     if noise <= (_SAME * span) ** 2:
-        # All grids show the same differences. If a share q of all grids does, the rest may differ in any way.
+        # All grids have the same differences. If a fraction q of all grids has, the others may differ in any way.
         agreeing = ((1 - confidence) / 2) ** (1 / count)
         value = math.sqrt(between / count)
-        ends = max(0.0, agreeing * value - (1 - agreeing) * most), agreeing * value + (1 - agreeing) * most
+        ends = max(0.0, agreeing * value - (1 - agreeing) * maximum), agreeing * value + (1 - agreeing) * maximum
         return value, (min(ends[0], value), max(ends[1], value)), "exact bound of agreement"
     value = math.sqrt(max(0.0, between - noise) / count)
     ratio, tail = between / noise, (1 - confidence) / 2
     low = _noncentrality(ratio, count, conditions, 1 - tail)
-    # A ratio below its mean without any difference says no more than that there need not be one.
+    # A ratio below 1, its mean without differences, is treated like 1.
     high = _noncentrality(max(ratio, 1.0), count, conditions, tail)
     scale = math.sqrt(noise / (count * (conditions - 1)))
-    ends = min(value, scale * math.sqrt(low)), min(max(value, scale * math.sqrt(high)), most)
+    ends = min(value, scale * math.sqrt(low)), min(max(value, scale * math.sqrt(high)), maximum)
     return value, ends, "noncentral F, crossed with the conditions,"
 
 
-def _noncentrality(ratio: float, count: int, conditions: int, chance: float) -> float:
-    """Return the noncentrality at which a ratio of mean squares is exceeded with 1 - chance; 0 where none is so low."""
+def _noncentrality(ratio: float, count: int, conditions: int, probability: float) -> float:
+    """Return the noncentrality at which a ratio of mean squares is exceeded with 1 - probability; 0 if none."""
     from scipy.special import ncfdtr
 
     degrees = conditions - 1, (conditions - 1) * (count - 1)
@@ -129,14 +134,14 @@ def _noncentrality(ratio: float, count: int, conditions: int, chance: float) -> 
     def below(noncentrality: float) -> float:
         return float(ncfdtr(*degrees, noncentrality, ratio))
 
-    if below(0.0) <= chance:
+    if below(0.0) <= probability:
         return 0.0
     low, high = 0.0, 1.0
     for _ in range(_DOUBLINGS):
-        if below(high) <= chance:
+        if below(high) <= probability:
             break
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) > chance else (low, middle)
+        low, high = (middle, high) if below(middle) > probability else (low, middle)
     return (low + high) / 2

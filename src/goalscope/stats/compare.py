@@ -13,7 +13,7 @@ from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check
 from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
 
 _EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
-TIED = 1e-12  # differences of means that are equal but for rounding
+TIED = 1e-12  # largest difference of means that counts as rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,12 @@ class SignedRank:
 
     Attributes:
         positive, negative: sums of the ranks of positive and of negative differences.
-        nonzero: number of non-zero differences, the ones that are ranked.
+        nonzero: number of non-zero (ranked) differences.
         p_value: two-sided; 1 where no difference is non-zero.
         effect: signed matched-pairs rank-biserial correlation, (positive - negative) / (positive + negative), from -1
             (all below) to 1 (all above); NaN where no difference is non-zero.
         method: "exact" (all sign patterns, ties included) or "normal approximation".
-        note: says so where the non-zero differences are too few for any small p value, else "".
+        note: a warning where the non-zero differences are too few for a small p value, else "".
     """
 
     positive: float
@@ -45,11 +45,11 @@ class Equivalence:
 
     Attributes:
         margin: the greatest difference that counts as none, > 0, in the unit of the measure.
-        p_value: the smallest level at which both sides are rejected, 0.5 standing for all above it; NaN where the
+        p_value: the smallest level at which both sides are rejected, at most 0.5; NaN where the
             interval is undefined.
         equivalent: whether ``p_value <= level``.
         level: the level of each one-sided test.
-        note: what a reader must know, "" for nothing.
+        note: a warning to print with it, "" for none.
     """
 
     margin: float
@@ -86,16 +86,16 @@ class PairedComparison:
 
     @property
     def direction(self) -> str:
-        """On which side of b condition a lies, "higher" or "lower"; or that the mean and the ranks do not say the same.
+        """Side of b on which a lies, "higher" or "lower"; or a text that mean and ranks disagree.
 
-        The test is of the ranks: a few large differences can take the mean to the other side.
+        The test is of the ranks: a few large differences can move the mean to the other side.
         """
         if not self.difference.value * self.test.effect > 0:
             return "different, its mean and its ranks not to the same side"
         return "higher" if self.test.effect > 0 else "lower"
 
     def __str__(self) -> str:
-        """Return one line with difference, test and what was left out."""
+        """Return one line with difference, test and unpaired grids."""
         effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"
         parts = [
             f"difference {self.difference}",
@@ -104,9 +104,9 @@ class PairedComparison:
         ]
         parts += [self.test.note] if self.test.note else []
         parts += [
-            f"without partner in {name}: {', '.join(map(str, lone))}"
-            for name, lone in (("b", self.unpaired_a), ("a", self.unpaired_b))
-            if lone
+            f"without partner in {name}: {', '.join(map(str, unpaired))}"
+            for name, unpaired in (("b", self.unpaired_a), ("a", self.unpaired_b))
+            if unpaired
         ]
         return "; ".join(parts)
 
@@ -142,16 +142,16 @@ def paired_difference(
     first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
     second, lost_b = by_grid("b", values_b, clusters_b, (low, high))
     labels = tuple(label for label in first if label in second)
-    # Sums one after the other, as those of all other estimates.
+    # Sequential sums, as in all other estimates.
     means = [np.array([np.cumsum(side[label])[-1] / len(side[label]) for label in labels]) for side in (first, second)]
     raw = means[0] - means[1]
     differences = np.where(np.abs(raw) <= TIED, 0.0, raw)
-    span = (low - high, high - low)
+    difference_bounds = (low - high, high - low)
     difference = from_codes(
         differences,
         np.arange(len(labels)),
         unit=unit,
-        bounds=span,
+        bounds=difference_bounds,
         confidence=confidence,
         grids=len(labels),
         differences=True,
@@ -161,7 +161,7 @@ def paired_difference(
         differences=freeze(differences),
         difference=difference,
         test=signed_rank(differences),
-        bounds=span,
+        bounds=difference_bounds,
         unpaired_a=tuple(label for label in first if label not in second),
         unpaired_b=tuple(label for label in second if label not in first),
         undefined=lost_a + lost_b,
@@ -172,8 +172,8 @@ def paired_difference(
 def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRank:
     """Test whether independent paired differences are symmetric about 0 (two-sided Wilcoxon signed-rank test).
 
-    Zeros are left out and counted (Wilcoxon's own rule); ties get their mean rank. The p value is exact, by counting
-    all sign patterns of the ranks that are there, up to 300 non-zero differences.
+    Zeros are left out and counted (Wilcoxon's own rule); ties get their mean rank. The p value is exact, from all
+    sign patterns of the observed ranks, up to 300 non-zero differences.
 
     Args:
         differences: ``[P]`` finite differences.
@@ -184,11 +184,11 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
 
     Source: Wilcoxon, Biometrics 1 (1945); Kerby, Comprehensive Psychology 3 (2014) for the effect size.
     """
-    given = vector("differences", differences)
-    if not np.isfinite(given).all():
+    numbers = vector("differences", differences)
+    if not np.isfinite(numbers).all():
         raise ValueError("differences must be finite, got NaN or infinity: leave undefined pairs out first")
-    kept = given[given != 0]
-    count = len(kept)
+    nonzero = numbers[numbers != 0]
+    count = len(nonzero)
     if count == 0:
         return SignedRank(
             positive=0.0,
@@ -199,10 +199,10 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
             method="exact",
             note="no non-zero difference: nothing to rank",
         )
-    ranks = _mean_ranks(np.abs(kept))
-    positive, total = float(ranks[kept > 0].sum()), float(ranks.sum())
+    ranks = _mean_ranks(np.abs(nonzero))
+    positive, total = float(ranks[nonzero > 0].sum()), float(ranks.sum())
     smallest = 2.0 ** (1 - count)
-    few = f"only {count} non-zero difference{'s' if count > 1 else ''}: the smallest possible p is {smallest:.3g}"
+    too_few = f"only {count} non-zero difference{'s' if count > 1 else ''}: the smallest possible p is {smallest:.3g}"
     exact = count <= _EXACT_UP_TO
     return SignedRank(
         positive=positive,
@@ -211,7 +211,7 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
         p_value=_exact_p(ranks, positive) if exact else float(normal_p(ranks, positive)),
         effect=(2 * positive - total) / total,
         method="exact" if exact else "normal approximation",
-        note=few if smallest > level else "",
+        note=too_few if smallest > level else "",
     )
 
 
@@ -219,11 +219,11 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
     """Test whether the mean difference lies inside (-margin, margin): two one-sided tests (TOST).
 
     Both sides are rejected at a level exactly when the interval with confidence ``1 - 2 level`` lies inside of the
-    margin; the interval is made as that of the comparison, so that test and interval can never disagree.
+    margin; the interval is computed as that of the comparison, so that test and interval always agree.
 
     Args:
         comparison: from `paired_difference`.
-        margin: the greatest difference that counts as none, > 0, in the measure's unit; named before the data.
+        margin: the greatest difference that counts as none, > 0, in the measure's unit; declared before the data.
         level: the level of each one-sided test, in (0, 0.5).
 
     Raises:
@@ -237,10 +237,10 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
             f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of grids can "
             "show that a difference is exactly 0; name the greatest difference that does not matter"
         )
-    most = comparison.bounds[1]
-    if margin >= most:
+    maximum = comparison.bounds[1]
+    if margin >= maximum:
         raise ValueError(
-            f"an equivalence margin must be below the greatest difference there can be ({most:g}), got {margin!r}: "
+            f"an equivalence margin must be below the greatest difference there can be ({maximum:g}), got {margin!r}: "
             "within it every two conditions are equal; name the greatest difference that does not matter"
         )
     if not 0 < level < 0.5:
@@ -251,27 +251,27 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
         return mean_interval(points, bounds=bounds, confidence=1 - 2 * tail, differences=True)
 
     def inside(log_tail: float) -> bool:
-        found = interval(math.exp(log_tail))
-        return -margin < found.low and found.high < margin
+        candidate = interval(math.exp(log_tail))
+        return -margin < candidate.low and candidate.high < margin
 
-    found = interval(level)
-    if math.isnan(found.low):
-        return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=found.note)
-    least, most = math.log(1e-12), math.log(0.5 - 1e-9)
+    at_level = interval(level)
+    if math.isnan(at_level.low):
+        return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=at_level.note)
+    log_lowest, log_highest = math.log(1e-12), math.log(0.5 - 1e-9)
     p_value = 0.5
-    if inside(most):
-        p_value = math.exp(least if inside(least) else smallest(inside, least, most, 36))
+    if inside(log_highest):
+        p_value = math.exp(log_lowest if inside(log_lowest) else smallest(inside, log_lowest, log_highest, 36))
     return Equivalence(
         margin=margin,
         p_value=p_value,
-        equivalent=-margin < found.low and found.high < margin,
+        equivalent=-margin < at_level.low and at_level.high < margin,
         level=level,
-        note="; ".join(filter(None, ("p is 0.5 or more" if p_value >= 0.5 else "", found.note))),
+        note="; ".join(filter(None, ("p is 0.5 or more" if p_value >= 0.5 else "", at_level.note))),
     )
 
 
 def smallest(reached: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
-    """Return where a condition begins to hold between ``low`` and ``high``, where it holds, by bisection."""
+    """Return by bisection where a condition begins to hold between ``low`` and ``high``; it holds at ``high``."""
     for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (low, middle) if reached(middle) else (middle, high)
@@ -279,7 +279,7 @@ def smallest(reached: Callable[[float], bool], low: float, high: float, halvings
 
 
 def _mean_ranks(sizes: Vector) -> Vector:
-    """Rank sizes from 1; equal ones share the mean of their ranks (equal but for rounding counts as equal)."""
+    """Rank sizes from 1; ties (up to rounding) get the mean of their ranks."""
     order = np.argsort(sizes, kind="stable")
     ordered = sizes[order]
     new = np.concatenate([[True], np.diff(ordered) > TIED * np.maximum(1.0, ordered[1:])])
@@ -294,15 +294,15 @@ def _mean_ranks(sizes: Vector) -> Vector:
 def _exact_p(ranks: Vector, positive: float) -> float:
     """Two-sided p of a sum of positive ranks, all sign patterns being equally likely."""
     doubled = np.rint(2 * ranks).astype(np.int64)  # mean ranks are halves
-    chance = np.zeros(int(doubled.sum()) + 1, dtype=np.float64)
-    chance[0] = 1.0
-    reached = 0
+    probability = np.zeros(int(doubled.sum()) + 1, dtype=np.float64)
+    probability[0] = 1.0
+    largest_sum = 0
     for rank in doubled:
-        chance[rank : reached + rank + 1] += chance[: reached + 1].copy()
-        chance[: reached + rank + 1] /= 2
-        reached += int(rank)
-    seen = round(2 * positive)
-    tail = min(chance[: seen + 1].sum(), chance[seen:].sum())
+        probability[rank : largest_sum + rank + 1] += probability[: largest_sum + 1].copy()
+        probability[: largest_sum + rank + 1] /= 2
+        largest_sum += int(rank)
+    observed = round(2 * positive)
+    tail = min(probability[: observed + 1].sum(), probability[observed:].sum())
     return float(min(1.0, 2 * tail))
 
 
@@ -310,7 +310,7 @@ def normal_p(ranks: Vector, positive: npt.ArrayLike) -> Vector:
     """Return ``[...]`` two-sided p values of sums of positive ranks, ``[..., G]`` being the ranks; 1 without any."""
     from scipy.special import ndtr
 
-    # Given the ranks, each enters with chance 1/2: this holds with ties as it is.
+    # Given the ranks, each enters with probability 1/2, also with ties.
     deviation = np.sqrt((ranks**2).sum(axis=-1) / 4)
     distance = np.abs(positive - ranks.sum(axis=-1) / 2)
     score = np.divide(np.maximum(0.0, distance - 0.5), deviation, out=np.zeros_like(deviation), where=deviation > 0)

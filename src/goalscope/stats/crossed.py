@@ -1,6 +1,6 @@
 """Random controls with several seeds: intervals over grids and over seeds of the control.
 
-Values are a table of grids by seeds; what stands in it is a control's own score, or the difference of a model to it.
+Values are a table of grids by seeds: the score of a control, or the difference of a model to it.
 """
 
 import math
@@ -28,12 +28,12 @@ def crossed_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate what a model's values exceed those of a random control by, over grids and over seeds of the control.
+    """Estimate the mean difference of a model to a random control, over grids and over seeds of the control.
 
-    With ``d[g, s]`` the difference of grid g to seed s, the mean over both varies because other grids could have been
-    drawn and because other seeds could have been. The margin over grids is that of the mean over seeds
+    With ``d[g, s]`` the difference of grid g to seed s, the mean over both varies with the sample of grids and with the
+    sample of seeds. The margin over grids is that of the mean over seeds
     (`paired_difference`); the margin over seeds is Student's, with S - 1 degrees of freedom, of the variance between
-    the seeds' means less the part ``s_e**2 / G`` that the grids' noise puts there. Both margins add in quadrature.
+    the seeds' means less the part ``s_e**2 / G`` due to the grids' noise. Both margins add in quadrature.
 
     The interval is conditional on the one model whose values are compared.
 
@@ -57,22 +57,26 @@ def crossed_difference(
     """
     check_confidence(confidence)
     low, high = check_bounds(bounds)
-    every = [*clusters, *control_clusters]
-    codes, labels = factorize(every)
+    all_clusters = [*clusters, *control_clusters]
+    codes, labels = factorize(all_clusters)
     kinds, names = factorize(seeds)
-    own, random = vector("values", values), vector("control", control)
-    if (len(own), len(random), len(random)) != (len(clusters), len(control_clusters), len(kinds)):
+    model_values, control_values = vector("values", values), vector("control", control)
+    if (len(model_values), len(control_values), len(control_values)) != (
+        len(clusters),
+        len(control_clusters),
+        len(kinds),
+    ):
         raise ValueError(
-            f"values and clusters must be equally long, and control, control_clusters and seeds, got {len(own)}, "
-            f"{len(clusters)} and {len(random)}, {len(control_clusters)}, {len(kinds)}"
+            f"values and clusters must be equally long, and control, control_clusters and seeds, got "
+            f"{len(model_values)}, {len(clusters)} and {len(control_values)}, {len(control_clusters)}, {len(kinds)}"
         )
-    for name, given in (("values", own), ("control", random)):
-        outside = given[~np.isnan(given) & ~((given >= low) & (given <= high))]
+    for name, numbers in (("values", model_values), ("control", control_values)):
+        outside = numbers[~np.isnan(numbers) & ~((numbers >= low) & (numbers <= high))]
         if len(outside):
             raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]!r}")
-    model = _cell_means(own, codes[: len(own)], len(labels))
-    table = _cell_means(random, codes[len(own) :] * len(names) + kinds, len(labels) * len(names))
-    undefined = int(np.isnan(own).sum() + np.isnan(random).sum())
+    model = _cell_means(model_values, codes[: len(model_values)], len(labels))
+    table = _cell_means(control_values, codes[len(model_values) :] * len(names) + kinds, len(labels) * len(names))
+    undefined = int(np.isnan(model_values).sum() + np.isnan(control_values).sum())
     return estimate_table(
         model[:, None] - table.reshape(len(labels), len(names)),
         unit=unit,
@@ -101,8 +105,8 @@ def estimate_crossed(
         values: ``[N]`` values, NaN where undefined.
         clusters, seeds: ``[N]`` numbers from 0 of the grid and the seed of each.
         unit, bounds, confidence: of the values, and nominal coverage.
-        grids: number of grids of the group, with a value or without; those that occur by default.
-        groups: effective number of grids where they weigh differently.
+        grids: number of grids of the group, with a value or without; by default those that occur.
+        groups: effective number of grids with unequal weights.
         differences: whether the values are differences of a model to the controls.
 
     Returns:
@@ -113,10 +117,10 @@ def estimate_crossed(
     size, count = int(clusters.max(initial=-1)) + 1, int(seeds.max(initial=-1)) + 1
     undefined = int(np.isnan(numbers).sum())
     if count < 2:
-        known = ~np.isnan(numbers)
-        one = from_codes(
-            numbers[known],
-            clusters[known],
+        defined = ~np.isnan(numbers)
+        estimate = from_codes(
+            numbers[defined],
+            clusters[defined],
             unit=unit,
             bounds=bounds,
             confidence=confidence,
@@ -124,9 +128,9 @@ def estimate_crossed(
             grids=size if grids is None else grids,
             differences=differences,
         )
-        return replace(one, note="; ".join(filter(None, (one.note, ONE_SEED))))
+        return replace(estimate, note="; ".join(filter(None, (estimate.note, ONE_SEED))))
     table = _cell_means(numbers, clusters * count + seeds, size * count).reshape(size, count)
-    found = estimate_table(
+    estimate = estimate_table(
         table,
         unit=unit,
         bounds=bounds,
@@ -135,7 +139,7 @@ def estimate_crossed(
         differences=differences,
         groups=groups,
     )
-    return found if grids is None else replace(found, without=grids - found.clusters)
+    return estimate if grids is None else replace(estimate, without=grids - estimate.clusters)
 
 
 def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vector:
@@ -163,21 +167,23 @@ def estimate_table(
         unit, bounds, confidence: of the values, and nominal coverage.
         undefined: number of values that were undefined.
         differences: whether the values are differences of a model to the controls.
-        groups: effective number of grids where they weigh differently.
+        groups: effective number of grids with unequal weights.
 
     Returns:
         The estimate; NaN ends with one grid, one seed, or equal grids without bounds.
 
     Source: see `crossed_difference`.
     """
-    found = table[~np.isnan(table).any(axis=1)]
-    grids, seeds = found.shape
-    value = float(found.mean()) if found.size else math.nan
+    complete = table[~np.isnan(table).any(axis=1)]
+    grids, seeds = complete.shape
+    value = float(complete.mean()) if complete.size else math.nan
     ends, method, note = (math.nan, math.nan), "none", f"grids: {grids}, seeds of the control: {seeds}"
     if grids > 1 and seeds > 1:
-        rows = found.mean(axis=1)
-        over_grids = mean_interval(rows, bounds=bounds, confidence=confidence, groups=groups, differences=differences)
-        margin = _seed_margin(found, confidence)
+        grid_means = complete.mean(axis=1)
+        over_grids = mean_interval(
+            grid_means, bounds=bounds, confidence=confidence, groups=groups, differences=differences
+        )
+        margin = _seed_margin(complete, confidence)
         note = "; ".join(filter(None, (over_grids.note, CONDITIONAL if differences else "")))
         if not math.isnan(over_grids.low):
             value = min(max(value, bounds[0]), bounds[1])
@@ -193,7 +199,7 @@ def estimate_table(
         low=ends[0],
         high=ends[1],
         confidence=confidence,
-        n=found.size,
+        n=complete.size,
         clusters=grids,
         method=method,
         unit=unit,
@@ -204,12 +210,12 @@ def estimate_table(
 
 
 def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> float:
-    """Return the half width of the interval that other seeds alone would give."""
+    """Return the half width of the interval over seeds alone."""
     from scipy.special import stdtrit
 
     grids, seeds = differences.shape
-    columns = differences.mean(axis=0)
-    rest = differences - columns - differences.mean(axis=1, keepdims=True) + differences.mean()
-    noise = float((rest**2).sum()) / ((grids - 1) * (seeds - 1))
-    variance = max(0.0, float(columns.var(ddof=1)) - noise / grids)
+    seed_means = differences.mean(axis=0)
+    residuals = differences - seed_means - differences.mean(axis=1, keepdims=True) + differences.mean()
+    noise = float((residuals**2).sum()) / ((grids - 1) * (seeds - 1))
+    variance = max(0.0, float(seed_means.var(ddof=1)) - noise / grids)
     return float(stdtrit(seeds - 1, (1 + confidence) / 2)) * math.sqrt(variance / seeds)

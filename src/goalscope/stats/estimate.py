@@ -1,4 +1,4 @@
-"""Estimates: a value, its interval over grids, and how both were found.
+"""Estimates: a value, its interval over grids, and the method.
 
 Grids are the unit of every interval, never steps: the steps of one grid share its walls, its start and its goal.
 """
@@ -18,7 +18,7 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 
 UNBOUNDED = (-math.inf, math.inf)
 FEWEST: Final = 0.5
-"""Least part of a group's grids behind an estimate that speaks for the group; with less, it is shown with a warning."""
+"""Minimum fraction of a group's grids in an estimate; one with fewer grids is shown with a warning."""
 _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
 
 
@@ -30,11 +30,11 @@ class Estimate:
         value: the estimate, NaN where no value is defined.
         low, high: ends of the interval, both NaN where it is undefined; never equal to one another.
         confidence: nominal coverage of the interval.
-        n: number of values that enter.
-        clusters: number of grids that enter.
-        method: how the interval was found, to cite.
+        n: number of values used.
+        clusters: number of grids used.
+        method: method of the interval, to cite.
         unit: the unit of value, low and high.
-        note: what a reader must know beside the interval, "" for nothing.
+        note: a note to print with the interval, "" for none.
         undefined: number of NaN values left out.
         without: number of further grids of the same group, in which no value is defined.
 
@@ -81,24 +81,24 @@ class Estimate:
 
     @property
     def sparse(self) -> bool:
-        """Whether the value comes from less than the part `FEWEST` of the grids of its group."""
+        """Whether the value comes from less than the fraction `FEWEST` of the grids of its group."""
         return 0 < self.clusters < FEWEST * self.grids
 
     def __str__(self) -> str:
         """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)``, ``20 of 150 grids`` where some lack."""
         digits = self._digits()
-        those = f"{self.clusters} of {self.grids}" if self.without else str(self.clusters)
-        counted = f"{those} grid{'' if self.grids == 1 else 's'}, n = {self.n}"
+        grids_text = f"{self.clusters} of {self.grids}" if self.without else str(self.clusters)
+        counts = f"{grids_text} grid{'' if self.grids == 1 else 's'}, n = {self.n}"
         value = "undefined" if math.isnan(self.value) else f"{self.value:.{digits}f}"
         if not self.has_interval:
-            inside = ", ".join(part for part in (counted, self.note) if part)
-            return f"{value} ({inside})"
+            details = ", ".join(part for part in (counts, self.note) if part)
+            return f"{value} ({details})"
         ends = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
         note = f"; {self.note}" if self.note else ""
-        return f"{value} {ends} ({100 * self.confidence:g} %, {self.method} over {counted}{note})"
+        return f"{value} {ends} ({100 * self.confidence:g} %, {self.method} over {counts}{note})"
 
     def _digits(self) -> int:
-        """Two decimals, and more where the interval is so narrow that its ends would read the same."""
+        """Two decimals, and more where the ends of a narrow interval would look equal."""
         width = self.high - self.low
         if not (math.isfinite(width) and width > 0):
             return 2
@@ -114,7 +114,7 @@ def estimate_mean(
         values: ``[N]`` values, NaN where undefined (left out and counted).
         clusters: ``[N]`` the grid of each value.
         unit: the unit of the values.
-        bounds: least and greatest possible value; give them where they exist, the interval is better for it.
+        bounds: least and greatest possible value; give them where they exist: they improve the interval.
         confidence: nominal coverage.
 
     Returns:
@@ -154,8 +154,8 @@ def from_codes(
 ) -> Estimate:
     """Estimate a mean from ``[N]`` defined values whose grids are numbered from 0; numbers may be absent.
 
-    ``grids`` counts those of the group, with a value or without; ``differences`` are those of two conditions, one a
-    grid.
+    ``grids`` is the number of grids of the group, with a value or without; with ``differences`` the values are
+    differences of two conditions, one for each grid.
     """
     _check_range("values", values, bounds)
     values = np.clip(values, *bounds)  # beyond a bound they lie by rounding alone
@@ -166,9 +166,9 @@ def from_codes(
     used = counts > 0
     points = np.bincount(codes, weights=values)[used] / counts[used]
     value = float(np.sort(points).mean()) if len(points) else math.nan
-    found = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
+    interval = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
     count = len(values)
-    return _estimate(value, found, bounds, confidence, len(points), grids, n=count, unit=unit, undefined=undefined)
+    return _estimate(value, interval, bounds, confidence, len(points), grids, n=count, unit=unit, undefined=undefined)
 
 
 def estimate_pooled(
@@ -185,8 +185,8 @@ def estimate_pooled(
     The ratio R is linearised: grid g enters with ``R + (x_g - R y_g) / mean(y)``, x and y its sums.
 
     Args:
-        numerator: ``[N]`` what is summed above the line; NaN where undefined (the pair is left out and counted).
-        denominator: ``[N]`` what is summed below it, >= 0.
+        numerator: ``[N]`` terms of the numerator; NaN where undefined (the pair is left out and counted).
+        denominator: ``[N]`` terms of the denominator, >= 0.
         clusters: ``[N]`` the grid of each pair.
         unit: the unit of the ratio.
         bounds: least and greatest possible ratio.
@@ -204,39 +204,43 @@ def estimate_pooled(
     """
     check_confidence(confidence)
     bounds = check_bounds(bounds)
-    above, below = vector("numerator", numerator), vector("denominator", denominator)
+    numerators, denominators = vector("numerator", numerator), vector("denominator", denominator)
     codes, labels = factorize(clusters)
-    if above.shape != below.shape or above.shape != codes.shape:
+    if numerators.shape != denominators.shape or numerators.shape != codes.shape:
         raise ValueError(
-            f"numerator, denominator and clusters must be equally long, got {len(above)}, {len(below)}, {len(codes)}"
+            f"numerator, denominator and clusters must be equally long, got {len(numerators)}, {len(denominators)}, "
+            f"{len(codes)}"
         )
-    defined = ~(np.isnan(above) | np.isnan(below))
-    order = np.lexsort((below, above, codes))
+    defined = ~(np.isnan(numerators) | np.isnan(denominators))
+    order = np.lexsort((denominators, numerators, codes))
     order = order[defined[order]]
-    above, below, codes = above[order], below[order], codes[order]
-    _check_range("numerator", above, UNBOUNDED)
-    _check_range("denominator", below, (0.0, math.inf))
-    tops, bottoms = np.bincount(codes, above, len(labels)), np.bincount(codes, below, len(labels))
-    used = bottoms > 0
-    if (tops[~used] != 0).any():
+    numerators, denominators, codes = numerators[order], denominators[order], codes[order]
+    _check_range("numerator", numerators, UNBOUNDED)
+    _check_range("denominator", denominators, (0.0, math.inf))
+    numerator_sums, denominator_sums = (
+        np.bincount(codes, numerators, len(labels)),
+        np.bincount(codes, denominators, len(labels)),
+    )
+    used = denominator_sums > 0
+    if (numerator_sums[~used] != 0).any():
         raise ValueError("a grid whose denominators sum to 0 must have a numerator of 0, got another one")
-    order = np.lexsort((bottoms[used], tops[used]))
+    order = np.lexsort((denominator_sums[used], numerator_sums[used]))
     count = int(used[codes].sum())
-    tops, bottoms = tops[used][order], bottoms[used][order]
-    ratios = tops / bottoms
+    numerator_sums, denominator_sums = numerator_sums[used][order], denominator_sums[used][order]
+    ratios = numerator_sums / denominator_sums
     _check_range("the ratio of a grid", ratios, bounds)
-    inside = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
-    tops = np.where(inside == ratios, tops, inside * bottoms)
-    value, points, weighed = math.nan, np.zeros(0), 0.0
-    if len(tops):
-        value = float(tops.sum() / bottoms.sum())
-        points = value + (tops - value * bottoms) / bottoms.mean()
-        weighed = float(bottoms.sum() ** 2 / (bottoms**2).sum())
-    found = mean_interval(points, bounds=bounds, confidence=confidence, groups=weighed)
-    method = found.method if found.method == "none" else f"{found.method} of a linearised ratio"
-    found, undefined = replace(found, method=method), int((~defined).sum())
+    clipped = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
+    numerator_sums = np.where(clipped == ratios, numerator_sums, clipped * denominator_sums)
+    value, points, effective_grids = math.nan, np.zeros(0), 0.0
+    if len(numerator_sums):
+        value = float(numerator_sums.sum() / denominator_sums.sum())
+        points = value + (numerator_sums - value * denominator_sums) / denominator_sums.mean()
+        effective_grids = float(denominator_sums.sum() ** 2 / (denominator_sums**2).sum())
+    interval = mean_interval(points, bounds=bounds, confidence=confidence, groups=effective_grids)
+    method = interval.method if interval.method == "none" else f"{interval.method} of a linearised ratio"
+    interval, undefined = replace(interval, method=method), int((~defined).sum())
     return _estimate(
-        value, found, bounds, confidence, len(points), len(labels), n=count, unit=unit, undefined=undefined
+        value, interval, bounds, confidence, len(points), len(labels), n=count, unit=unit, undefined=undefined
     )
 
 
@@ -267,31 +271,31 @@ def by_grid(
     order = np.lexsort((numbers, codes))
     order = order[~undefined[order]]
     edges = np.searchsorted(codes[order], np.arange(len(labels) + 1))
-    found = {label: numbers[order[edges[index] : edges[index + 1]]] for index, label in enumerate(labels)}
-    return {label: kept for label, kept in found.items() if len(kept)}, int(undefined.sum())
+    by_label = {label: numbers[order[edges[index] : edges[index + 1]]] for index, label in enumerate(labels)}
+    return {label: defined for label, defined in by_label.items() if len(defined)}, int(undefined.sum())
 
 
 def _estimate(
-    value: float, found: Interval, bounds: Bounds, confidence: float, clusters: int, grids: int, **rest: Any
+    value: float, interval: Interval, bounds: Bounds, confidence: float, clusters: int, grids: int, **fields: Any
 ) -> Estimate:
     value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
     return Estimate(
         value=value,
         # A mean of equal values may lie a last bit outside of its own interval.
-        low=min(found.low, value),
-        high=max(found.high, value),
+        low=min(interval.low, value),
+        high=max(interval.high, value),
         clusters=clusters,
         without=grids - clusters,
-        method=found.method,
-        note=found.note,
+        method=interval.method,
+        note=interval.note,
         confidence=confidence,
-        **rest,
+        **fields,
     )
 
 
-def vector(name: str, given: npt.ArrayLike) -> Vector:
+def vector(name: str, values: npt.ArrayLike) -> Vector:
     """Return float64 numbers, or raise a ValueError unless they form one axis."""
-    array = np.asarray(given, dtype=np.float64)
+    array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [N], got {list(array.shape)}")
     return array

@@ -10,8 +10,8 @@ class Family:
     """The tests that are corrected together, declared before they are run.
 
     Attributes:
-        name: what the family is about, for tables.
-        members: the name of every test, those included that may turn out undefined.
+        name: subject of the family, for tables.
+        members: the name of every test, including tests that may turn out undefined.
 
     Raises:
         ValueError: no name, no member, or a member twice.
@@ -36,7 +36,7 @@ class Corrected:
         p_value: as given; NaN where the test is undefined.
         adjusted: the smallest family-wise level at which the test is rejected; 1 where it is undefined.
         rejected: whether ``adjusted <= level``.
-        note: says so where the test is undefined, else "".
+        note: a text where the test is undefined, else "".
     """
 
     name: str
@@ -102,11 +102,11 @@ def corrected(p_values: Mapping[str, float], name: str, *, level: float = 0.05) 
 
     Args:
         p_values: member -> p value, NaN for an undefined test; without members there is no family.
-        name: what the family is about.
+        name: subject of the family.
         level: family-wise level, in (0, 1).
 
     Raises:
         ValueError: see `holm`.
     """
     family = Family(name=name, members=tuple(p_values)) if p_values else None
-    return {one.name: one for one in holm(p_values, family, level=level)} if family else {}
+    return {test.name: test for test in holm(p_values, family, level=level)} if family else {}

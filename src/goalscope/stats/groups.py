@@ -13,13 +13,13 @@ from goalscope.stats.estimate import UNBOUNDED, Estimate, from_codes
 from goalscope.stats.intervals import check_confidence
 
 PARTS: Final = ("distance", "distance_band", "progress")
-"""Tags of parts of an episode: they choose steps, never grids, so that a group has the grids of all of its parts."""
+"""Tags of parts of an episode. They select steps, not grids: a group has the grids of all of its parts."""
 
 DRAW: Final = "draw"
-"""Tag of rows of a random control: the seed that it was drawn with."""
+"""Tag of rows of a random control: its seed."""
 
 LESS: Final = " less "
-"""Stands between two conditions in the name of a measure that is their difference on the same grid."""
+"""Separates two conditions in the name of a measure that is their difference on the same grid."""
 
 _Factor = tuple[npt.NDArray[np.int64], list[Any]]  # number of each row's label, and the labels
 
@@ -29,7 +29,7 @@ class Grouped:
     """The estimate of one measure in one group.
 
     Attributes:
-        key: "measure" and the tags of the group, in the order in which they were asked for.
+        key: "measure" and the tags of the group, in the requested order.
         estimate: the estimate over the group's grids.
     """
 
@@ -50,22 +50,22 @@ def estimate_rows(
     """Estimate every measure in every group that occurs: mean within each grid, then over grids.
 
     A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`. Rows with a tag
-    "draw" are of random controls, drawn with several seeds: their interval is over grids and seeds
+    "draw" belong to random controls with several seeds: their interval is over grids and seeds
     (`goalscope.stats.crossed.estimate_crossed`).
 
     Args:
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
-        whole: rows that hold all grids of each group, where ``rows`` are some measures of them; ``rows`` by default. A
-            grid of a group without a value is counted in ``estimate.without``; `PARTS` make no group of grids. Or
-            the number of grids of each group, as `grids_of` tells it.
+        whole: rows with all grids of each group, where ``rows`` hold only some measures of them; ``rows`` by default. A
+            grid of a group without a value is counted in ``estimate.without``; `PARTS` do not split the grids. Or
+            the number of grids of each group, from `grids_of`.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
             "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.
         confidence: nominal coverage.
         counts: ``[N]`` how many equal rows each one stands for; 1 by default.
-        order: grid -> its place, where ``rows`` are some of those of a run: the last bits of an interval depend on the
-            order of grids. That of their appearance by default.
+        order: grid -> its position, where ``rows`` are a part of a run: the last bits of an interval depend on the
+            order of grids. The order of appearance by default.
 
     Returns:
         Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
@@ -85,57 +85,59 @@ def estimate_rows(
     grid, labels = rows.numbered("grid_id")
     if order is not None:
         grid = np.array([order[label] for label in labels], dtype=np.int64)[grid]
-    drawn = rows.known(DRAW)
-    draw = rows.numbered(DRAW)[0] if drawn.any() else None
+    is_control = rows.known(DRAW)
+    draw = rows.numbered(DRAW)[0] if is_control.any() else None
     unit_codes, unit_labels = rows.numbered("unit")
     grids = whole if isinstance(whole, Mapping) else grids_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
-    listed = np.argsort(group, kind="stable")
-    edges = np.searchsorted(group[listed], np.arange(len(kinds) + 1))
-    found = []
+    by_group = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[by_group], np.arange(len(kinds) + 1))
+    result = []
     for index in range(len(kinds)):
-        mine = listed[edges[index] : edges[index + 1]]
-        key = {name: labels[codes[mine[0]]] for name, (codes, labels) in zip(("measure", *names), factors, strict=True)}
-        units = np.unique(unit_codes[mine])
+        own_rows = by_group[edges[index] : edges[index + 1]]
+        key = {
+            name: labels[codes[own_rows[0]]] for name, (codes, labels) in zip(("measure", *names), factors, strict=True)
+        }
+        units = np.unique(unit_codes[own_rows])
         if len(units) > 1:
             raise ValueError(
                 f"a group's rows must share one unit, got {[unit_labels[code] for code in units]} at {key}"
             )
         if counts is not None:
-            mine = np.repeat(mine, counts[mine])
-        values = rows.value[mine]
+            own_rows = np.repeat(own_rows, counts[own_rows])
+        values = rows.value[own_rows]
         defined = ~np.isnan(values)
-        about: dict[str, Any] = {
+        options: dict[str, Any] = {
             "unit": str(unit_labels[units[0]]),
             "bounds": ranges[key["measure"]],
             "confidence": confidence,
             "grids": grids.get(tuple(key[name] for name in names if name not in PARTS), 0),
             "differences": LESS in str(key["measure"]),
         }
-        if draw is not None and drawn[mine].any():
-            if not drawn[mine].all():
+        if draw is not None and is_control[own_rows].any():
+            if not is_control[own_rows].all():
                 raise ValueError(
                     f"a group must be of random controls, or have none, {key} mixes them: group by control"
                 )
-            local, seeds = (np.unique(codes[mine], return_inverse=True)[1] for codes in (grid, draw))
-            estimate = estimate_crossed(values, local, seeds, **about)
+            local_grids, seeds = (np.unique(codes[own_rows], return_inverse=True)[1] for codes in (grid, draw))
+            estimate = estimate_crossed(values, local_grids, seeds, **options)
         else:
-            # Numbered anew within the group, so that a group costs what its own rows cost.
-            local = np.unique(grid[mine][defined], return_inverse=True)[1].astype(np.int64)
-            estimate = from_codes(values[defined], local, undefined=int((~defined).sum()), **about)
-        found.append(Grouped(key=key, estimate=estimate))
-    return found
+            # Renumbered within the group, so that the cost of a group depends on its own rows only.
+            local_grids = np.unique(grid[own_rows][defined], return_inverse=True)[1].astype(np.int64)
+            estimate = from_codes(values[defined], local_grids, undefined=int((~defined).sum()), **options)
+        result.append(Grouped(key=key, estimate=estimate))
+    return result
 
 
 def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
-    """Return the number of grids of each group that occurs, whatever was measured of them.
+    """Return the number of grids of each group that occurs, over all measures.
 
     Args:
         rows: the rows.
-        by: names of tags (or of columns) to group by; `PARTS` are passed over.
+        by: names of tags (or of columns) to group by; `PARTS` are ignored.
 
     Returns:
-        Values of the tags that are not passed over, in order -> number of grids.
+        Values of the other tags, in order -> number of grids.
     """
     factors = [rows.numbered(name) for name in by if name not in PARTS]
     grid, grids = rows.numbered("grid_id")
@@ -147,7 +149,7 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
 
 
 def distinct(rows: Rows, names: Sequence[str]) -> Rows:
-    """Return the first of all rows that are equal in some columns and tags, but for `PARTS`."""
+    """Return the first row of each combination of some columns and tags, `PARTS` ignored."""
     mask = np.zeros(len(rows), dtype=bool)
     codes = numbers_of(rows, [name for name in names if name not in PARTS])
     mask[np.unique(codes, return_index=True)[1]] = True
@@ -155,15 +157,15 @@ def distinct(rows: Rows, names: Sequence[str]) -> Rows:
 
 
 def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` a number for each combination of some columns and tags, and of further codes where given."""
-    found = np.zeros(len(rows), dtype=np.int64) if codes is None else codes
-    count = int(found.max(initial=0)) + 1
-    for own, labels in map(rows.numbered, names):
-        if count * max(len(labels), 1) >= 2**62:  # numbered anew
-            found = np.unique(found, return_inverse=True)[1].reshape(-1)
-            count = int(found.max(initial=0)) + 1
-        found, count = found * max(len(labels), 1) + own, count * max(len(labels), 1)
-    return found
+    """Return ``[N]`` a number for each combination of some columns and tags, and of additional codes."""
+    combined = np.zeros(len(rows), dtype=np.int64) if codes is None else codes
+    count = int(combined.max(initial=0)) + 1
+    for column_codes, labels in map(rows.numbered, names):
+        if count * max(len(labels), 1) >= 2**62:  # renumbered to avoid an overflow
+            combined = np.unique(combined, return_inverse=True)[1].reshape(-1)
+            count = int(combined.max(initial=0)) + 1
+        combined, count = combined * max(len(labels), 1) + column_codes, count * max(len(labels), 1)
+    return combined
 
 
 def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
@@ -175,7 +177,7 @@ def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
 
 
 def _ordered(name: str, rows: Rows) -> _Factor:
-    """Number a column's labels in the order in which they are to be listed."""
+    """Number a column's labels in the order of the output."""
     codes, labels = rows.numbered(name)
     if name in ("measure", "agent"):
         return codes, labels
@@ -186,7 +188,7 @@ def _ordered(name: str, rows: Rows) -> _Factor:
 
 
 def natural_order(label: Tag) -> tuple[int, float, str]:
-    """Return what tags are sorted by: None, then numbers by size, then texts."""
+    """Return a sort key of tags: None, then numbers by size, then texts."""
     if label is None:
         return 0, 0.0, ""
     if isinstance(label, bool | int | float | np.number | np.bool_):
@@ -199,20 +201,20 @@ def _bounds_of(
     measures: _Factor,
     unit_codes: npt.NDArray[np.int64],
     units: list[Any],
-    given: Mapping[str, tuple[float, float]],
+    declared: Mapping[str, tuple[float, float]],
 ) -> dict[Any, tuple[float, float]]:
     codes, labels = measures
-    least, most = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
-    np.fmin.at(least, codes, rows.value)
-    np.fmax.at(most, codes, rows.value)
-    share = np.zeros(len(labels), dtype=bool)
-    share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
-    found = {}
+    minimum, maximum = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
+    np.fmin.at(minimum, codes, rows.value)
+    np.fmax.at(maximum, codes, rows.value)
+    is_share = np.zeros(len(labels), dtype=bool)
+    is_share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
+    result = {}
     for index, label in enumerate(labels):
         default, differences = UNBOUNDED, float(str(label).count(LESS))
-        if share[index] and differences:
+        if is_share[index] and differences:
             default = -differences, differences
-        elif share[index] and least[index] >= -1 and most[index] <= 1:
-            default = (0.0, 1.0) if least[index] >= 0 else (-1.0, 1.0)
-        found[label] = given.get(label, default)
-    return found
+        elif is_share[index] and minimum[index] >= -1 and maximum[index] <= 1:
+            default = (0.0, 1.0) if minimum[index] >= 0 else (-1.0, 1.0)
+        result[label] = declared.get(label, default)
+    return result

@@ -9,16 +9,16 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Bounds = tuple[float, float]
 
-_ROUNDING = 1e-12  # means of equal values differ by their last bits when they are summed in another order
+_ROUNDING = 1e-12  # means of equal values may differ in their last bits
 _NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
-_BOUNDS_SAY_LITTLE = 0.02  # share of the greatest possible variance below which bounds do not shape the spread
-_ALL_OR_NOTHING = 0.4  # share above which most grids lie at the bounds
-_FEW_DIFFERENCES = 25  # grids below which the few that differ much may be missing in the sample
+_BOUNDS_SAY_LITTLE = 0.02  # fraction of the maximum variance below which bounds do not affect the distribution
+_ALL_OR_NOTHING = 0.4  # fraction of the maximum variance above which most grids lie at the bounds
+_FEW_DIFFERENCES = 25  # grids below which rare large differences may be missing in the sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The ends of an interval (NaN where undefined), a method to cite, and what a reader must know beside them."""
+    """The ends of an interval (NaN where undefined), a method to cite, and a note to print with them."""
 
     low: float = math.nan
     high: float = math.nan
@@ -63,15 +63,16 @@ def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bou
 
 
 def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: float) -> Bounds:
-    """Return the interval of a bounded mean of which all independent groups show the same value.
+    """Return the interval of a bounded mean where all independent groups have the same value.
 
-    If a share q of all groups shows this value, the rest may lie anywhere between the bounds, so the mean lies in
-    ``q value + (1 - q) [a, b]``. All of n drawn groups agree with chance q**n, so q >= (tail)**(1 / n) at the chosen
-    confidence. No distribution is assumed. At a bound this is the exact binomial interval of n successes in n trials.
+    If a fraction q of all groups has this value, the others may lie anywhere between the bounds, so the mean lies in
+    ``q value + (1 - q) [a, b]``. All of n drawn groups agree with probability q**n, so q >= (tail)**(1 / n) at the
+    chosen confidence. No distribution is assumed. At a bound this is the exact binomial interval of n successes in n
+    trials.
 
     Args:
-        value: what every group shows.
-        groups: number of groups n (or their effective number, where they weigh differently).
+        value: the value of every group.
+        groups: number of groups n (or their effective number with unequal weights).
         bounds: least and greatest possible value a, b; finite.
         confidence: nominal coverage.
     """
@@ -89,25 +90,25 @@ def mean_interval(
     A score interval, studentised over grids, with the sample's own skewness and kurtosis taken into account.
 
     1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
-       gives the quantile t. Where a few grids carry all the spread these are few.
+       gives the quantile t. They are few where a few grids cause all the variance.
     2. Hall: the studentised mean T of values with skewness g becomes symmetric as
-       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Of the
-       skewness the share counts that step 3 does not explain: ``1 - s``, s the spread in units of the greatest one.
-       Grids that are all or nothing (s = 1) are counts, whose mean says all about their spread; they keep G - 1.
+       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Only
+       the part of the skewness that step 3 does not explain is used: ``1 - s``, s the variance over its maximum. For
+       all-or-nothing grids (s = 1) the mean determines the variance; they keep G - 1 degrees of freedom.
     3. Wilson: the variance of a bounded mean shrinks towards its bounds as ``V(mu) = (mu - low) (high - mu)``, so
        ``(mean - mu)**2 = T**2 se**2 V(mu) / V(mean)`` is solved for mu; V is linear with one bound, 1 without bounds.
 
-    For differences each end is the wider of this and of plain t. Differences of two conditions mostly lie on both sides
-    of 0, many at 0 itself; the skewness of a sample with few differences that are not 0 is chance, and an end that is
-    drawn in for its sake misses (.90 instead of .95 on 30 to 100 grids). Where it is no chance (a condition that fails
-    on a few grids) plain t misses, and the score holds. Hall's cubic turns at ``T = -3 / a``: beyond it a little more
-    skewness moves T without measure, so T stops there.
+    For differences each end is the wider of this and of uncorrected t. Differences of two conditions mostly lie on both
+    sides of 0, many at 0 itself. The skewness of a sample with few non-zero differences is often chance, and correcting
+    for it gives intervals that cover too little (.90 instead of .95 on 30 to 100 grids). Where it is real (a condition
+    that fails on a few grids) uncorrected t covers too little, and the score is right. Hall's cubic turns at
+    ``T = -3 / a``: beyond it T grows without bound with the skewness, so T stops there.
 
     Args:
         points: ``[G]`` one value for each grid (or linearised values with the estimate as their mean).
         bounds: least and greatest possible mean; infinite where there is none.
         confidence: nominal coverage.
-        groups: effective number of grids where they weigh differently, G by default.
+        groups: effective number of grids with unequal weights, G by default.
         differences: whether the points are differences of two conditions on the same grid.
     """
     count = len(points)
@@ -122,24 +123,24 @@ def mean_interval(
     error = float(points.std(ddof=1)) / math.sqrt(count)
     centred = (points - mean) / float(points.std())
     skewness, kurtosis = float((centred**3).mean()), float((centred**4).mean())
-    spread, degrees = _spread(points, bounds), count - 1.0
-    if spread < 1 - _ROUNDING and kurtosis > 1:
+    variance_ratio, degrees = _variance_ratio(points, bounds), count - 1.0
+    if variance_ratio < 1 - _ROUNDING and kurtosis > 1:
         degrees = min(degrees, 2 * count / (kurtosis - 1))
-    quantile, skew = float(stdtrit(degrees, (1 + confidence) / 2)), skewness * (1 - spread) / math.sqrt(count)
-    reaches = _unskewed(quantile, skew), _unskewed(-quantile, skew)
-    method, note = "skewness-corrected score t", _note(points, bounds, spread, skewness)
+    quantile, skew = float(stdtrit(degrees, (1 + confidence) / 2)), skewness * (1 - variance_ratio) / math.sqrt(count)
+    quantiles = _unskewed(quantile, skew), _unskewed(-quantile, skew)
+    method, note = "skewness-corrected score t", _coverage_note(points, bounds, variance_ratio, skewness)
     if differences:
         turn = 3 / abs(skew) if abs(skew) >= _NO_SKEW else math.inf
-        reaches = min(reaches[0], turn), max(reaches[1], -turn)
-        method, note = "wider of t and skewness-corrected score t", _note_on_differences(count)
-    low, high = (_solve_score(mean, error * reach, bounds) for reach in reaches)
+        quantiles = min(quantiles[0], turn), max(quantiles[1], -turn)
+        method, note = "wider of t and skewness-corrected score t", _difference_coverage_note(count)
+    low, high = (_solve_score(mean, error * corrected_quantile, bounds) for corrected_quantile in quantiles)
     if differences:
-        plain = error * float(stdtrit(count - 1, (1 + confidence) / 2))
-        low, high = max(min(low, mean - plain), bounds[0]), min(max(high, mean + plain), bounds[1])
-    least, most = _binomial_ends(points, bounds, confidence)
-    if least > low or most < high:
+        half_width_t = error * float(stdtrit(count - 1, (1 + confidence) / 2))
+        low, high = max(min(low, mean - half_width_t), bounds[0]), min(max(high, mean + half_width_t), bounds[1])
+    lower_limit, upper_limit = _binomial_ends(points, bounds, confidence)
+    if lower_limit > low or upper_limit < high:
         method += f"{',' if differences else ''} within exact binomial"
-    return Interval(low=max(low, least), high=min(high, most), method=method, note=note)
+    return Interval(low=max(low, lower_limit), high=min(high, upper_limit), method=method, note=note)
 
 
 def _of_equal_points(value: float, groups: float, bounds: Bounds, confidence: float) -> Interval:
@@ -156,17 +157,17 @@ def _binomial_ends(points: Vector, bounds: Bounds, confidence: float) -> Bounds:
     """Return exact ends that hold for every distribution, from the grids that lie at a bound.
 
     A mean between a and b is at most ``a + (b - a) P(not at a)`` and at least ``a + (b - a) P(at b)``, and these
-    chances have exact binomial ends. They matter where a few grids lie away from a bound that all others share: their
-    spread is then known too badly for any studentised interval.
+    probabilities have exact binomial ends. They matter where all grids but a few lie at one bound: the variance is then
+    estimated too badly for a studentised interval.
     """
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
         return low, high
     slack = _ROUNDING * (high - low)
-    away, top = int((points > low + slack).sum()), int((points >= high - slack).sum())
-    least = exact_binomial(top, len(points), confidence)[0]
-    most = exact_binomial(away, len(points), confidence)[1]
-    return low + (high - low) * least, low + (high - low) * most
+    off_low, at_high = int((points > low + slack).sum()), int((points >= high - slack).sum())
+    lower_fraction = exact_binomial(at_high, len(points), confidence)[0]
+    upper_fraction = exact_binomial(off_low, len(points), confidence)[1]
+    return low + (high - low) * lower_fraction, low + (high - low) * upper_fraction
 
 
 def _unskewed(quantile: float, skew: float) -> float:
@@ -176,32 +177,32 @@ def _unskewed(quantile: float, skew: float) -> float:
     return 3 / skew * (float(np.cbrt(1 + skew * (quantile - skew / 6))) - 1)
 
 
-def _solve_score(mean: float, reach: float, bounds: Bounds) -> float:
-    """Solve ``mean - mu = reach sqrt(V(mu) / V(mean))`` for mu."""
+def _solve_score(mean: float, margin: float, bounds: Bounds) -> float:
+    """Solve ``mean - mu = margin sqrt(V(mu) / V(mean))`` for mu."""
     low, high = bounds
-    side = -1 if reach > 0 else 1
+    side = -1 if margin > 0 else 1
     if math.isinf(low) and math.isinf(high):
-        return mean - reach
+        return mean - margin
     if math.isinf(low) or math.isinf(high):
         # Distances from the one bound: (d - x)**2 = 2 half x.
-        bound, outwards = (low, side) if math.isfinite(low) else (high, -side)
-        distance = abs(mean - bound)
-        half = reach**2 / distance / 2
-        # The smaller root as product over larger root: their difference would lose its digits near the bound.
+        finite_bound, outwards = (low, side) if math.isfinite(low) else (high, -side)
+        distance = abs(mean - finite_bound)
+        half = margin**2 / distance / 2
+        # The smaller root as product over larger root: the difference would cancel near the bound.
         larger = distance + half + math.sqrt(half * (2 * distance + half))
         root = larger if outwards > 0 else distance**2 / larger
-        return bound + root if math.isfinite(low) else bound - root
-    # Scaled to [0, 1]: (1 + k) x**2 - (2 share + k) x + share**2 = 0; above the mean the same equation for 1 - x.
-    share = (mean - low) / (high - low)
-    near = share if side < 0 else 1 - share
-    spread = (reach / (high - low)) ** 2 / (share * (1 - share))
-    larger = (2 * near + spread + math.sqrt(spread * (4 * near * (1 - near) + spread))) / 2
-    root = (high - low) * near**2 / larger
+        return finite_bound + root if math.isfinite(low) else finite_bound - root
+    # Scaled to [0, 1]: (1 + k) x**2 - (2 fraction + k) x + fraction**2 = 0; above the mean the same equation for 1 - x.
+    position = (mean - low) / (high - low)
+    fraction = position if side < 0 else 1 - position
+    k = (margin / (high - low)) ** 2 / (position * (1 - position))
+    larger = (2 * fraction + k + math.sqrt(k * (4 * fraction * (1 - fraction) + k))) / 2
+    root = (high - low) * fraction**2 / larger
     return low + root if side < 0 else high - root
 
 
-def _spread(points: Vector, bounds: Bounds) -> float:
-    """Return the variance as a share of the greatest one that the bounds allow; 0 where they are not both finite."""
+def _variance_ratio(points: Vector, bounds: Bounds) -> float:
+    """Return the variance as a fraction of the maximum within the bounds; 0 unless both are finite."""
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
         return 0.0
@@ -209,27 +210,27 @@ def _spread(points: Vector, bounds: Bounds) -> float:
     return min(1.0, float(points.var()) / ((mean - low) * (high - mean)))
 
 
-def _note(points: Vector, bounds: Bounds, spread: float, skewness: float) -> str:
-    """Say where the simulations of docs/statistics.md miss the nominal coverage, as far as the data show it."""
+def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewness: float) -> str:
+    """Return a note where, by the simulations of docs/statistics.md, such data may miss the nominal coverage."""
     count, (low, high), mean = len(points), bounds, float(points.mean())
-    if spread < _BOUNDS_SAY_LITTLE:
+    if variance_ratio < _BOUNDS_SAY_LITTLE:
         if count < 10:
             return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
-        commonest = int(np.unique(points, return_counts=True)[1].max())
-        if count < 20 and (abs(skewness) > 1 or 2 * commonest >= count):
+        most_common = int(np.unique(points, return_counts=True)[1].max())
+        if count < 20 and (abs(skewness) > 1 or 2 * most_common >= count):
             return "few grids, skewed or mostly equal: may cover 0.88-0.95 only"
         return ""
     if count < 5:
         return "fewer than 5 grids: covers more than nominal"
     if count < 40 and count * min(mean - low, high - mean) <= high - low:
         return "few grids, mean near a bound: covers 0.90-0.99"
-    if count < 40 and spread > _ALL_OR_NOTHING:
+    if count < 40 and variance_ratio > _ALL_OR_NOTHING:
         return "few grids, nearly all or nothing: may cover more than nominal"
     return ""
 
 
-def _note_on_differences(count: int) -> str:
-    """Say where the simulations of differences miss the nominal coverage; what is missed then is not in the sample."""
+def _difference_coverage_note(count: int) -> str:
+    """Return a note where, by simulation, so few differences may miss the nominal coverage."""
     if count < 10:
         return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
     if count < _FEW_DIFFERENCES:

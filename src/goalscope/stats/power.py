@@ -1,7 +1,7 @@
 """Power of a paired comparison over grids before a run: in closed form, and by simulation of the tests to be used.
 
-What the closed form says for normal differences is counted in the simulation on values as they will be: shares of few
-trajectories, tied and clumped at their bounds.
+The closed form assumes normal differences. The simulation counts the results of the tests on realistic values:
+fractions of few trajectories, with ties and many values at the bounds.
 """
 
 import math
@@ -16,7 +16,7 @@ from goalscope.stats.compare import normal_p, signed_rank, smallest
 from goalscope.stats.intervals import Vector, mean_interval
 
 REPEATS = 1000
-"""Simulated studies: a chance of .8 is then known to ± .025."""
+"""Number of simulated studies: the standard error of a power of .8 gives ± .025."""
 
 _MOST_GRIDS = 1_000_000
 _QUANTILES = 4000  # of the sample deviation; the midpoint rule is then right to four digits
@@ -57,13 +57,13 @@ class PairedDesign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired(PairedDesign):
-    """A design whose values are to be simulated, so that more is assumed of them; both deviations may be 0.
+    """A design for simulation, with further assumptions; both deviations may be 0.
 
     Attributes:
         mean: mean value over grids.
         spread: standard deviation over grids of a grid's mean.
-        share: whether values are shares in [0, 1]; their noise is binomial then: a value is the share of good ones
-            among as many independent decisions as `within` implies (one for a success). Else it is normal.
+        share: whether values are shares in [0, 1] with binomial noise: a value is the fraction of good decisions among
+            as many independent ones as `within` implies (one for a success). Else the noise is normal.
 
     Raises:
         ValueError: a number outside of its range, a mean outside of [0, 1] or a spread that it does not allow.
@@ -83,12 +83,12 @@ class Paired(PairedDesign):
 
     @property
     def decisions(self) -> int:
-        """Independent decisions that the value of one trajectory averages, where values are shares."""
+        """Number of independent decisions averaged in the value of one trajectory, where values are shares."""
         noise = self.mean * (1 - self.mean) - self.spread**2
         return max(1, round(noise / self.within**2)) if self.within > 0 and noise > 0 else 1
 
     def closed_form(self) -> PairedDesign | None:
-        """Return the design for the closed form, None where it has no variance to speak of."""
+        """Return the design for the closed form, None without any variance."""
         if self.deviation == 0:
             return None
         return PairedDesign(grids=self.grids, trajectories=self.trajectories, between=self.between, within=self.within)
@@ -101,7 +101,7 @@ def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -
 
 
 def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
-    """Return the chance that a two-sided paired t test over grids sees a true mean difference.
+    """Return the power of a two-sided paired t test over grids for a true mean difference.
 
     The signed-rank test needs about 5 % more grids where differences are normal, fewer where their tails are heavy.
 
@@ -121,27 +121,27 @@ def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
     edge = float(stdtrit(degrees, 1 - level / 2))
     missed = float(nctdtr(degrees, shift, edge))
     wrong_side = float(nctdtr(degrees, shift, -edge))
-    # scipy returns NaN far out in a tail, where the chance lies below 1e-15.
+    # scipy returns NaN far out in a tail, where the probability is below 1e-15.
     return 1 - (0.0 if math.isnan(missed) else missed) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
 def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, level: float = 0.05) -> float:
-    """Return the smallest true mean difference that is seen with the given chance.
+    """Return the smallest true mean difference that is detected with the given power.
 
     Args:
         design: grids, trajectories and deviations.
-        chance: wanted power, above ``level`` and below 1.
+        chance: required power, above ``level`` and below 1.
         level: two-sided level.
 
     Returns:
         The effect in the measure's unit, to a relative 1e-9.
     """
     _check_chance(chance, level)
-    return _least(lambda size: power(design, size, level=level), chance, design.deviation)
+    return _smallest_with_power(lambda size: power(design, size, level=level), chance, design.deviation)
 
 
 def equivalence_power(design: PairedDesign, margin: float, *, level: float = 0.05) -> float:
-    """Return the chance that two one-sided t tests over grids show equivalence when the true mean difference is 0.
+    """Return the power of two one-sided t tests over grids when the true mean difference is 0.
 
     Args:
         design: grids, trajectories and deviations.
@@ -158,34 +158,34 @@ def equivalence_power(design: PairedDesign, margin: float, *, level: float = 0.0
             f"equivalence needs a finite margin above 0 and a level inside (0, 0.5), got {margin!r} and {level!r}"
         )
     degrees = design.grids - 1
-    shares = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    ratio = np.sqrt(2 * gammaincinv(degrees / 2, shares) / degrees)  # sample deviation over true deviation
-    reach = margin * math.sqrt(design.grids) / design.deviation - float(stdtrit(degrees, 1 - level)) * ratio
-    return float(np.mean(np.where(reach > 0, 2 * ndtr(reach) - 1, 0.0)))
+    quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    ratio = np.sqrt(2 * gammaincinv(degrees / 2, quantiles) / degrees)  # sample deviation over true deviation
+    room = margin * math.sqrt(design.grids) / design.deviation - float(stdtrit(degrees, 1 - level)) * ratio
+    return float(np.mean(np.where(room > 0, 2 * ndtr(room) - 1, 0.0)))
 
 
 def smallest_margin(design: PairedDesign, *, chance: float = 0.8, level: float = 0.05) -> float:
-    """Return the smallest margin within which equivalence is shown with the given chance, the true difference being 0.
+    """Return the smallest margin within which equivalence is shown with the given power, the true difference being 0.
 
     Args:
         design: grids, trajectories and deviations.
-        chance: wanted power, above ``level`` and below 1.
+        chance: required power, above ``level`` and below 1.
         level: level of each one-sided test.
 
     Returns:
         The margin in the measure's unit.
     """
     _check_chance(chance, level)
-    return _least(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
+    return _smallest_with_power(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
-    """Return the smallest number of grids with which an effect is seen with the given chance.
+    """Return the smallest number of grids with which an effect is detected with the given power.
 
     Args:
         design: trajectories and deviations; its number of grids is not used.
         effect: the true mean difference, not 0, in the measure's unit.
-        chance: wanted power.
+        chance: required power.
         level: two-sided level.
 
     Raises:
@@ -193,19 +193,19 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
     """
     _check_chance(chance, level)
     sizes = range(2, _MOST_GRIDS + 1)
-    found = bisect_left(
+    index = bisect_left(
         sizes, True, key=lambda grids: power(replace(design, grids=grids), effect, level=level) >= chance
     )
-    if found == len(sizes):
+    if index == len(sizes):
         raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
-    return sizes[found]
+    return sizes[index]
 
 
-def _least(chance_of: Callable[[float], float], chance: float, start: float) -> float:
+def _smallest_with_power(power_of: Callable[[float], float], required: float, start: float) -> float:
     high = start
-    while chance_of(high) < chance:
+    while power_of(high) < required:
         high *= 2
-    return smallest(lambda size: not chance_of(size) < chance, 0.0, high, 60)
+    return smallest(lambda size: not power_of(size) < required, 0.0, high, 60)
 
 
 def _check_chance(chance: float, level: float) -> None:
@@ -215,15 +215,15 @@ def _check_chance(chance: float, level: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPower:
-    """What a design can show, counted over simulated studies.
+    """The power of a design, counted over simulated studies.
 
     Attributes:
-        effect: the smallest mean difference that the signed-rank test sees with the wanted chance, NaN where none does.
-        margin: the smallest margin within which equivalence is shown with the wanted chance, the true mean difference
-            being 0; NaN where the interval is undefined so often.
-        at_margin: the chance of showing equivalence within a margin that was given, NaN without one.
+        effect: the smallest mean difference that the signed-rank test detects with the required power, NaN if none.
+        margin: the smallest margin within which equivalence is shown with the required power, the true mean difference
+            being 0; NaN where the interval is undefined too often.
+        at_margin: the power of showing equivalence within a given margin, NaN without one.
         repeats: number of simulated studies.
-        note: what a reader must know, "" for nothing.
+        note: a warning to print with it, "" for none.
     """
 
     effect: float
@@ -242,14 +242,14 @@ def simulate_power(
     margin: float | None = None,
     repeats: int = REPEATS,
 ) -> SimulatedPower:
-    """Simulate the design and count what its tests show.
+    """Simulate the design and count the results of its tests.
 
     Args:
-        design: what is assumed.
+        design: the assumptions.
         seed: root seed; the same arguments give the same numbers.
-        chance: wanted power, in (0, 1).
+        chance: required power, in (0, 1).
         level: level of each test: two-sided for the signed-rank test, of each side for equivalence.
-        margin: a margin whose power is asked for.
+        margin: a margin whose power is returned too.
         repeats: number of simulated studies.
 
     Raises:
@@ -257,26 +257,26 @@ def simulate_power(
     """
     if not (0 < level < 0.5 and level < chance < 1 and repeats >= 1):
         raise ValueError(f"needs 0 < level < 0.5, level < chance < 1, repeats >= 1; got {level}, {chance}, {repeats}")
-    reach = _reach(draw_differences(design, 0.0, seed=seed, repeats=repeats)[0], design.share, level)
-    margin_found = float(np.sort(reach)[math.ceil(chance * repeats) - 1])
+    margins = _margin_needed(draw_differences(design, 0.0, seed=seed, repeats=repeats)[0], design.share, level)
+    margin_needed = float(np.sort(margins)[math.ceil(chance * repeats) - 1])
     effect = _detectable(design, seed, chance, level, repeats)
     notes = [
         "no difference between shares is seen with this chance" if math.isnan(effect) else "",
-        "equivalence cannot be shown with this chance" if math.isinf(margin_found) else "",
+        "equivalence cannot be shown with this chance" if math.isinf(margin_needed) else "",
     ]
     return SimulatedPower(
         effect=effect,
-        margin=margin_found if math.isfinite(margin_found) else math.nan,
-        at_margin=math.nan if margin is None else float(np.mean(reach < margin)),
+        margin=margin_needed if math.isfinite(margin_needed) else math.nan,
+        at_margin=math.nan if margin is None else float(np.mean(margins < margin)),
         repeats=repeats,
         note="; ".join(filter(None, notes)),
     )
 
 
 def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) -> tuple[Vector, float]:
-    """Draw ``[repeats, G]`` differences by grid of the means of both conditions, and the true mean that bounds leave.
+    """Draw ``[repeats, G]`` differences of the conditions' means by grid, and the true mean after clipping to bounds.
 
-    All effects are drawn from the same random numbers.
+    All effects use the same random numbers.
     """
     rng = stream(seed, "simulated power")
     shape = (repeats, design.grids)
@@ -284,50 +284,50 @@ def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) 
     if not design.share:
         deviation = design.within * math.sqrt(2 / design.trajectories)
         return true + deviation * rng.standard_normal(shape), effect
-    base = _chances(design, rng, shape)
-    # Half of the difference on either side: without an effect the two conditions then are the same in distribution.
-    chances = [np.clip(base + side * true / 2, 0, 1) for side in (1, -1)]
+    base = _success_probabilities(design, rng, shape)
+    # Half of the difference on each side: without an effect both conditions have the same distribution.
+    probabilities = [np.clip(base + side * true / 2, 0, 1) for side in (1, -1)]
     count = design.trajectories * design.decisions
-    first, second = (rng.binomial(count, chance) / count for chance in chances)
-    return first - second, float(np.mean(chances[0] - chances[1]))
+    first, second = (rng.binomial(count, probability) / count for probability in probabilities)
+    return first - second, float(np.mean(probabilities[0] - probabilities[1]))
 
 
-def _chances(design: Paired, rng: np.random.Generator, shape: tuple[int, int]) -> Vector:
-    """Draw each grid's chance from the beta distribution of this mean and spread."""
-    room = design.mean * (1 - design.mean)
-    if design.spread == 0 or room == 0:
+def _success_probabilities(design: Paired, rng: np.random.Generator, shape: tuple[int, int]) -> Vector:
+    """Draw each grid's success probability from the beta distribution of this mean and standard deviation."""
+    maximum_variance = design.mean * (1 - design.mean)
+    if design.spread == 0 or maximum_variance == 0:
         return np.full(shape, design.mean)
-    weight = room / design.spread**2 - 1
-    if weight < 1e-6:  # all or nothing
+    concentration = maximum_variance / design.spread**2 - 1
+    if concentration < 1e-6:  # all or nothing
         return (rng.random(shape) < design.mean).astype(np.float64)
-    return rng.beta(design.mean * weight, (1 - design.mean) * weight, shape)
+    return rng.beta(design.mean * concentration, (1 - design.mean) * concentration, shape)
 
 
-def _reach(differences: Vector, share: bool, level: float) -> Vector:
-    """Return ``[repeats]`` the margin that each study's interval of confidence 1 - 2 level just fits into."""
-    bounds = (-1.0, 1.0) if share else (-math.inf, math.inf)
-    found = np.empty(len(differences))
+def _margin_needed(differences: Vector, is_share: bool, level: float) -> Vector:
+    """Return ``[repeats]`` the smallest margin that contains each study's interval of confidence 1 - 2 level."""
+    bounds = (-1.0, 1.0) if is_share else (-math.inf, math.inf)
+    margins = np.empty(len(differences))
     for index, study in enumerate(differences):
         interval = mean_interval(study, bounds=bounds, confidence=1 - 2 * level, differences=True)
-        ends = max(abs(interval.low), abs(interval.high))
-        found[index] = math.inf if math.isnan(ends) else ends
-    return found
+        margin = max(abs(interval.low), abs(interval.high))
+        margins[index] = math.inf if math.isnan(margin) else margin
+    return margins
 
 
 def _detectable(design: Paired, seed: int, chance: float, level: float, repeats: int) -> float:
-    """Return the smallest true mean difference that the signed-rank test sees with this chance, by bisection."""
+    """Return the smallest true mean difference that the signed-rank test detects with this power, by bisection."""
 
-    true: dict[float, float] = {}
+    true_mean: dict[float, float] = {}
 
-    def seen(effect: float) -> bool:
-        differences, left = draw_differences(design, effect, seed=seed, repeats=repeats)
-        true[effect] = abs(left)
+    def detected(effect: float) -> bool:
+        differences, clipped_mean = draw_differences(design, effect, seed=seed, repeats=repeats)
+        true_mean[effect] = abs(clipped_mean)
         return bool(np.mean(_signed_rank_p(differences) <= level) >= chance)
 
     high = 1.0 if design.share else 8 * design.deviation
-    if not seen(high):
+    if not detected(high):
         return math.nan
-    return true[smallest(seen, 0.0, high, _HALVINGS)]
+    return true_mean[smallest(detected, 0.0, high, _HALVINGS)]
 
 
 def _signed_rank_p(differences: Vector) -> Vector:
@@ -337,7 +337,7 @@ def _signed_rank_p(differences: Vector) -> Vector:
     from scipy.stats import rankdata
 
     rounded = np.round(differences, 12)
-    # Zeros take the lowest ranks, which are taken off again: ranks among the others are what is left.
+    # Zeros have the lowest ranks; subtracting their number leaves the ranks among the others.
     zeros = (rounded == 0).sum(axis=1, keepdims=True)
     ranks = np.where(rounded == 0, 0.0, rankdata(np.abs(rounded), axis=1) - zeros)
     return normal_p(ranks, np.where(rounded > 0, ranks, 0.0).sum(axis=1))

@@ -19,7 +19,7 @@ from goalscope.stats.estimate import Estimate, Labels, factorize
 from goalscope.stats.intervals import check_confidence
 
 METHOD = "cluster jackknife, t"
-_SINGULAR = 1e-9  # least ratio of the singular values of a design that is solved
+_SINGULAR = 1e-9  # minimum ratio of the singular values of a solvable design
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Regression:
     Attributes:
         names: ``[K]`` of the columns of the design.
         values: ``[K]`` coefficients, in the unit of the outcome for one unit of the column.
-        covariance: ``[K, K]``; NaN where leaving out one cluster leaves a coefficient without a value.
+        covariance: ``[K, K]``; NaN where a coefficient is undefined without one of the clusters.
         n: number of rows.
         clusters: number of clusters.
         unit: unit of the outcome.
@@ -55,7 +55,7 @@ class Regression:
             raise ValueError(f"coefficients must be among {', '.join(self.names)}, got {', '.join(unknown)}")
         vector = np.array([weights.get(name, 0.0) for name in self.names])
         value, variance = float(vector @ self.values), float(vector @ self.covariance @ vector)
-        # Rounding leaves a variance of some 1e-33 where no cluster changes anything.
+        # Rounding leaves a variance of about 1e-33 where all clusters agree.
         low, high, note = math.nan, math.nan, "no interval: leaving out one cluster leaves it undefined"
         if not math.isnan(variance):
             half = float(stdtrit(self.clusters - 1, (1 + confidence) / 2)) * math.sqrt(max(variance, 0.0))
@@ -76,7 +76,7 @@ class Regression:
 
 
 def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], clusters: Labels, *, unit: str) -> Regression:
-    """Fit an outcome by least squares, each cluster weighing alike.
+    """Fit an outcome by least squares with equal weights of the clusters.
 
     Args:
         outcome: ``[N]`` values; rows with NaN are left out.
@@ -95,24 +95,24 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
             f"columns must be finite and as long as the outcome and its clusters ({len(y)}, {len(labels)}), got "
             f"{len(design)} rows: leave out rows without a value"
         )
-    known = ~np.isnan(y)
-    y, design = y[known], design[known]
-    codes, names = factorize(labels[known])
+    defined = ~np.isnan(y)
+    y, design = y[defined], design[defined]
+    codes, names = factorize(labels[defined])
     if len(names) < 2:
         raise ValueError(f"a regression must have at least 2 clusters with a value, got {len(names)}")
     weights = 1.0 / np.bincount(codes)[codes]
     count, width = len(names), design.shape[1]
-    inner, moment = np.zeros((count, width, width)), np.zeros((count, width))
-    np.add.at(inner, codes, weights[:, None, None] * design[:, :, None] * design[:, None, :])
+    normal, moment = np.zeros((count, width, width)), np.zeros((count, width))
+    np.add.at(normal, codes, weights[:, None, None] * design[:, :, None] * design[:, None, :])
     np.add.at(moment, codes, (weights * y)[:, None] * design)
-    total = inner.sum(axis=0)
+    total = normal.sum(axis=0)
     if not _solvable(total[None])[0]:
         raise ValueError(
             f"the columns {', '.join(columns)} must not depend on each other in these rows: leave one out, or use "
             "worlds in which they vary apart"
         )
     values = np.linalg.solve(total, moment.sum(axis=0))
-    without = total - inner
+    without = total - normal
     if _solvable(without).all():
         changes = np.linalg.solve(without, (moment.sum(axis=0) - moment)[:, :, None])[:, :, 0] - values
         covariance = (count - 1) / count * changes.T @ changes
@@ -123,8 +123,8 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
 
 def indicators(values: Sequence[object]) -> dict[str, npt.NDArray[np.float64]]:
     """Return a column for each different value, 1 where it holds, in order of appearance: ``{"7": [N]}``."""
-    found = dict.fromkeys(values)
-    return {str(one): np.array([float(value == one) for value in values]) for one in found}
+    labels = dict.fromkeys(values)
+    return {str(label): np.array([float(value == label) for value in values]) for label in labels}
 
 
 def _solvable(matrices: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -1,9 +1,9 @@
-"""How far two conditions differ on single grids, where the differences may cancel in the mean.
+"""Differences of two conditions on single grids, which may cancel in the mean.
 
 A paired test of the mean asks whether one condition is better over all grids. Where the grids of both conditions follow
-the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, the one
-that behaves differently on every single pair included. What is left to ask is how large the differences of single
-grids are, beyond what the noise of a few trajectories makes of no difference at all.
+the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, even
+if it behaves differently on every single pair. The question is then how large the differences of single grids are,
+beyond the noise of a few trajectories.
 """
 
 import math
@@ -26,15 +26,15 @@ class Sensitivity:
     """The root mean square over grids of the true difference of two conditions.
 
     Attributes:
-        value: the estimate, in the unit of the measure; 0 where the spread is no greater than noise makes it; NaN
+        value: the estimate, in the unit of the measure; 0 where the differences are no greater than noise; NaN
             where no grid has two values in both conditions.
         low, high: ends of its interval, both NaN where it is undefined.
-        square: the mean squared true difference that it is the root of, unbiased, so possibly negative.
-        p_value: of the exchange test, that the trajectories of each grid could be exchanged between the conditions;
+        square: the mean squared true difference, whose root is ``value``; unbiased, so possibly negative.
+        p_value: of the exchange test, whose null is that trajectories of a grid are exchangeable between conditions;
             NaN where undefined.
-        counts: number of values of a and of b that enter.
-        method: how the test was done.
-        note: what a reader must know, "" for nothing.
+        counts: number of values of a and of b used.
+        method: method of the test.
+        note: a warning to print with it, "" for none.
     """
 
     value: float
@@ -59,7 +59,7 @@ def sensitivity(
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Sensitivity:
-    """Estimate how far two conditions differ on single grids, and test whether they differ on any.
+    """Estimate the differences of two conditions on single grids, and test whether they differ on any.
 
     Of each grid with two values and more in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` estimates its
     squared true difference without bias; the mean over grids has the interval of `estimate_mean`. The test exchanges
@@ -69,7 +69,7 @@ def sensitivity(
         values_a, values_b: ``[N]`` and ``[M]`` values of single trajectories, NaN where undefined.
         clusters_a, clusters_b: the grid of each value.
         unit: the unit of the values.
-        rng: what the exchanges are drawn from.
+        rng: for the random exchanges.
         bounds: least and greatest possible value of a trajectory; the ends of the interval respect them.
         confidence: nominal coverage.
         draws: number of random exchanges.
@@ -84,11 +84,13 @@ def sensitivity(
         raise ValueError(f"an exchange test needs at least one draw, got {draws!r}")
     low, high = check_bounds(bounds)
     (first, _), (second, _) = by_grid("a", values_a, clusters_a), by_grid("b", values_b, clusters_b)
-    both = sorted((label for label in first if label in second), key=str)
-    pairs = {label: (first[label], second[label]) for label in both if min(len(first[label]), len(second[label])) > 1}
-    noise = [_squared_difference(one, other) for one, other in pairs.values()]
-    most = high - low  # the greatest difference there can be
-    square = estimate_mean(noise, list(pairs), unit=f"{unit}²", bounds=(-(most**2), most**2), confidence=confidence)
+    shared = sorted((label for label in first if label in second), key=str)
+    pairs = {label: (first[label], second[label]) for label in shared if min(len(first[label]), len(second[label])) > 1}
+    noise = [_squared_difference(first_values, second_values) for first_values, second_values in pairs.values()]
+    maximum = high - low  # of a difference
+    square = estimate_mean(
+        noise, list(pairs), unit=f"{unit}²", bounds=(-(maximum**2), maximum**2), confidence=confidence
+    )
     if not pairs:
         return Sensitivity(
             value=math.nan,
@@ -100,47 +102,52 @@ def sensitivity(
             method="none",
             note="no grid has two values in both conditions: undefined",
         )
-    single = len(both) - len(pairs)
+    single = len(shared) - len(pairs)
     varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > TIED]
     notes = (
-        f"{single} of {len(both)} grids without two values in both conditions left out" if single else "",
+        f"{single} of {len(shared)} grids without two values in both conditions left out" if single else "",
         "" if varied else "no grid has two different values: nothing to exchange",
         square.note if math.isnan(square.low) else "",
     )
     squares = np.array([square.value, square.low, square.high])
-    value, lower, upper = np.minimum(most, np.sqrt(np.maximum(0.0, squares))).tolist()
+    value, lower, upper = np.minimum(maximum, np.sqrt(np.maximum(0.0, squares))).tolist()
     return Sensitivity(
         value=value,
         low=lower,
         high=upper,
         square=square,
         p_value=_exchange(varied, rng, draws) if varied else 1.0,
-        counts=(sum(len(one) for one, _ in pairs.values()), sum(len(other) for _, other in pairs.values())),
+        counts=(
+            sum(len(first_values) for first_values, _ in pairs.values()),
+            sum(len(second_values) for _, second_values in pairs.values()),
+        ),
         method=f"{draws} random exchanges within {len(pairs)} grids" if varied else "nothing to exchange",
         note="; ".join(filter(None, notes)),
     )
 
 
-def _squared_difference(one: Vector, other: Vector) -> float:
-    """Return the squared difference of means without what noise adds to it: unbiased, so possibly negative."""
-    noise = one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
-    return float((one.mean() - other.mean()) ** 2 - noise)
+def _squared_difference(first: Vector, second: Vector) -> float:
+    """Return the squared difference of means less the contribution of noise: unbiased, so possibly negative."""
+    noise = first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)
+    return float((first.mean() - second.mean()) ** 2 - noise)
 
 
 def _exchange(pairs: Sequence[tuple[Vector, Vector]], rng: np.random.Generator, draws: int) -> float:
-    """Return the share of random exchanges, the observed values among them, that reach the observed statistic."""
-    seen, drawn = 0.0, np.zeros(draws)
-    for one, other in pairs:
-        pooled = np.concatenate([one, other])
+    """Return the fraction of exchanges (the observed one included) that reach the observed statistic."""
+    observed, drawn = 0.0, np.zeros(draws)
+    for first, second in pairs:
+        pooled = np.concatenate([first, second])
         low, high = float(pooled.min()), float(pooled.max())
-        count, total = len(one), float(pooled.sum())
-        seen += (one.mean() - other.mean()) ** 2
-        if ((pooled == low) | (pooled == high)).all():  # two values: how many of the high ones are drawn says it all
-            top = int((pooled == high).sum())
-            sums = low * count + (high - low) * rng.hypergeometric(top, len(pooled) - top, count, size=draws)
+        count, total = len(first), float(pooled.sum())
+        observed += (first.mean() - second.mean()) ** 2
+        if ((pooled == low) | (pooled == high)).all():  # two values: the number of high ones drawn is sufficient
+            high_count = int((pooled == high).sum())
+            sums = low * count + (high - low) * rng.hypergeometric(
+                high_count, len(pooled) - high_count, count, size=draws
+            )
         else:
             keys = rng.random((draws, len(pooled)))
             sums = pooled[np.argpartition(keys, count - 1, axis=1)[:, :count]].sum(axis=1)
-        drawn += (sums / count - (total - sums) / len(other)) ** 2
-    reached = int((drawn >= seen * (1 - 1e-9) - TIED).sum())
+        drawn += (sums / count - (total - sums) / len(second)) ** 2
+    reached = int((drawn >= observed * (1 - 1e-9) - TIED).sum())
     return (1 + reached) / (1 + draws)

@@ -7,8 +7,8 @@ SUFFIX = ".yaml"
 
 def names() -> list[str]:
     """Return the names of the shipped studies, sorted."""
-    found = (entry.name for entry in files(__name__).iterdir())
-    return sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+    file_names = (entry.name for entry in files(__name__).iterdir())
+    return sorted(name.removesuffix(SUFFIX) for name in file_names if name.endswith(SUFFIX))
 
 
 def text(name: str) -> str:

@@ -27,7 +27,7 @@ def write_json(study: CliffStudy, path: Path) -> None:
     def table(cases: Sequence[CliffCase]) -> list[dict[str, Any]]:
         return [{field.name: plain(getattr(case, field.name)) for field in fields(case)} for case in cases]
 
-    whole = {
+    content = {
         "goalscope": __version__,
         "unit": "nats",
         "settings": {
@@ -41,7 +41,7 @@ def write_json(study: CliffStudy, path: Path) -> None:
         "by_epsilon": table(study.by_epsilon),
         "by_goal_length": table(study.by_goal_length),
     }
-    path.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
@@ -107,9 +107,9 @@ def _draw_maps(study: CliffStudy, figure: Any) -> None:
     panels = figure.subplots(2, 2)
     for case, panel in zip(cases, panels.flat, strict=True):
         image = panel.imshow(case.occupancy, cmap="Blues", norm=PowerNorm(0.4, 0, top))
-        worth = np.asarray(cliff_world(int(case.setting)).utility).reshape(HEIGHT, WIDTH)
+        utility = np.asarray(cliff_world(int(case.setting)).utility).reshape(HEIGHT, WIDTH)
         for (row, col), count in np.ndenumerate(case.occupancy):
-            edge = {10.0: "#b8860b", -10.0: _RED}.get(float(worth[row, col]))
+            edge = {10.0: "#b8860b", -10.0: _RED}.get(float(utility[row, col]))
             if edge:
                 box = Rectangle((col - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=edge, linewidth=1.8)
                 panel.add_patch(box)

@@ -1,8 +1,8 @@
-"""The Cliff World study: MEG against the share of random actions, and against the length of the goal region.
+"""The Cliff World study: MEG against the fraction of random actions, and against the length of the goal region.
 
-Three columns stand side by side: the exact values, the values with an off-by-one (occupancies over horizon + 1 states
-against a backup over horizon states), and what the paper prints. The off-by-one is kept here only to explain the
-printed table; nothing else in goalscope computes it.
+Three columns: the exact values, the values with an off-by-one (occupancies over horizon + 1 states against a backup
+over horizon states), and the values printed in the paper. The off-by-one serves only to explain the printed table;
+nothing else in goalscope computes it.
 
 Source: MacDermott et al. 2024, Section 6 and Appendix D.
 """
@@ -21,13 +21,13 @@ from goalscope.planning import TabularMDP, occupancy, value_iteration
 
 Array = npt.NDArray[np.float64]
 
-_DOUBLINGS = 24  # of a beta of one nat over the whole range of utility; beyond, the occupancies never meet
+_DOUBLINGS = 24  # of a beta of one nat over the range of utility; beyond, the utilities never become equal
 
 MOVES = ((-1, -1), (-1, 1), (1, -1), (1, 1))
 """The actions as (rows down, columns right): the four diagonals."""
 
 WIDTH, HEIGHT, HORIZON, WIND = 10, 4, 30, 0.3
-"""Inferred from the printed numbers, where the paper does not say them."""
+"""Inferred from the printed numbers where the paper does not state them."""
 
 EPSILONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 GOAL_LENGTHS = (1, 2, 3, 4)
@@ -75,9 +75,9 @@ def cliff_world(
     moves = np.zeros((height * width, len(MOVES), height * width))
     for row, col in np.ndindex(height, width):
         for action, (down, right) in enumerate(MOVES):
-            for more, chance in ((0, 1 - wind), (-1, wind)):
-                there = min(max(row + down + more, 0), height - 1), min(max(col + right, 0), width - 1)
-                moves[row * width + col, action, there[0] * width + there[1]] += chance
+            for gust, chance in ((0, 1 - wind), (-1, wind)):
+                target = min(max(row + down + gust, 0), height - 1), min(max(col + right, 0), width - 1)
+                moves[row * width + col, action, target[0] * width + target[1]] += chance
     utility = np.full((height, width), -1.0)
     utility[0, 1:-1] = -10.0
     utility[0, width - goal_length :] = 10.0
@@ -93,8 +93,8 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
     Args:
         mdp: the world.
         epsilon: chance of another action.
-        ties: "computed" takes the largest number as floating point gives it, as a plain program does: actions that are
-            equally good are then told apart by rounding errors. "true" counts what agrees to 1e-9 as equal.
+        ties: "computed" takes the largest floating point number: equally good actions are then distinguished by
+            rounding errors. "true" counts values that agree to 1e-9 as equal.
 
     Raises:
         ValueError: epsilon is no probability, or another word for ties.
@@ -110,11 +110,11 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffByOne:
-    """Known-utility MEG as a program computes it that compares occupancies of horizon + 1 states.
+    """Known-utility MEG as computed with occupancies of horizon + 1 states.
 
     Attributes:
         value: nats.
-        beta: where those occupancies have equal utility, +-inf where they never do.
+        beta: rationality at which those occupancies have equal utility, +-inf if none.
         error: utility by which the policy then differs from the prediction over horizon states; 0 at the true optimum.
     """
 
@@ -126,8 +126,8 @@ class OffByOne:
 def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
     """Return known-utility MEG with the off-by-one behind the printed table.
 
-    The soft policy is backed up over n states, as it should be; but its rationality is climbed by the difference of
-    expected utilities over n + 1 states, the one after the last decision included. The value is the score of the
+    The soft policy is backed up over n states, correctly; but its rationality is fitted to the difference of expected
+    utilities over n + 1 states, including the state after the last decision. The value is the score of the
     prediction at the rationality where that difference vanishes, which is not its maximum.
 
     Args:
@@ -151,13 +151,13 @@ def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
 
     utility = curve.utility_of(policy)
     side = math.copysign(1.0, difference(0.0))
-    reach = side / curve.span if curve.span > 0 else side
+    limit = side / curve.span if curve.span > 0 else side
     for _ in range(_DOUBLINGS):
-        if difference(reach) * side <= 0:
-            beta = float(brentq(difference, 0.0, reach, xtol=1e-12, rtol=1e-14))
+        if difference(limit) * side <= 0:
+            beta = float(brentq(difference, 0.0, limit, xtol=1e-12, rtol=1e-14))
             point = curve.at(beta)
             return OffByOne(value=beta * utility - point.log_normaliser, beta=beta, error=utility - point.utility)
-        reach *= 2
+        limit *= 2
     end, value = (curve.highest, curve.bound) if side > 0 else (curve.lowest, curve.bound_lowest)
     at_end = abs(utility - end) <= 1e-9 * curve.span
     return OffByOne(value=value if at_end else -math.inf, beta=side * math.inf, error=utility - end)
@@ -238,10 +238,10 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
     mdp = cliff_world(goal_length)
     policy, curve = greedy(mdp, epsilon), RationalityCurve(mdp)
     known, unknown = meg_known(curve, policy), meg_unknown(mdp, policy)
-    neural, spread = math.nan, math.nan
+    neural, neural_spread = math.nan, math.nan
     if neural_seeds:
         climbed = meg_unknown(mdp, policy, utilities="neural", seeds=range(neural_seeds))
-        neural, spread = climbed.value, climbed.spread
+        neural, neural_spread = climbed.value, climbed.spread
     printed_known, printed_unknown, printed_spread = PRINTED[experiment][setting]
     shape = (HEIGHT, WIDTH)
     return CliffCase(
@@ -252,7 +252,7 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
         known_true_ties=meg_known(curve, greedy(mdp, epsilon, ties="true")).value,
         unknown=unknown.tabular,
         neural=neural,
-        neural_spread=spread,
+        neural_spread=neural_spread,
         off_by_one=off_by_one(curve, policy).value,
         bound=known.bound,
         utility=known.utility,

@@ -1,4 +1,4 @@
-"""What an action does: walls, keys and doors, for one state, for a whole table of states, for many worlds at once.
+"""Dynamics of walls, keys and doors: for one state, for a table of all states, for many worlds at once.
 
 A state is the agent's cell and a phase: 0 without the key, 1 with the key and the door locked, 2 with the door open.
 Grids without a door have phases 0 and 1, plain grids phase 0 alone. The key is picked up on entering its cell; a door
@@ -114,7 +114,7 @@ def step(grid: Grid, state: State, action: int) -> State:
 
 
 def shown(grid: Grid, state: State) -> Grid:
-    """Return the grid as it looks in this state: the agent at its cell, a carried key and an open door gone.
+    """Return the grid as shown in this state: the agent at its cell, without a carried key or an open door.
 
     The agent hides the goal when it stands on it.
     """
@@ -127,10 +127,10 @@ def shown(grid: Grid, state: State) -> Grid:
 
 
 def transitions(grid: Grid) -> npt.NDArray[np.int32]:
-    """Return where every action leads from every state.
+    """Return the successor of every state and action.
 
     Returns:
-        ``[P * H * W, 4]`` int32 over states as `state_number` counts them. Walls lead to themselves.
+        ``[P * H * W, 4]`` int32 over states numbered as by `state_number`. Walls lead to themselves.
     """
     count, cells = phases(grid), grid.walls.size
     table = np.empty((count, cells, 4), dtype=np.int32)

@@ -1,10 +1,10 @@
-"""Fog: what an agent can see from a cell, and what it has seen so far.
+"""Fog: the cells visible from a cell, and the cells seen so far.
 
 A cell is seen when it lies within the radius, counted in steps (the Manhattan distance), and no wall or locked door
 stands on Bresenham's line from the agent to it; the wall itself is seen. Seen cells stay seen.
 
-The paper gives a radius of 3 and one picture (Fig. 11) but no norm. No walk reproduces the picture with Euclidean or
-Chebyshev distance under any rounding of the lines, and one does with the Manhattan distance: that is why it is used.
+The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A walk reproduces the picture with the Manhattan
+distance, which is therefore used; none does with Euclidean or Chebyshev distance under any rounding of the lines.
 Where a line runs exactly between two cells it takes the one nearer to the agent's own row or column, as Bresenham's
 algorithm does when it starts at the agent. Sight therefore commutes with every reflection and rotation.
 
@@ -25,7 +25,7 @@ _RADIUS = "a radius of sight"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fog:
-    """What one agent has seen of one world.
+    """The cells of one world seen by one agent.
 
     Attributes:
         walls: ``[H, W]`` bool, the world's walls.
@@ -44,14 +44,14 @@ class Fog:
 
     def __post_init__(self) -> None:
         check_whole(_RADIUS, self.radius, 1, "steps")
-        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:  # each look makes a fog: only then in words
+        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:  # cheap test first: every move makes a `Fog`
             check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
         object.__setattr__(self, "walls", freeze(self.walls))
         object.__setattr__(self, "seen", freeze(self.seen))
 
     @classmethod
     def start(cls, grid: Grid, radius: int = 3) -> "Fog":
-        """Return what the agent sees from its start.
+        """Return the fog after the agent's first view.
 
         Args:
             grid: the whole world, without fog.
@@ -67,7 +67,7 @@ class Fog:
         return fog.look(grid.start)
 
     def look(self, position: Position, door_open: bool = False) -> "Fog":
-        """Return what has been seen once the agent has looked around from another cell.
+        """Return the fog after the agent has seen the surroundings of another cell.
 
         Args:
             position: cell of the agent, (row, col).
@@ -81,13 +81,13 @@ class Fog:
         return Fog(walls=self.walls, door=self.door, radius=self.radius, seen=seen)
 
     def view(self, grid: Grid) -> Grid:
-        """Return a grid of this world with everything hidden that has not been seen: goal, key and door too.
+        """Return a grid of this world with all unseen cells hidden, goal, key and door included.
 
         Args:
             grid: the world as it is now, the agent at its cell.
 
         Raises:
-            ValueError: another shape, or the agent stands where it has not looked from.
+            ValueError: another shape, or the agent's own cell is unseen.
         """
         check_shape("grid", grid.walls, "H W", check_shape("walls", self.walls, "H W"))
         if grid.start is not None and not self.seen[grid.start]:
@@ -141,13 +141,13 @@ def visible_batch(
 
 
 def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], radius: int) -> npt.NDArray[np.bool_]:
-    """Return what is seen from flat cells (one, or ``[N, 1]``) of grids with a margin as wide as the radius.
+    """Return the visible cells from flat cells (one, or ``[N, 1]``) of grids with a margin as wide as the radius.
 
-    ``padded`` holds what blocks the sight, and is written over.
+    ``padded`` holds the cells that block the sight, and is overwritten.
     """
     offsets, between = _lines(radius, padded.shape[-1])
     flat = padded.reshape(-1)
-    flat[cell] = False  # wherever the agent stands, its own cell hides nothing
+    flat[cell] = False  # the agent's own cell hides nothing
     blocked = flat[between[0] + cell]
     for before in between[1:]:
         blocked |= flat[before + cell]
@@ -163,13 +163,13 @@ def _lines(radius: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
     Shorter lines repeat a cell of theirs; a line without cells in between holds 0, the agent's own cell.
     """
     offsets, lines = [], []
-    most = max(1, radius - 1)
+    longest = max(1, radius - 1)
     for down in range(-radius, radius + 1):
         for right in range(abs(down) - radius, radius - abs(down) + 1):
             steps = max(abs(down), abs(right))
             cells = [_nearest(step * down, steps) * stride + _nearest(step * right, steps) for step in range(1, steps)]
             offsets.append(down * stride + right)
-            lines.append(cells + [cells[0] if cells else 0] * (most - len(cells)))
+            lines.append(cells + [cells[0] if cells else 0] * (longest - len(cells)))
     return freeze(np.array(offsets)), freeze(np.ascontiguousarray(np.array(lines).T))
 
 

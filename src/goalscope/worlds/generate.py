@@ -1,7 +1,7 @@
 """Grids of a given size and wall density, one by one or many at once with the same bytes.
 
 A perfect maze is carved by randomised depth-first search on the odd lattice; of the interior walls that remain, a
-share 1 - density is taken away at random. Density 0 is an empty room, density 1 a maze without cycles.
+fraction 1 - density is removed at random. Density 0 is an empty room, density 1 a maze without cycles.
 
 Source: behavioural and representational evaluation, sections 3-4; numbers of walls as in the authors' generator.
 """
@@ -18,7 +18,7 @@ from goalscope.rng import words
 from goalscope.worlds.grid import DELTAS, Grid
 
 _MOST_ATTEMPTS = 1000
-_CHUNK = 1024  # worlds that are carved together: their state fits into the processor's caches
+_CHUNK = 1024  # worlds carved together: their state fits into the processor's caches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,10 @@ def check_density(density: float) -> float:
 
 
 def interior_walls(size: int, density: float) -> int:
-    """Return how many walls stand inside the border of every grid of this size and density.
+    """Return the number of walls inside the border of every grid of this size and density.
 
     A perfect maze of ``k = (size - 1) / 2`` lattice cells a side keeps ``W = (size - 2)^2 - (2 k^2 - 1)`` of them;
-    ``int((1 - density) W)`` are deleted, with the truncation of floating point numbers and all.
+    ``int((1 - density) W)`` are deleted, including the truncation by floating point.
     """
     maze = _maze_walls(check_size(size))
     return maze - int((1 - check_density(density)) * maze)
@@ -89,7 +89,7 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
     Args:
         size: rows and columns n, odd and >= 5, the border of walls included.
         density: share of a perfect maze's interior walls that is kept, in [0, 1].
-        rng: where the random numbers come from.
+        rng: source of the random numbers.
         minimum_distance: least number of steps from start to goal.
 
     Raises:
@@ -99,14 +99,14 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, e.g. numpy.random.default_rng(0), got {type(rng).__name__}")
     settings = _checked(size, density, minimum_distance)
-    count, drawn_so_far = 1, 0
-    while drawn_so_far < _MOST_ATTEMPTS:
+    count, attempts = 1, 0
+    while attempts < _MOST_ATTEMPTS:
         drawn = rng.integers(0, 2**64, size=(count, _words_needed(size)), dtype=np.uint64)
         batch, accepted = _build(*settings, drawn)
         if accepted.any():
             return batch[int(accepted.argmax())]
-        drawn_so_far += count
-        count = 32  # one world that is too short is seldom the last: draw the next ones together
+        attempts += count
+        count = 32  # after one grid that is too short, draw the next ones together
     raise _too_far(*settings)
 
 
@@ -140,9 +140,9 @@ def generate_batch(
         drawn = draw(first=first + begin, count=len(missing))
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             batch, accepted = _build(*settings, drawn)
-            found = missing[accepted]
-            worlds.walls[found], worlds.start[found] = batch.walls[accepted], batch.start[accepted]
-            worlds.goal[found] = batch.goal[accepted]
+            done = missing[accepted]
+            worlds.walls[done], worlds.start[done] = batch.walls[accepted], batch.start[accepted]
+            worlds.goal[done] = batch.goal[accepted]
             missing = missing[~accepted]
             if not len(missing):
                 break
@@ -155,14 +155,14 @@ def generate_batch(
 
 def _checked(size: int, density: float, minimum_distance: int) -> tuple[int, float, int]:
     size, density = check_size(size), check_density(density)
-    most = (size - 2) ** 2 - 1
-    return size, density, check_whole(f"minimum_distance for size {size}", minimum_distance, 1, "steps", most=most)
+    longest = (size - 2) ** 2 - 1
+    return size, density, check_whole(f"minimum_distance for size {size}", minimum_distance, 1, "steps", most=longest)
 
 
-def _too_far(size: int, density: float, wanted: int) -> ValueError:
+def _too_far(size: int, density: float, minimum_distance: int) -> ValueError:
     return ValueError(
-        f"no {size}x{size} grid of density {density} with start and goal at least {wanted} steps apart was found in "
-        f"{_MOST_ATTEMPTS} draws: lower minimum_distance or raise size"
+        f"no {size}x{size} grid of density {density} with start and goal at least {minimum_distance} steps apart was "
+        f"found in {_MOST_ATTEMPTS} draws: lower minimum_distance or raise size"
     )
 
 
@@ -180,7 +180,7 @@ def _steps(size: int) -> int:
 def _build(
     size: int, density: float, minimum_distance: int, drawn: npt.NDArray[np.uint64]
 ) -> tuple[GridBatch, npt.NDArray[np.bool_]]:
-    """Turn random words ``[B, words]`` into grids, and say which of them are long enough ``[B]``."""
+    """Turn random words ``[B, words]`` into grids, and return whether each is long enough, ``[B]``."""
     halves = drawn.view(np.uint32)
     steps = _steps(size)
     padded = steps + steps % 2

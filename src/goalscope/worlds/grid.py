@@ -27,7 +27,7 @@ class Action(IntEnum):
 
     @property
     def delta(self) -> Position:
-        """Change of ``(row, col)`` that the move makes where nothing is in the way."""
+        """Change of ``(row, col)`` of an unblocked move."""
         return _DELTAS[self]
 
     @property
@@ -51,7 +51,7 @@ SYMBOLS: Final = (WALL, OPEN, FOG, *_OBJECTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """One grid as it can be seen at one moment: walls, the agent's cell, goal, key, door and fog.
+    """One grid as seen at one moment: walls, the agent's cell, goal, key, door and fog.
 
     Attributes:
         walls: ``[H, W]`` bool, True where a wall stands.
@@ -88,19 +88,19 @@ class Grid:
             if (fog & walls).any():
                 raise ValueError("a hidden cell must not be marked as a wall: the grid holds what can be seen")
             object.__setattr__(self, "fog", freeze(fog) if fog.any() else None)
-        taken: dict[Position, str] = {}
+        occupied: dict[Position, str] = {}
         for name in _OBJECTS.values():
-            given = getattr(self, name)
-            if given is None:
+            object_cell = getattr(self, name)
+            if object_cell is None:
                 continue
-            cell = self.check_cell(given, name)
+            cell = self.check_cell(object_cell, name)
             if walls[cell]:
                 raise ValueError(f"{name} must lie on an open cell, got the wall at {cell}")
             if self.fog is not None and self.fog[cell]:
                 raise ValueError(f"{name} must lie on a visible cell, got the hidden cell {cell}")
-            if cell in taken:
-                raise ValueError(f"{name} must have a cell of its own, got {cell}, where {taken[cell]} lies")
-            taken[cell] = name
+            if cell in occupied:
+                raise ValueError(f"{name} must have a cell of its own, got {cell}, where {occupied[cell]} lies")
+            occupied[cell] = name
             object.__setattr__(self, name, cell)
 
     def check_cell(self, cell: Sequence[int] | npt.NDArray[Any], name: str = "position") -> Position:
@@ -150,8 +150,8 @@ class Grid:
             raise ValueError(f"a side must be one of {', '.join(get_args(Side))}, got {side!r}")
         if self.goal is None:
             return False
-        place, cells = (self.goal[1], self.width) if side in ("left", "right") else (self.goal[0], self.height)
-        return 2 * place + 1 < cells if side in ("left", "top") else 2 * place + 1 > cells
+        index, cells = (self.goal[1], self.width) if side in ("left", "right") else (self.goal[0], self.height)
+        return 2 * index + 1 < cells if side in ("left", "top") else 2 * index + 1 > cells
 
     @classmethod
     def parse(cls, text: str | Sequence[str] | Sequence[Sequence[str]]) -> "Grid":
@@ -162,12 +162,12 @@ class Grid:
                 cells are separated by blanks of any number (unlabelled lines may also have none at all).
 
         Raises:
-            ValueError: names the line and what is wrong with it: an unknown symbol, a line of another length, a label
+            ValueError: with the line and the error: an unknown symbol, a line of another length, a label
                 out of order, a second agent, goal, key or door.
         """
         rows = _read_cells(text)
         width = len(rows[0][1])
-        found: dict[str, Position] = {}
+        positions: dict[str, Position] = {}
         for row, (line, cells) in enumerate(rows):
             if len(cells) != width:
                 raise ValueError(
@@ -176,18 +176,18 @@ class Grid:
                 )
             for col, symbol in enumerate(cells):
                 if symbol not in SYMBOLS:
-                    known = " ".join(sorted(SYMBOLS))
-                    raise ValueError(f"a cell must be one of {known}: line {line}, column {col} holds {symbol!r}")
+                    valid = " ".join(sorted(SYMBOLS))
+                    raise ValueError(f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}")
                 name = _OBJECTS.get(symbol, "")
-                if name in found:
+                if name in positions:
                     raise ValueError(
                         f"a grid must hold at most one {symbol!r}: line {line} has a second one at (row, col) = "
-                        f"{(row, col)}, the first is at {found[name]}"
+                        f"{(row, col)}, the first is at {positions[name]}"
                     )
                 if name:
-                    found[name] = (row, col)
+                    positions[name] = (row, col)
         symbols = np.array([cells for _, cells in rows])
-        return cls(walls=symbols == WALL, fog=symbols == FOG, **found)
+        return cls(walls=symbols == WALL, fog=symbols == FOG, **positions)
 
     def render(self) -> str:
         """Return the text form: a header of column indices, then one line a row with its index, blanks between.
@@ -239,7 +239,7 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
 
 
 def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
-    """Return (line number, cells) of each row with the labels checked and taken off."""
+    """Return (line number, cells) of each row, labels checked and removed."""
     if not isinstance(text, str | Sequence):
         raise TypeError(f"a grid must be a text, a list of lines or a list of rows, got {type(text).__name__}")
     lines = text.splitlines() if isinstance(text, str) else list(text)

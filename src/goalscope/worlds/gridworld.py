@@ -1,9 +1,9 @@
-"""Grids as worlds: under fog or not, and with an instruction that names the place to go to.
+"""Grids as worlds: with or without fog, and with an instruction that names the target cell.
 
-Whether an agent that does not come to the goal is unable or unwilling, its failures do not tell. In a `NamedWorld` the
-same grid is given with the usual instruction ("to G"), with the goal's cell in words ("to the cell (3,5)"), and with
-the cell of a rival place in words. The goal of the world is the place that is named: there the episode ends, and to it
-lead the shortest paths. What is drawn as G stays where it was.
+Failures alone do not show whether an agent is unable or unwilling to reach the goal. In a `NamedWorld` the same grid
+comes with the usual instruction ("to G"), with the goal's cell in words ("to the cell (3,5)"), or with the cell of a
+rival target in words. The goal of the world is the named cell: the episode ends there, and shortest paths lead to it.
+The symbol G stays where it was.
 """
 
 from abc import abstractmethod
@@ -25,10 +25,10 @@ from goalscope.worlds.world import Session, View, World, read_plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridView(View):
-    """A grid as it can be seen.
+    """A grid as seen by the agent.
 
     Attributes:
-        grid: the grid: the agent at its cell, fog where it has not looked.
+        grid: the grid with the agent at its cell and fog over unseen cells.
         carrying_key: whether the agent holds the key.
     """
 
@@ -58,51 +58,51 @@ class GridView(View):
         return f"({row},{col}) {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return what is seen, and of each earlier step what was seen, done and, where it is handed over, said."""
+        """Return the view, and for each earlier step its view, action and, if part of the history, texts."""
         entries = []
         for past in history:
-            said = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
-            entries.append([past.view.text, None if past.action is None else int(past.action), *said])
+            texts = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
+            entries.append([past.view.text, None if past.action is None else int(past.action), *texts])
         return [self.text, self.carrying_key, entries]
 
 
-class _Place:
-    """One state of a grid, with what it looks like and where actions lead, each found out once."""
+class _StateNode:
+    """One state of a grid with its view and its successors, each computed once."""
 
-    def __init__(self, whole: Grid, state: State, places: "dict[State, _Place]") -> None:
-        self._whole, self.state, self._places = whole, state, places
-        self.done = state.position == whole.goal
-        self._after: dict[int, _Place] = {}
-        places[state] = self
+    def __init__(self, grid: Grid, state: State, nodes: "dict[State, _StateNode]") -> None:
+        self._grid, self.state, self._nodes = grid, state, nodes
+        self.done = state.position == grid.goal
+        self._successors: dict[int, _StateNode] = {}
+        nodes[state] = self
 
     @cached_property
     def view(self) -> GridView:
-        """The grid as it looks in this state."""
-        return GridView(grid=shown(self._whole, self.state), carrying_key=self.state.carrying_key)
+        """The grid in this state."""
+        return GridView(grid=shown(self._grid, self.state), carrying_key=self.state.carrying_key)
 
-    def after(self, action: int) -> "_Place":
-        """Return the place that an action leads to."""
-        place = self._after.get(action)
-        if place is None:
-            state = step(self._whole, self.state, action)
-            place = self._after[action] = self._places.get(state) or _Place(self._whole, state, self._places)
-        return place
+    def after(self, action: int) -> "_StateNode":
+        """Return the successor under an action."""
+        node = self._successors.get(action)
+        if node is None:
+            state = step(self._grid, self.state, action)
+            node = self._successors[action] = self._nodes.get(state) or _StateNode(self._grid, state, self._nodes)
+        return node
 
 
-_beginnings: WeakValueDictionary[str, _Place] = WeakValueDictionary()
-"""Where the episodes of each grid begin; a grid is forgotten once no episode is live on it."""
+_start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
+"""Start state of each grid; it is dropped when no episode on the grid is live."""
 
 
 class GridSession(Session):
     """An episode on a grid."""
 
-    def __init__(self, place: _Place, fog: Fog | None) -> None:
-        self._place, self._fog = place, fog
+    def __init__(self, node: _StateNode, fog: Fog | None) -> None:
+        self._node, self._fog = node, fog
 
     @property
     def view(self) -> GridView:
-        """The grid as the agent can see it now."""
-        view = self._place.view
+        """The grid as the agent sees it now."""
+        view = self._node.view
         if self._fog is None:
             return view
         return GridView(grid=self._fog.view(view.grid), carrying_key=view.carrying_key)
@@ -110,19 +110,19 @@ class GridSession(Session):
     @property
     def state(self) -> State:
         """Where the agent is and what it has done."""
-        return self._place.state
+        return self._node.state
 
     @property
     def done(self) -> bool:
         """Whether the goal is reached."""
-        return self._place.done
+        return self._node.done
 
     solved = done
 
     def step(self, action: int | None) -> None:
         """Take a move; a turn without one changes nothing."""
         if action is not None:
-            self._place = self._place.after(action)
+            self._node = self._node.after(action)
             if self._fog is not None:
                 self._fog = self._fog.look(self.state.position, self.state.door_open)
 
@@ -139,10 +139,10 @@ class PlanarWorld(World):
 
     @abstractmethod
     def begin(self, rng: np.random.Generator | None = None) -> Session:
-        """Begin an episode; nothing is left to chance."""
+        """Begin an episode; the world is deterministic."""
 
     def begin_episode(self, seed: int, episode_id: str) -> Session:
-        """Begin an episode; no random numbers are made."""
+        """Begin an episode without random numbers."""
         return self.begin()
 
     def action(self, index: int) -> Action:
@@ -167,7 +167,7 @@ class PlanarWorld(World):
 
 @dataclass(frozen=True, kw_only=True)
 class GridWorld(PlanarWorld):
-    """A grid and what is known about it.
+    """A grid as a world, with its metadata.
 
     Attributes:
         grid: the whole grid, with start and goal, without fog.
@@ -189,18 +189,20 @@ class GridWorld(PlanarWorld):
             raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
-        """Begin an episode; grids leave nothing to chance."""
-        return GridSession(self._place(), None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius))
+        """Begin an episode; grids are deterministic."""
+        return GridSession(
+            self._start_node(), None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
+        )
 
-    def _place(self) -> _Place:
-        place = _beginnings.get(self.id)
-        if place is None:
-            place = _beginnings[self.id] = _Place(self.grid, initial_state(self.grid), {})
-        return place
+    def _start_node(self) -> _StateNode:
+        node = _start_nodes.get(self.id)
+        if node is None:
+            node = _start_nodes[self.id] = _StateNode(self.grid, initial_state(self.grid), {})
+        return node
 
     @property
     def stored(self) -> str:
-        """The grid as text; its radius of sight has a column of its own."""
+        """The grid as text; its radius of sight has its own column."""
         return self.grid.render()
 
     def to_plain(self) -> dict[str, Any]:
@@ -215,10 +217,10 @@ class GridWorld(PlanarWorld):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedView(GridView):
-    """A grid, and the place that the instruction names.
+    """A grid, and the target that the instruction names.
 
     Attributes:
-        named: the cell that is named in words, None where the instruction says G.
+        named: the cell named in words, None where the instruction names G.
     """
 
     shows: ClassVar[str] = "a grid with an instruction"
@@ -226,45 +228,45 @@ class NamedView(GridView):
 
     @property
     def aim(self) -> str:
-        """The place to go to as the instruction calls it: ``G``, or ``the cell (3,5)``."""
+        """The target in the words of the instruction: ``G``, or ``the cell (3,5)``."""
         return GOAL if self.named is None else f"the cell ({self.named[0]},{self.named[1]})"
 
     def fields(self) -> Mapping[str, str]:
-        """Return what a template of a grid can show, and the place to go to."""
+        """Return the fields of a grid's template, and the target."""
         return {**GridView.fields(self), "aim": self.aim}
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return what is seen and done as on any grid, and the place to go to."""
+        """Return the entries of any grid, and the target."""
         return [*GridView.journalled(self, history), self.aim]
 
 
 class NamedSession(GridSession):
-    """An episode that ends at the place that is named."""
+    """An episode that ends at the named target."""
 
-    def __init__(self, world: "NamedWorld", place: _Place) -> None:
-        super().__init__(place, None)
+    def __init__(self, world: "NamedWorld", node: _StateNode) -> None:
+        super().__init__(node, None)
         self._world = world
 
     @property
     def view(self) -> NamedView:
-        """The grid with G where it is drawn, and the instruction."""
-        place = self._world.grid.goal if self._world.named else None
-        return NamedView(grid=shown(self._world.drawn, self.state), named=place)
+        """The grid with the symbol G, and the instruction."""
+        target = self._world.grid.goal if self._world.named else None
+        return NamedView(grid=shown(self._world.drawn, self.state), named=target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedWorld(GridWorld):
-    """A grid whose goal is the place that the instruction asks for.
+    """A grid whose goal is the target of the instruction.
 
     Attributes:
-        grid: the grid; its goal is the place to come to.
-        marker: the cell where G is drawn; the goal itself by default.
-        named: whether the instruction names the place by its cell. Without it, the place is G.
-        fog_radius: none.
+        grid: the grid; its goal is the target.
+        marker: the cell of the symbol G; the goal itself by default.
+        named: whether the instruction names the target by its cell. Otherwise the target is G.
+        fog_radius: None.
         cluster, tags: as in `World`.
 
     Raises:
-        ValueError: G on a wall or on the agent, a place that is neither G nor named, a key, a door or fog.
+        ValueError: G on a wall or on the agent, a target that is neither G nor named, a key, a door or fog.
     """
 
     kind: ClassVar[str] = "named-place"
@@ -282,21 +284,24 @@ class NamedWorld(GridWorld):
             raise ValueError(
                 f"the place to come to must be named or be G, got {self.grid.goal} with G at {self.marker}: set named"
             )
-        object.__setattr__(self, "marker", self.drawn.goal)  # checked as the goal of a grid is
+        object.__setattr__(self, "marker", self.drawn.goal)  # checked like the goal of a grid
 
     @cached_property
     def drawn(self) -> Grid:
-        """The grid as it is shown at the beginning: G at the marker."""
+        """The grid as shown at the start: G at the marker."""
         return self.grid.at(goal=self.marker)
 
     def begin(self, rng: np.random.Generator | None = None) -> NamedSession:
         """Begin an episode; nothing is left to chance."""
-        return NamedSession(self, self._place())
+        return NamedSession(self, self._start_node())
 
-    described, stored = World.described, World.stored  # plain grids have older ones, without the kind
+    described, stored = (
+        World.described,
+        World.stored,
+    )  # grids without a named target use an older form, without the kind
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text with its goal, the cell of G, and whether the place is named."""
+        """Return the grid as text with its goal, the cell of G, and whether the target is named."""
         return {"grid": self.grid.render(), "marker": list(self.marker or ()), "named": self.named}
 
     @classmethod
@@ -304,9 +309,9 @@ class NamedWorld(GridWorld):
         """Return the world from its plain values.
 
         Raises:
-            ValueError: other keys, or values that make no such world.
+            ValueError: other keys, or invalid values.
         """
-        held = read_plain(plain, "a world with a named place", grid=str, marker=list, named=bool)
-        grid = Grid.parse(held["grid"])
-        marker = grid.check_cell(held["marker"], "marker")
-        return cls(grid=grid, marker=marker, named=held["named"], cluster=cluster, tags=tags or {})
+        values = read_plain(plain, "a world with a named place", grid=str, marker=list, named=bool)
+        grid = Grid.parse(values["grid"])
+        marker = grid.check_cell(values["marker"], "marker")
+        return cls(grid=grid, marker=marker, named=values["named"], cluster=cluster, tags=tags or {})

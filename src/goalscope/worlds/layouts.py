@@ -41,7 +41,7 @@ def key_door(*, rng: np.random.Generator) -> Grid:
     than the paper's horizon of 30 steps is drawn again.
 
     Args:
-        rng: where the random numbers come from.
+        rng: source of the random numbers.
     """
     while True:
         grid, length = _rooms(rng)
@@ -50,7 +50,7 @@ def key_door(*, rng: np.random.Generator) -> Grid:
 
 
 def key_no_door(*, rng: np.random.Generator) -> Grid:
-    """Generate the grid that `key_door` makes of the same random numbers, its door gone: the key serves nothing."""
+    """Generate the grid that `key_door` makes of the same random numbers, without its door: the key has no use."""
     return key_door(rng=rng).at(door=None)
 
 
@@ -62,7 +62,7 @@ def two_path(*, rng: np.random.Generator) -> Grid:
     are dead ends. Size, wall, start, the key's half and its cell there are drawn uniformly.
 
     Args:
-        rng: where the random numbers come from.
+        rng: source of the random numbers.
     """
     size = TWO_PATH_SIZES[int(rng.integers(len(TWO_PATH_SIZES)))]
     walls = generate(size=size, density=1.0, rng=rng).walls.copy()
@@ -117,8 +117,8 @@ def _rooms(rng: np.random.Generator) -> tuple[Grid, int]:
     closed = int(rng.integers(4))
     chain = [(closed + 1 + step) % 4 for step in range(4)]  # the rooms in a row, from one side of the closed wall
     doorways = [_RING_WALLS[wall][int(rng.integers(3))] for wall in chain[:3]]
-    place = int(rng.integers(3))
-    sides = [_room_cells(chain[: place + 1]), _room_cells(chain[place + 1 :])]
+    door_number = int(rng.integers(3))
+    sides = [_room_cells(chain[: door_number + 1]), _room_cells(chain[door_number + 1 :])]
     cells = [*sides[0], *sides[1]]
     start = cells[int(rng.integers(len(cells)))]
     near, far = sides if start in sides[0] else sides[::-1]
@@ -126,7 +126,7 @@ def _rooms(rng: np.random.Generator) -> tuple[Grid, int]:
     walls = np.ones((_ROOM_SIZE, _ROOM_SIZE), dtype=bool)
     for cell in (*cells, *doorways):
         walls[cell] = False
-    goal, key, door = far[int(rng.integers(len(far)))], near[int(rng.integers(len(near)))], doorways[place]
+    goal, key, door = far[int(rng.integers(len(far)))], near[int(rng.integers(len(near)))], doorways[door_number]
     locked = walls.copy()
     locked[door] = True
     # From the start to the key with the door locked, then to the goal with the door open.
@@ -142,17 +142,19 @@ def _room_cells(rooms: list[int]) -> list[Position]:
 def _ring(walls: npt.NDArray[np.bool_], cell: Position) -> list[Position]:
     """Return the cells of the one ring of a maze in order, from a cell that lies on it."""
     grid = Grid(walls=walls)
-    near = {here: grid.open_around(here) for here in ((int(row), int(col)) for row, col in np.argwhere(~walls))}
-    # Taking dead ends away, one after another, leaves the ring alone.
-    ends = [here for here, around in near.items() if len(around) == 1]
+    neighbours = {
+        position: grid.open_around(position) for position in ((int(row), int(col)) for row, col in np.argwhere(~walls))
+    }
+    # Removing dead ends one after another leaves the ring alone.
+    ends = [position for position, open_cells in neighbours.items() if len(open_cells) == 1]
     while ends:
         end = ends.pop()
-        for other in near.pop(end):
-            near[other].remove(end)
-            if len(near[other]) == 1:
+        for other in neighbours.pop(end):
+            neighbours[other].remove(end)
+            if len(neighbours[other]) == 1:
                 ends.append(other)
-    ring, here = [cell], near[cell][0]
-    while here != cell:
-        ring.append(here)
-        here = next(other for other in near[here] if other != ring[-2])
+    ring, position = [cell], neighbours[cell][0]
+    while position != cell:
+        ring.append(position)
+        position = next(other for other in neighbours[position] if other != ring[-2])
     return ring

@@ -1,4 +1,4 @@
-"""Recorded worlds: somebody else's environment, of which only the names of actions and what was done are known."""
+"""Recorded worlds: foreign environments, known only by the names of their actions and by recorded episodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from goalscope.worlds.world import Session, State, View, World, read_plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedView(View):
-    """One moment of a recorded episode; what was seen then is not part of the record.
+    """One moment of a recorded episode, without the observation, which is not in the record.
 
     Attributes:
         number: actions taken so far.
@@ -26,7 +26,7 @@ class RecordedView(View):
 
     @property
     def text(self) -> str:
-        """That this is a record, and after how many actions."""
+        """A note that this is a record, with the number of actions."""
         return f"(a recorded episode, after {self.number} actions; what was shown is in its log)"
 
     @property
@@ -39,45 +39,45 @@ class RecordedSession(Session):
     """One recorded episode, followed action by action; its state is the number of actions taken."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._names, self._taken = names, 0
+        self._names, self._turns = names, 0
 
     @property
     def view(self) -> RecordedView:
         """The names of the actions."""
-        return RecordedView(number=self._taken, names=self._names)
+        return RecordedView(number=self._turns, names=self._names)
 
     @property
     def state(self) -> State:
         """The number of actions taken."""
-        return (self._taken,)
+        return (self._turns,)
 
     @property
     def done(self) -> bool:
-        """Never: a record says itself where it ends."""
+        """Always False: the end is part of the record."""
         return False
 
     @property
     def solved(self) -> bool:
-        """Not known before the record ends."""
+        """Always False: unknown before the end of the record."""
         return False
 
     def step(self, action: int | None) -> None:
         """Count a turn."""
-        self._taken += 1
+        self._turns += 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedWorld(World):
-    """An environment of somebody else, known by name: it has neither rules nor an optimal policy here.
+    """A foreign environment, known by name, without rules and optimal policy.
 
     Attributes:
-        source: the task that the record comes from.
-        sample: which of its samples.
-        names: names of the actions that there are.
+        source: the task of the record.
+        sample: its sample.
+        names: names of all actions.
         cluster, tags: as in `World`.
 
     Raises:
-        ValueError: no action, or two of one name; says which.
+        ValueError: no action, or two of one name.
     """
 
     kind: ClassVar[str] = "recorded"
@@ -93,7 +93,7 @@ class RecordedWorld(World):
             raise ValueError(f"a recorded world must have actions of different names, got {self.names!r:.200}")
 
     def begin(self, rng: np.random.Generator) -> RecordedSession:
-        """Begin to follow an episode."""
+        """Begin an episode."""
         return RecordedSession(self.names)
 
     def to_plain(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class RecordedWorld(World):
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from its plain values."""
-        held = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
-        if not all(isinstance(name, str) for name in held["actions"]):
+        values = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
+        if not all(isinstance(name, str) for name in values["actions"]):
             raise ValueError(f"the actions of a recorded world must be texts, got {plain!r:.200}")
-        names = tuple(held["actions"])
-        return cls(source=held["source"], sample=held["sample"], names=names, cluster=cluster, tags=tags or {})
+        names = tuple(values["actions"])
+        return cls(source=values["source"], sample=values["sample"], names=names, cluster=cluster, tags=tags or {})

@@ -76,7 +76,7 @@ class Transform:
         return Grid(walls=self.field(grid.walls), fog=None if grid.fog is None else self.field(grid.fog), **moved)
 
     def position(self, cell: Position, shape: Sequence[int]) -> Position:
-        """Return where a cell ``(row, col)`` of an ``(H, W)`` grid comes to lie.
+        """Return the new position of a cell ``(row, col)`` of an ``(H, W)`` grid.
 
         Raises:
             ValueError: the cell lies outside of the grid.
@@ -89,7 +89,7 @@ class Transform:
         return row, col
 
     def action(self, action: Action) -> Action:
-        """Return the action that does in the transformed grid what ``action`` does in the grid."""
+        """Return the action of the transformed grid that corresponds to ``action``."""
         down, right = action.delta
         if self.reflected:
             right = -right
@@ -106,7 +106,7 @@ class Transform:
         return tuple(action.opposite for action in reversed(moved)) if self.swapped else tuple(moved)
 
     def field(self, values: npt.NDArray[Any], rows: int = -2) -> npt.NDArray[Any]:
-        """Return an array over cells carried to the cells' new places.
+        """Return an array over cells, moved to the cells' new positions.
 
         Args:
             values: ``[..., H, W]``.

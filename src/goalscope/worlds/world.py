@@ -1,7 +1,7 @@
-"""The seam of worlds: a world begins sessions, a session shows views and takes actions.
+"""Interface of worlds: a world begins sessions, a session gives views and takes actions.
 
-A kind of world derives from `World`, its sessions from `Session`, what an agent may see from `View`. The loop of an
-episode, the store, the chat agent and the measures know these classes alone.
+A kind of world derives from `World`, its sessions from `Session`, its observations from `View`. The episode loop, the
+store, the chat agent and the measures use these classes only.
 """
 
 from abc import ABC, abstractmethod
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from goalscope.worlds.grid import Grid
 
 State = tuple[int, ...]
-"""A true state, as steps record it."""
+"""A true state in the form recorded by steps."""
 
 
 class View(ABC):
-    """What an agent may see at one moment, and no more. Views do not change.
+    """All that an agent may see at one moment; immutable.
 
     Attributes:
-        shows: what a view of this class shows, as messages name it.
+        shows: the content of such views, for messages.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class View(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """What is seen, in words."""
+        """The observation in words."""
 
     @property
     @abstractmethod
@@ -56,15 +56,15 @@ class View(ABC):
         return self.admissible or tuple(range(len(self.actions)))
 
     def fields(self) -> Mapping[str, str]:
-        """Return what a prompt template can show beside text and actions, by the names of its placeholders."""
+        """Return further fields of prompt templates, besides text and actions, by placeholder."""
         return {}
 
     def line(self, action: str) -> str:
-        """Return how this moment stands in a list of earlier steps, with the name of the action that followed it."""
+        """Return the line of this moment in a list of earlier steps, with the name of the following action."""
         return f"{self.text} -> {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the plain values by which a journal knows the prompt of an agent that tells no text of its own.
+        """Return the plain values that identify the prompt in a journal, for agents that have no prompt text.
 
         Args:
             history: the earlier steps that the agent is shown, see `goalscope.agents.Past`.
@@ -73,7 +73,7 @@ class View(ABC):
 
 
 class Session(ABC):
-    """One episode of a world, moved on by actions."""
+    """One episode of a world, advanced by actions."""
 
     @property
     @abstractmethod
@@ -120,7 +120,7 @@ class Oracle(Protocol):
 
 @runtime_checkable
 class TimedOracle(Oracle, Protocol):
-    """The exact optimal policy of a world with chance: what is optimal depends on the actions that are left."""
+    """The exact optimal policy of a stochastic world: optimal sets depend on the number of actions left."""
 
     def look_up_left(self, states: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return the optimal sets ``[N, A]`` of states with ``[N]`` actions left, the present one counted."""
@@ -128,7 +128,7 @@ class TimedOracle(Oracle, Protocol):
 
 
 class _Reads:
-    """What grids have and other worlds need not have; asking another world for it raises an AttributeError."""
+    """Attributes of grids that other worlds lack; access raises an AttributeError there."""
 
     if TYPE_CHECKING:
         grid: Grid
@@ -142,17 +142,17 @@ class _Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class World(_Reads, ABC):
-    """A world and what is known about it.
+    """A world with its metadata.
 
     Attributes:
         cluster: id that paired versions of one world (transforms, controls) share; the world's own id by default.
-        tags: what rows are grouped by: size, density, layout, transform, index, ...
+        tags: for the grouping of rows: size, density, layout, transform, index, ...
         kind: name under which its settings are registered, see `goalscope.runs.world_kind`; a stored world is restored
             by it.
-        view: class of the views of its sessions; an agent says which one it needs.
-        planar: whether a state is (row, col, flags) on a grid: columns of their own hold it.
-        limited: whether each world has a horizon of its own, so that a study gives none.
-        own_measures: whether measures that need this kind stand in place of those of any world.
+        view: class of the views of its sessions; an agent declares the class it needs.
+        planar: whether a state is (row, col, flags) on a grid, stored in separate columns.
+        limited: whether each world has its own horizon, so that a study gives none.
+        own_measures: whether this kind has its own measures, which replace those of any world.
     """
 
     cluster: str = ""
@@ -169,7 +169,7 @@ class World(_Reads, ABC):
         """Begin an episode.
 
         Args:
-            rng: the random numbers of the episode, a stream named by world and episode: all chance comes from it.
+            rng: the random numbers of the episode, a stream named by world and episode: the only source of chance.
         """
 
     def begin_episode(self, seed: int, episode_id: str) -> Session:
@@ -183,20 +183,20 @@ class World(_Reads, ABC):
 
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
-        """Return all that decides what happens in the world as plain values: the id is their hash."""
+        """Return plain values that determine the world completely: the id is their hash."""
 
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from what `to_plain` gave; the values may come from a stranger.
+        """Return the world from the values of `to_plain`, which may be untrusted.
 
         Raises:
-            ValueError: what is no such world; says why.
+            ValueError: values of no such world.
         """
 
     @property
     def horizon(self) -> int | None:
-        """Most actions of an episode, None where the study says it."""
+        """Maximum number of actions of an episode, None where the study sets it."""
         return None
 
     def described(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class World(_Reads, ABC):
 
     @cached_property
     def id(self) -> str:
-        """Content id of all that decides what happens."""
+        """Content id of all that determines the world."""
         return content_id("world", self.described())
 
     @property
@@ -215,7 +215,7 @@ class World(_Reads, ABC):
 
     @property
     def stored(self) -> str:
-        """The world as a store holds it in one text: kind and plain values, but for grids and task maps."""
+        """The world as one stored text: kind and plain values, except for grids and task maps."""
         return canonical_json(self.described())
 
     def action(self, index: int) -> int:
@@ -227,7 +227,7 @@ class World(_Reads, ABC):
         return check_whole("the index of an action", index, 0)
 
     def check_state(self, state: Any) -> State:
-        """Return a state that was stored, as sessions have it.
+        """Return a stored state in the form of sessions.
 
         Raises:
             ValueError: no state of this world.
@@ -247,7 +247,7 @@ class World(_Reads, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWorld(World):
-    """A stored world whose kind is not registered here: it can be shown and counted, but not entered.
+    """A stored world of an unregistered kind: it can be shown and counted, but not run.
 
     Attributes:
         name: its kind.
@@ -260,7 +260,7 @@ class StoredWorld(World):
     view: ClassVar[Any] = View
 
     def described(self) -> dict[str, Any]:
-        """Return what it was read from."""
+        """Return the stored values."""
         return {"kind": self.name, "world": self.plain}
 
     def begin(self, rng: np.random.Generator) -> Session:
@@ -286,18 +286,18 @@ class WorldSettings(Protocol):
 
         Args:
             seed: root seed of the study.
-            path: where the entry stands in the study, for messages.
-            taken: ids of the worlds that came before, for kinds that draw another world in place of one.
+            path: location of the entry in the study, for messages.
+            taken: ids of the earlier worlds, for kinds that redraw duplicates.
         """
         ...
 
 
 def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
-    """Return the plain values of a world of some kind, which may come from a stranger.
+    """Return the checked plain values of a world of some kind, which may be untrusted.
 
     Args:
         plain: the values.
-        what: what they are to make, for the error.
+        what: noun for the world, for the error.
         **kinds: the type of each value, by its key.
 
     Raises:
@@ -307,6 +307,6 @@ def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
         raise ValueError(f"{what} must have {', '.join(kinds)}, got {plain!r:.200}")
     for name, kind in kinds.items():
         if not isinstance(plain[name], kind) or (isinstance(plain[name], bool) and kind is not bool):
-            wanted = str(getattr(kind, "__name__", kind))
-            raise ValueError(f"{name} of {what} must be of type {wanted}, got {plain[name]!r:.80}")
+            type_name = str(getattr(kind, "__name__", kind))
+            raise ValueError(f"{name} of {what} must be of type {type_name}, got {plain[name]!r:.80}")
     return dict(plain)

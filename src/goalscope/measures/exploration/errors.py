@@ -1,13 +1,13 @@
 """Both errors as measures of the step table, on task worlds and, under names of their own, on mazes under fog.
 
-Under fog the metric has words of its own and is never pooled with that of task maps. Observed is what was revealed;
-unobserved are the revealed open cells next to a cell that was not; the goal is pending once it is revealed; progress is
-a newly revealed cell or the goal reached. There are cases 1 and 2 only. A move is judged on the revealed open cells
-before it. Worlds with a locked door are refused: a door has no case.
+Under fog the terms are defined differently, and the metric is never pooled with that of task maps. Observed cells are
+the revealed ones; unobserved are the revealed open cells next to an unrevealed cell; the goal is pending once revealed;
+progress is a newly revealed cell or the goal reached. There are cases 1 and 2 only. A move is judged on the revealed
+open cells before it. Worlds with a locked door are refused: a door has no case.
 
-Sight reaches between two walls that meet at a corner, so that a cell can be revealed before any way to it is. Such a
-cell is no target until there is one: no move could lead nearer to it, and an agent that goes round to look for the way
-would be called wrong at every step. In task worlds the question does not arise: whatever was seen there was walked to.
+Sight passes between two walls that meet at a corner, so a cell can be revealed before any path to it. Such a cell is no
+target until a path is known: no move could lead nearer to it, and an agent that searches for the path would err at
+every step. This cannot happen in task worlds, where every observed cell was visited.
 
 Source: measuring exploration and exploitation errors, Section 4 and Fig. 4.
 """
@@ -53,8 +53,8 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
     """
     world = episode.world
     if world.fog_radius is None or world.grid.door is not None:
-        given = "one without fog" if world.fog_radius is None else "one with a locked door"
-        raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {given}")
+        problem = "one without fog" if world.fog_radius is None else "one with a locked door"
+        raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {problem}")
     positions = [*(step.state.position for step in episode.steps), episode.final.position]
     return score_walk(world.grid, world.fog_radius, positions, [step.action for step in episode.steps], episode.outcome)
 
@@ -80,7 +80,7 @@ def score_walk(
 
 
 class _FoggedWalk:
-    """A recorded walk, and what was revealed by it."""
+    """A recorded walk, and the cells it has revealed."""
 
     def __init__(self, grid: Grid, radius: int, positions: Sequence[Position]) -> None:
         if grid.start is None or grid.goal is None:
@@ -97,36 +97,36 @@ class _FoggedWalk:
 
     def move(self, action: Action | None) -> int:
         position = next(self._following)
-        there = self.board.index(self.frame.cell(position))
+        target = self.board.index(self.frame.cell(position))
         self.rejected = self.last_achieved = None
-        if there == self.position:
+        if target == self.position:
             self.rejected = "unparsable" if action is None else "blocked"
             return INVALID
-        self.position = there
-        looked = self.fog.look(position)
-        event = NEW_CELL * bool((looked.seen & ~self.fog.seen).any())
+        self.position = target
+        fog = self.fog.look(position)
+        event = NEW_CELL * bool((fog.seen & ~self.fog.seen).any())
         if position == self.goal:
             self.last_achieved = "goal"
             event += ACHIEVED
         if event:
-            self.fog = looked
+            self.fog = fog
         return event
 
     def view(self) -> View:
         board, fog = self.board, self.fog
-        seen = board.cells & _bits(fog.seen)
-        known = 1 << self.position  # of the cells seen, those that can be walked to
-        while (more := known | board.grow(known) & seen) != known:
-            known = more
-        place = board.index(self.frame.cell(self.goal))
-        pending = known & 1 << place
+        revealed = board.cells & _bits(fog.seen)
+        reachable = 1 << self.position  # reachable cells among the revealed ones
+        while (larger := reachable | board.grow(reachable) & revealed) != reachable:
+            reachable = larger
+        goal_index = board.index(self.frame.cell(self.goal))
+        pending = reachable & 1 << goal_index
 
-        def progress(there: int) -> bool:
-            position = self.frame.row_col(board.cell(there))
+        def progress(target: int) -> bool:
+            position = self.frame.row_col(board.cell(target))
             return position == self.goal or bool((fog.look(position).seen & ~fog.seen).any())
 
-        border = known & board.grow(_bits(~fog.seen))
-        return View(board, border, pending, place if pending else -1, known, known, progress)
+        border = reachable & board.grow(_bits(~fog.seen))
+        return View(board, border, pending, goal_index if pending else -1, reachable, reachable, progress)
 
 
 def _bits(cells: npt.NDArray[np.bool_]) -> int:
@@ -148,7 +148,7 @@ ONLY_EXPLORATION = "exploration-only share by progress"
 TENTHS = 10
 
 UNDER_FOG = " under fog"
-"""With what the names of the measures of mazes end, so that no table pools them with those of task worlds."""
+"""Suffix of the measures of mazes, so that no table pools them with those of task worlds."""
 
 _TASKS = "Park et al. (2026), section 4 and appendix B"
 _SHARE = (0.0, 1.0)
@@ -157,8 +157,8 @@ _Number = Callable[[Summary], float | None]
 
 
 def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
-    """Return name -> (unit, definition, number) of both errors and of what they are made of, also of moves alone."""
-    found: dict[str, tuple[str, str, _Number]] = {}
+    """Return name -> (unit, definition, number) of both errors and their counts, also of moves alone."""
+    definitions: dict[str, tuple[str, str, _Number]] = {}
     for kind, valid in ((kind, valid) for kind in KINDS for valid in (False, True)):
         if fog:
             turns = "moves (blocked ones and turns without an action left out)" if valid else "turns"
@@ -177,10 +177,10 @@ def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
                 f"number of errors that count as {kind}{' among the moves' if valid else ''}",
                 f"{'moves' if valid else 'steps'} in {cases}",
             )
-        for what, unit, text in zip(("error", "errors", "steps"), ("share", "steps", "steps"), texts, strict=True):
-            name = f"{kind} {what}{' of valid moves' if valid else ''}{UNDER_FOG if fog else ''}"
-            found[name] = unit, text, attrgetter(f"{'valid_' if valid else ''}{kind}_{what}")
-    return found
+        for quantity, unit, text in zip(("error", "errors", "steps"), ("share", "steps", "steps"), texts, strict=True):
+            name = f"{kind} {quantity}{' of valid moves' if valid else ''}{UNDER_FOG if fog else ''}"
+            definitions[name] = unit, text, attrgetter(f"{'valid_' if valid else ''}{kind}_{quantity}")
+    return definitions
 
 
 _EPISODE: dict[str, tuple[str, str, _Number]] = {
@@ -214,13 +214,13 @@ _EPISODE: dict[str, tuple[str, str, _Number]] = {
         lambda summary: summary.achieved_nodes / summary.nodes if summary.nodes else None,
     ),
 }
-"""Name -> (unit, definition, number) of what an episode of a task world is measured by."""
+"""Name -> (unit, definition, number) of the measures of an episode of a task world."""
 
 
 def _of_summary(name: str, unit: str, text: str, number: _Number, *, fog: bool) -> StepMeasure:
     def numbers(table: StepTable) -> Entries:
         scored = table.once(_scored)
-        return Entries(np.array([number(one) for one, _ in scored.values()], dtype=np.float64), _index(scored))
+        return Entries(np.array([number(summary) for summary, _ in scored.values()], dtype=np.float64), _index(scored))
 
     return StepMeasure(
         name=name,
@@ -234,7 +234,7 @@ def _of_summary(name: str, unit: str, text: str, number: _Number, *, fog: bool) 
 
 
 FOGGED = tuple(_of_summary(name, *each, fog=True) for name, each in _errors(fog=True).items())
-"""The measures of mazes under fog without a locked door: both errors, what they are made of, also of moves alone."""
+"""The measures of mazes under fog without a locked door: both errors and their counts, also of moves alone."""
 
 # Success is that of any world.
 add_measures(*FOGGED, *(_of_summary(name, *each, fog=False) for name, each in _EPISODE.items() if name != "success"))
@@ -274,18 +274,18 @@ def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
 
 
 def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
-    """Return episode -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1; a walk is scored once."""
-    known: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
-    found = {}
+    """Return episode -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1; equal walks: once."""
+    by_walk: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
+    by_episode = {}
     for index, number in enumerate(table.world.tolist()):
         world: Any = table.worlds[number]
         if "tasks" not in table.offers and (world.fog_radius is None or world.grid.door is not None):
             continue
-        mine = slice(table.begin[index], table.begin[index] + table.length[index])
-        path, outcome = np.vstack([table.state[mine], table.final[index]])[:, :2], table.outcome[index]
-        walk = (number, outcome, path.tobytes(), table.action[mine].tobytes())
-        if walk not in known:
-            actions = [None if taken == NO_ACTION else ACTIONS[taken] for taken in table.action[mine].tolist()]
+        steps = slice(table.begin[index], table.begin[index] + table.length[index])
+        path, outcome = np.vstack([table.state[steps], table.final[index]])[:, :2], table.outcome[index]
+        walk = (number, outcome, path.tobytes(), table.action[steps].tobytes())
+        if walk not in by_walk:
+            actions = [None if code == NO_ACTION else ACTIONS[code] for code in table.action[steps].tolist()]
             try:
                 if world.fog_radius is None:
                     score = score_episode(world.task_map, actions)
@@ -296,16 +296,16 @@ def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
                 raise ValueError(f"episode {table.episode_id[index]}: {error}") from error
             only = [int(case == 1) for case in score.steps.column("case")]
             shares = [progress_shares(each) for each in (score.steps.column("new_cell"), only)]
-            known[walk] = score.summary, np.array(shares)
-        found[index] = known[walk]
-    return found
+            by_walk[walk] = score.summary, np.array(shares)
+        by_episode[index] = by_walk[walk]
+    return by_episode
 
 
 def progress_shares(marked: Sequence[int]) -> _Values:
     """Return ``[10]``: the share of marked steps (1, others 0) in each tenth of an episode, NaN without steps.
 
-    A step that lies on the border of two tenths counts for both with the part that lies in each, so that episodes of
-    any length have ten values.
+    A step across the border of two tenths counts for each in proportion, so that episodes of any length have ten
+    values.
     """
     length = len(marked)
     if not length:
@@ -344,9 +344,9 @@ class ErrorEstimate:
 
     Attributes:
         kind: "exploration" or "exploitation".
-        mean: mean over the episodes in which the kind was called for, within each map first; the others are counted in
+        mean: mean over the episodes with steps that call for the kind, within each map first; the others are counted in
             ``mean.undefined``.
-        pooled: all errors over all steps that called for the kind.
+        pooled: all errors over all steps that call for the kind.
         valid: the pooled ratio over the actions that were moves only.
         errors, steps: the counts of ``pooled``.
     """
@@ -383,15 +383,15 @@ def estimate_errors(
         def column(name: str) -> list[Any]:
             return [getattr(summary, name) for summary in summaries]
 
-        given: dict[str, Any] = {"unit": "share", "bounds": _SHARE, "confidence": confidence}
+        options: dict[str, Any] = {"unit": "share", "bounds": _SHARE, "confidence": confidence}
         errors, steps = column(f"{kind}_errors"), column(f"{kind}_steps")
         valid = column(f"valid_{kind}_errors"), column(f"valid_{kind}_steps")
         ratios = np.array(column(f"{kind}_error"), dtype=np.float64)
         return ErrorEstimate(
             kind=kind,
-            mean=estimate_mean(ratios, grids, **given),
-            pooled=estimate_pooled(errors, steps, grids, **given),
-            valid=estimate_pooled(*valid, grids, **given),
+            mean=estimate_mean(ratios, grids, **options),
+            pooled=estimate_pooled(errors, steps, grids, **options),
+            valid=estimate_pooled(*valid, grids, **options),
             errors=sum(errors),
             steps=sum(steps),
         )

@@ -20,11 +20,11 @@ _LETTERS: Final = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Acti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A map with walks on it that the metric is to tell apart, or not.
+    """A map with walks on it that the metric should distinguish, or not.
 
     Attributes:
-        figure: where the paper draws it.
-        shows: what it is an example of.
+        figure: figure of the paper.
+        shows: property that it demonstrates.
         task_map: the map; up is y + 1.
         before: the moves, as letters U, D, L and R, that all walks begin with.
         walks: name -> the moves that go on from there.
@@ -47,7 +47,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the metric counts on the moves of one walk of an example, without those before it.
+    """Counts of the metric on the moves of one walk of an example, without those before it.
 
     Attributes:
         steps: moves.
@@ -67,7 +67,7 @@ class Counts:
 
 
 def counts(example: Example, walk: str) -> Counts:
-    """Return what the metric counts on a walk of an example."""
+    """Return the counts of the metric on a walk of an example."""
     steps = list(example.score(walk).steps)[len(example.before) :]
     return Counts(
         steps=len(steps),
@@ -83,10 +83,10 @@ def _block(width: int, height: int) -> list[Cell]:
     return [(x, y) for x in range(width) for y in range(height)]
 
 
-def _task_map(cells: list[Cell], start: Cell, **places: Cell) -> TaskMap:
+def _task_map(cells: list[Cell], start: Cell, **node_cells: Cell) -> TaskMap:
     """Return a map with the nodes A, B, which needs A, C, and the goal G, which needs B and C."""
     needs: dict[str, list[list[str]]] = {"A": [], "B": [["A"]], "C": [], "G": [["B", "C"]]}
-    nodes = {name: {"cell": places[name], "options": needs[name]} for name in needs}
+    nodes = {name: {"cell": node_cells[name], "options": needs[name]} for name in needs}
     return TaskMap(cells=cells, start=start, goal="G", nodes=nodes)
 
 

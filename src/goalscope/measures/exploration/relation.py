@@ -1,4 +1,4 @@
-"""How success goes with the logarithm of an error over agents, and how the paths of two agents part over an episode.
+"""Regression of success on the logarithm of an error over agents, and divergence of two agents over an episode.
 
 Source: measuring exploration and exploitation errors, Fig. 1 and Fig. 4.
 """
@@ -21,7 +21,7 @@ Values = npt.NDArray[np.float64]
 DRAWS = 2_000
 FEWEST_AGENTS = 3
 MOST_APART = 0.05
-"""Success rates that differ by no more than this count as equal for `divergences`."""
+"""Maximum difference of success rates that count as equal for `divergences`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Relation:
         error: the measure on the horizontal axis.
         agents: ``[A]`` the agents whose error is defined and above 0.
         errors, success: ``[A]`` mean over maps of each.
-        left_out: agent -> why it has no point.
+        left_out: agent -> reason for its missing point.
         slope: change of success for a tenfold error; NaN where there are too few agents.
         intercept: success at an error of 1.
         r_squared: share of the variance of success that the line explains, with an interval over maps.
@@ -51,9 +51,8 @@ class Relation:
 def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: float = 0.95) -> Relation:
     """Fit success against the logarithm of an error.
 
-    An agent without error has no logarithm and is named in place of being given a small number: which one would
-    decide the fit. The interval of R squared is a percentile bootstrap over maps, the same maps drawn for all agents;
-    the agents themselves are taken as they are.
+    An agent without errors has no logarithm and is left out: any small number in place of 0 would determine the fit.
+    The interval of R squared is a percentile bootstrap over maps, the same maps for all agents; the agents are fixed.
 
     Args:
         rows: rows of "success" and of the error.
@@ -63,32 +62,32 @@ def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: f
     """
     success_of, grids = _by_map(rows.where(rows.measure == "success"), agents)
     error_of, _ = _by_map(rows.where(rows.measure == error), agents, grids)
-    whole = np.ones((1, len(grids)))
-    mean_success, mean_error = _weighted(success_of, whole), _weighted(error_of, whole)
+    once = np.ones((1, len(grids)))
+    mean_success, mean_error = _weighted(success_of, once), _weighted(error_of, once)
     left_out = {
         agent: "no step called for it" if math.isnan(value) else "its error is exactly 0"
         for agent, value in zip(agents, mean_error[:, 0].tolist(), strict=True)
         if not value > 0
     }
-    kept = [index for index, agent in enumerate(agents) if agent not in left_out]
-    slope, intercept, value = (float(number[0]) for number in _fit(mean_error[kept], mean_success[kept]))
+    fitted = [index for index, agent in enumerate(agents) if agent not in left_out]
+    slope, intercept, value = (float(number[0]) for number in _fit(mean_error[fitted], mean_success[fitted]))
     low = high = math.nan
-    few = len(kept) < FEWEST_AGENTS
+    few = len(fitted) < FEWEST_AGENTS
     if few:
         slope = intercept = value = math.nan
     elif len(grids) > 1 and not math.isnan(value):
         drawn = stream(0, "relation", error).multinomial(len(grids), np.full(len(grids), 1 / len(grids)), size=DRAWS)
-        found = _fit(_weighted(error_of[kept], drawn), _weighted(success_of[kept], drawn))[2]
-        found = found[~np.isnan(found)]
-        if len(found) >= DRAWS // 2:
+        r_squared_draws = _fit(_weighted(error_of[fitted], drawn), _weighted(success_of[fitted], drawn))[2]
+        r_squared_draws = r_squared_draws[~np.isnan(r_squared_draws)]
+        if len(r_squared_draws) >= DRAWS // 2:
             tail = (1 - confidence) / 2
-            ends = [*np.quantile(found, [tail, 1 - tail]).tolist(), value]
+            ends = [*np.quantile(r_squared_draws, [tail, 1 - tail]).tolist(), value]
             low, high = (min(ends), max(ends)) if min(ends) < max(ends) else (math.nan, math.nan)
     return Relation(
         error=error,
-        agents=tuple(agents[index] for index in kept),
-        errors=tuple(mean_error[kept, 0].tolist()),
-        success=tuple(mean_success[kept, 0].tolist()),
+        agents=tuple(agents[index] for index in fitted),
+        errors=tuple(mean_error[fitted, 0].tolist()),
+        success=tuple(mean_success[fitted, 0].tolist()),
         left_out=left_out,
         slope=slope,
         intercept=intercept,
@@ -96,7 +95,7 @@ def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: f
             value=value,
             low=low,
             high=high,
-            n=max(len(kept), len(grids)),
+            n=max(len(fitted), len(grids)),
             clusters=len(grids),
             method=f"percentile bootstrap over maps, {DRAWS:,} draws",
             unit="share",
@@ -108,7 +107,7 @@ def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Two agents of equal success, and when in an episode their exploration parts.
+    """Two agents of equal success, and the point in an episode where their exploration diverges.
 
     Attributes:
         first, second: the agents.
@@ -137,23 +136,25 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
     """
     success = rows.where(rows.measure == "success")
     arrived = set(success.episode_id[success.value == 1].tolist())
-    there = set(success["agent"].tolist())
-    rate = {agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in there}
+    measured = set(success["agent"].tolist())
+    rate = {agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in measured}
     shares = rows.where(rows.measure == PROGRESS_SHARE)
     shares = shares.where(shares.among("episode_id", arrived))
     by_agent = {agent: _curves(shares.select(agent=agent)) for agent in rate}
-    found = []
+    result = []
     for first, second in combinations(rate, 2):
         shared = sorted(set(by_agent[first]) & set(by_agent[second]))
-        # Shares of .05 apart are apart by a hair more or less in floating point.
+        # Differences of .05 are slightly more or less in floating point.
         unequal = abs(rate[first] - rate[second]) > MOST_APART + 1e-9
         if min(rate[first], rate[second]) < 0.5 or unequal or len(shared) < 2:
             continue
-        one, other = (np.array([by_agent[agent][grid] for grid in shared]) for agent in (first, second))
-        difference = one - other
+        first_curves, second_curves = (
+            np.array([by_agent[agent][grid] for grid in shared]) for agent in (first, second)
+        )
+        difference = first_curves - second_curves
         tenths = _tenths(difference, shared, (-1.0, 1.0), 1 - 0.05 / TENTHS)
-        outside = (number for number, each in enumerate(tenths, start=1) if each.low > 0 or each.high < 0)
-        found.append(
+        outside = (number for number, tenth in enumerate(tenths, start=1) if tenth.low > 0 or tenth.high < 0)
+        result.append(
             Divergence(
                 first=first,
                 second=second,
@@ -161,10 +162,13 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
                 apart=float(np.abs(difference.mean(axis=0)).mean()),
                 tenths=tenths,
                 begins=next(outside, None),
-                curves=(_tenths(one.clip(0, 1), shared, (0.0, 1.0)), _tenths(other.clip(0, 1), shared, (0.0, 1.0))),
+                curves=(
+                    _tenths(first_curves.clip(0, 1), shared, (0.0, 1.0)),
+                    _tenths(second_curves.clip(0, 1), shared, (0.0, 1.0)),
+                ),
             )
         )
-    return found
+    return result
 
 
 def _tenths(
@@ -186,15 +190,15 @@ def _curves(rows: Rows) -> dict[str, Values]:
 
 def _by_map(rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = None) -> tuple[Values, list[str]]:
     """Return ``[A, G]`` means within each map, NaN where an agent has no value there, and the maps."""
-    known = sorted(set(rows.grid_id.tolist())) if grids is None else list(grids)
-    place = {grid: index for index, grid in enumerate(known)}
+    maps = sorted(set(rows.grid_id.tolist())) if grids is None else list(grids)
+    column = {grid: index for index, grid in enumerate(maps)}
     number = {agent: index for index, agent in enumerate(agents)}
-    total, count = np.zeros((len(agents), len(known))), np.zeros((len(agents), len(known)))
+    total, count = np.zeros((len(agents), len(maps))), np.zeros((len(agents), len(maps)))
     for agent, grid, value in zip(rows["agent"], rows.grid_id, rows.value, strict=True):
         if agent in number and not math.isnan(value):
-            total[number[agent], place[grid]] += value
-            count[number[agent], place[grid]] += 1
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0), known
+            total[number[agent], column[grid]] += value
+            count[number[agent], column[grid]] += 1
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0), maps
 
 
 def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
@@ -202,8 +206,8 @@ def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
     defined = ~np.isnan(values)
     weight = np.asarray(weights, dtype=np.float64).T
     above, below = np.where(defined, values, 0.0) @ weight, defined @ weight
-    found: Values = np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
-    return found
+    means: Values = np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
+    return means
 
 
 def _fit(errors: Values, success: Values) -> tuple[Values, Values, Values]:

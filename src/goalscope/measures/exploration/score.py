@@ -1,7 +1,7 @@
-"""Scoring an episode from its actions alone, exactly: a record a step, made of what the agent knew before it.
+"""Exact scores of an episode from its actions alone: one record a step, based on the agent's knowledge before it.
 
-Nothing is searched on a step that makes progress. In a stretch without progress the targets and the graph stand still,
-so each move is looked up or searched once (`View`), and the stale score is a matter of counters (`StaleScore`).
+Steps that make progress need no search. In a stretch without progress the targets and the graph are constant, so each
+move is searched once and cached (`View`), and the stale score needs only counters (`StaleScore`).
 """
 
 from collections import Counter
@@ -23,19 +23,19 @@ Outcome = Literal["goal", "budget", "stopped"]
 """How a scored episode ended: the goal achieved, the budget used up, or where its actions stop before either."""
 
 MOST_KEPT_CELLS = 20_000
-"""Cells of the largest map whose steps keep what they were judged on; those of a larger one are scored anew when looked
-at, since what is kept grows with the square of the cells."""
+"""Cells of the largest map whose step scores are stored. Those of larger maps are recomputed on access, since their
+size grows with the square of the cells."""
 
 
 class StepScore(NamedTuple):
-    """One action, judged on the state before it. What costs time to find is found when it is looked at.
+    """One action, judged on the state before it. Expensive properties are computed on access.
 
     Attributes:
         index: number of the step, 0-based.
         here, there: indices of the cells before and after it on the board of the view.
         action: the move, None where none was named.
         rejected: "blocked" or "unparsable" for an action that did nothing, else None.
-        view: what it was judged on.
+        view: the knowledge it was judged on.
         new_cell: whether it entered an unobserved cell.
         achieved: the node that it achieved, None for none.
         error: whether the action is an error, Eq. (1).
@@ -111,14 +111,14 @@ class StepScore(NamedTuple):
         return view.gain(self.here, there) and (view.count == 1 or not self.rising >> action & 1)
 
     def plain(self) -> dict[str, Any]:
-        """Return all that is told of the step, by name."""
-        told = "index position after action rejected case targets gain progress new_cell achieved loops edge_reuse"
-        told += " cell_reuse stale error attribution free_moves"
-        return {name: getattr(self, name) for name in told.split()}
+        """Return all published values of the step by name."""
+        names = "index position after action rejected case targets gain progress new_cell achieved loops edge_reuse"
+        names += " cell_reuse stale error attribution free_moves"
+        return {name: getattr(self, name) for name in names.split()}
 
 
 class Steps(Sequence[StepScore]):
-    """The steps of an episode; those of a large map are not kept, `again` scores them whenever they are looked at."""
+    """The steps of an episode; those of a large map are not stored, but scored again by `again` on access."""
 
     def __init__(
         self, count: int, again: Callable[[], Iterator[StepScore]], kept: Sequence[StepScore] | None = None
@@ -138,11 +138,11 @@ class Steps(Sequence[StepScore]):
     def __getitem__(self, index: slice) -> tuple[StepScore, ...]: ...
 
     def __getitem__(self, index: int | slice) -> StepScore | tuple[StepScore, ...]:
-        wanted = range(self._count)[index]
-        if isinstance(wanted, int):
-            return next(islice(self, wanted, None)) if self._kept is None else self._kept[wanted]
-        found = {number: step for number, step in enumerate(self) if number in wanted}
-        return tuple(found[number] for number in wanted)
+        selected = range(self._count)[index]
+        if isinstance(selected, int):
+            return next(islice(self, selected, None)) if self._kept is None else self._kept[selected]
+        by_number = {number: step for number, step in enumerate(self) if number in selected}
+        return tuple(by_number[number] for number in selected)
 
     def column(self, name: Literal["case", "error", "stale", "new_cell"]) -> list[int]:
         """Return one number a step: for curves over time."""
@@ -156,11 +156,11 @@ class Summary:
     Attributes:
         exploration_error: errors in cases 1 and 4 over steps in cases 1 and 4; None where there is no such step.
         exploitation_error: errors in cases 2, 3 and 4 over steps in cases 2, 3 and 4; None where there is none.
-        exploration_errors, exploration_steps, exploitation_errors, exploitation_steps: what the ratios are made of.
+        exploration_errors, exploration_steps, exploitation_errors, exploitation_steps: terms of the ratios.
         valid_exploration_error, valid_exploitation_error: the ratios over the actions that were moves only.
         valid_exploration_errors, valid_exploration_steps, valid_exploitation_errors, valid_exploitation_steps: theirs.
         steps: number of actions.
-        budget: most actions allowed; None for an episode of a maze.
+        budget: maximum number of actions; None for an episode of a maze.
         outcome: how it ended.
         success: whether the goal was achieved.
         blocked, unparsable: actions without a way, and turns that named no move.
@@ -245,16 +245,16 @@ def score_episode(
     """
     if distances not in DISTANCES:
         raise ValueError(f"distances must be one of {', '.join(DISTANCES)}, got {str(distances)[:60]!r}")
-    taken = [read_action(action) for action in actions]
+    moves = [read_action(action) for action in actions]
 
     def scored(knowledge: TaskState) -> Iterator[StepScore]:
-        return judge(knowledge, taken, lambda: View.of(knowledge, distances))
+        return judge(knowledge, moves, lambda: View.of(knowledge, distances))
 
     knowledge = TaskState(task_map)
     steps = scored(knowledge)
-    kept = list(steps) if len(task_map.cells) <= MOST_KEPT_CELLS else None
+    stored = list(steps) if len(task_map.cells) <= MOST_KEPT_CELLS else None
     summary = Summary(
-        **counted(steps if kept is None else kept),
+        **counted(steps if stored is None else stored),
         budget=task_map.budget,
         outcome=knowledge.ending or "stopped",
         success=knowledge.ending == "goal",
@@ -264,7 +264,7 @@ def score_episode(
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=Steps(len(taken), lambda: scored(TaskState(task_map)), kept), summary=summary)
+    return EpisodeScore(steps=Steps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
 
 
 def score_recorded(episode: Episode) -> EpisodeScore:
@@ -283,7 +283,7 @@ def score_recorded(episode: Episode) -> EpisodeScore:
 
 
 class _Walk(Protocol):
-    """What goes through an episode action by action, as `TaskState` does."""
+    """An episode replayed action by action, like `TaskState`."""
 
     board: Board
     position: int
@@ -298,7 +298,7 @@ class _Walk(Protocol):
 
 
 def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], View]) -> Iterator[StepScore]:
-    """Take the actions one by one and yield what each was; `look` returns what is known after progress."""
+    """Take the actions one by one and yield their scores; `look` returns the knowledge after progress."""
     board, view, stale = walk.board, look(), StaleScore(walk.position)
     for index, action in enumerate(actions):
         here, judged = walk.position, view
@@ -313,26 +313,26 @@ def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], View
             rose = stale.move(here, there)
             error = judged.case > 0 and (not judged.gain(here, there) or (judged.count > 1 and rose))
         new_cell, reuse = event > 0 and bool(event & NEW_CELL), (stale.loops, stale.edge_reuse, stale.cell_reuse)
-        known = (index, here, there, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
-        yield StepScore(*known, *reuse, rising)
+        fields = (index, here, there, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
+        yield StepScore(*fields, *reuse, rising)
 
 
 def counted(steps: Iterable[StepScore]) -> dict[str, Any]:
-    """Count steps in one pass, without keeping them, and return what `Summary` holds of them."""
+    """Count steps in one pass, without storing them, and return fields of `Summary`."""
     tally = Counter((step.view.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
-    found: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for kind, cases in CASES.items():
         for prefix in ("", "valid_"):
             chosen = {key: n for key, n in tally.items() if key[0] in cases and not (prefix and key[1])}
             total, errors = sum(chosen.values()), sum(n for (_, _, error, *_), n in chosen.items() if error)
-            found[f"{prefix}{kind}_steps"], found[f"{prefix}{kind}_errors"] = total, errors
-            found[f"{prefix}{kind}_error"] = errors / total if total else None
+            counts[f"{prefix}{kind}_steps"], counts[f"{prefix}{kind}_errors"] = total, errors
+            counts[f"{prefix}{kind}_error"] = errors / total if total else None
     for rejection in ("blocked", "unparsable"):
-        found[rejection] = sum(n for (_, rejected, *_), n in tally.items() if rejected == rejection)
+        counts[rejection] = sum(n for (_, rejected, *_), n in tally.items() if rejected == rejection)
     return {
-        **found,
+        **counts,
         "steps": tally.total(),
         "detours": sum(n for (case, _, _, new_cell, _), n in tally.items() if new_cell and case == 2),
-        "case_steps": tuple(sum(n for (case, *_), n in tally.items() if case == one) for one in (1, 2, 3, 4)),
+        "case_steps": tuple(sum(n for (case, *_), n in tally.items() if case == number) for number in (1, 2, 3, 4)),
         "progress_steps": sum(n for (*_, progress), n in tally.items() if progress),
     }

@@ -1,4 +1,4 @@
-"""What holds in a stretch without progress: case, targets, the moves that lead nearer to one, and the stale score.
+"""A stretch without progress: its case, targets, moves nearer to a target, and the stale score.
 
 Source: measuring exploration and exploitation errors, Section 4, Table 1 and Eq. (6).
 """
@@ -20,7 +20,7 @@ CASES = {"exploration": frozenset({1, 4}), "exploitation": frozenset({2, 3, 4})}
 
 
 class View:
-    """The state of knowledge between two events of progress, as it was; later steps do not change it.
+    """The knowledge between two events of progress; immutable.
 
     Sets of cells are bits of the board. The case is 1 to 4, 0 where nothing is left to explore or to exploit, which no
     task map allows. Shortest paths use the cells `known` and pass through those of `through`; others can only end one.
@@ -51,7 +51,7 @@ class View:
 
     @classmethod
     def of(cls, knowledge: TaskState, distances: Distances) -> "View":
-        """Return what is known now in a task world."""
+        """Return the current knowledge in a task world."""
         board = knowledge.board
         goal = board.places[board.goal] if knowledge.goal_pending else -1
         observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
@@ -74,10 +74,10 @@ class View:
         if self.targets >> there & 1:
             return True
         key = (here, there)
-        known = self._nearer.get(key)
-        if known is None:
-            known = self._nearer[key] = self._search(here, there)
-        return known
+        nearer = self._nearer.get(key)
+        if nearer is None:
+            nearer = self._nearer[key] = self._search(here, there)
+        return nearer
 
     def progress(self, there: int) -> bool:
         """Return whether entering a cell is an event of progress: by default that of an unobserved or pending one."""
@@ -86,8 +86,8 @@ class View:
     def _search(self, here: int, there: int) -> bool:
         """Grow a ball around either cell until it is decided for each target which of them is nearer to it.
 
-        Balls grow by shifts of whole sets. Where searches of this view have cost more than one distance field a target
-        would, the fields are made instead.
+        Balls grow by shifts of whole sets. Once the searches of this view have cost more than one distance field for
+        each target, the fields are computed instead.
         """
         board, known, through = self.board, self.known, self.through
         if through >> there & 1:
@@ -97,24 +97,28 @@ class View:
             if self._fields is not None:
                 return any(field[there] >= 0 and not 0 <= field[here] <= field[there] for field in self._fields)
         near, away = 1 << there, 1 << here  # cells at most `radius` moves from either end
-        left, passable, within, width = self.targets, through | near | away, through != known, board.width
+        remaining_targets, passable, within, width = self.targets, through | near | away, through != known, board.width
         while True:
-            left &= ~away
-            if left & near:
+            remaining_targets &= ~away
+            if remaining_targets & near:
                 return True
-            if not left:
+            if not remaining_targets:
                 return False
             self._levels += 1
-            one, two = (near & passable, away & passable) if within else (near, away)
-            near_next = near | (one << 1 | one >> 1 | one << width | one >> width) & known
-            away_next = away | (two << 1 | two >> 1 | two << width | two >> width) & known
+            near_sources, away_sources = (near & passable, away & passable) if within else (near, away)
+            near_next = (
+                near | (near_sources << 1 | near_sources >> 1 | near_sources << width | near_sources >> width) & known
+            )
+            away_next = (
+                away | (away_sources << 1 | away_sources >> 1 | away_sources << width | away_sources >> width) & known
+            )
             if near_next == near and away_next == away:
                 return False
             near, away = near_next, away_next
 
 
 class StaleScore:
-    """c, e and n of one stretch without progress, kept up to date with a few look-ups a move.
+    """c, e and n of one stretch without progress, updated with a few look-ups a move.
 
     c_t = |E| - |V| + 1 is the cyclomatic number, e_t = sum over edges of max(m(e) - 2, 0), n_t = sum over cells of
     max(m(v) - 2, 0), S_t = c_t + e_t + n_t. Edges are undirected; the cell where the stretch begins counts as visited

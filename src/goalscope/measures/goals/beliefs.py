@@ -1,7 +1,7 @@
-"""MEG relative to what an agent seems to believe: towards the goal that was decoded, on the map that was decoded.
+"""MEG relative to an agent's apparent beliefs: towards the decoded goal, on the decoded map.
 
-`measure_beliefs` takes beliefs from anywhere, `measure_decoded_beliefs` from captured activations. Beside each line
-stand its controls: the same of beliefs that were decoded from a random network, and the beliefs about other worlds.
+`measure_beliefs` takes beliefs from any source, `measure_decoded_beliefs` from captured activations. Each line has
+controls: beliefs decoded from a random network, and beliefs about other worlds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"
 SHUFFLED: Final = "shuffled"
-"""A control, which stands behind the name of the line that it belongs to; the other is a kind of random network."""
+"""Suffix of a line's name for this control; the other control's suffix is a kind of random network."""
 DRAWS: Final = 20
 """Draws of the shuffled control."""
 
@@ -38,7 +38,7 @@ Worlds = Mapping[str, tuple[Grid, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """What an agent believes a world to be before its first action.
+    """An agent's belief about a world before its first action.
 
     Attributes:
         walls: ``[H, W]`` bool in the shape of the world, True where nobody can stand.
@@ -85,43 +85,45 @@ def measure_beliefs(
     if not used:
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
     worlds = {episode.world.id: (episode.world.grid, episode.world.grid_id) for episode in used}
-    own = {world: beliefs[world] for world in worlds}
-    kind, theirs = random or ("", own)
-    missing = [world for world in worlds if world not in theirs]
+    of_agent = {world: beliefs[world] for world in worlds}
+    kind, of_random_network = random or ("", of_agent)
+    missing = [world for world in worlds if world not in of_random_network]
     if missing:
         raise ValueError(
             f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
     parts = []
-    for first, also, on_map in ((BELIEVED, ("goal",), False), (ON_MAP, (), True)):
-        others = [_elsewhere(own, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
-        lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(own, worlds, on_map),)}
+    for first, true_goal, on_map in ((BELIEVED, ("goal",), False), (ON_MAP, (), True)):
+        others = [_elsewhere(of_agent, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
+        lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(of_agent, worlds, on_map),)}
         if kind:
-            lines[f"{first}, {kind}"] = (_drawn({world: theirs[world] for world in worlds}, worlds, on_map),)
-        lines[f"{first}, {SHUFFLED}"] = tuple(_drawn(one, worlds, on_map) for one in others)
-        there = {name: listed for name, listed in lines.items() if listed[0].cells}
-        if first not in there:  # every goal is believed beneath the agent or outside: there is no map
+            lines[f"{first}, {kind}"] = (_drawn({world: of_random_network[world] for world in worlds}, worlds, on_map),)
+        lines[f"{first}, {SHUFFLED}"] = tuple(_drawn(entry, worlds, on_map) for entry in others)
+        defined = {name: draws_of_line for name, draws_of_line in lines.items() if draws_of_line[0].cells}
+        if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue
-        controls = [name for name in there if name != first]
-        asked = replace(
+        controls = [name for name in defined if name != first]
+        line_settings = replace(
             settings,
-            hypotheses=(first, *also, *controls),
+            hypotheses=(first, *true_goal, *controls),
             by=(),
             cells={},
-            drawn=there,
+            drawn=defined,
             less={name: name.removeprefix(f"{first}, ") for name in controls},
         )
-        parts.append(measure_goals(used, asked, progress=progress))
-    found = joined(parts)
-    kept = [str(name) != "MEG towards the goal" for name in found.rows.measure]  # of some worlds; those of all are kept
-    cells = [one.cell for one in found.estimates]
-    ordered = sorted(found.estimates, key=lambda one: (cells.index(one.cell), one.agent))
+        parts.append(measure_goals(used, line_settings, progress=progress))
+    findings = joined(parts)
+    is_kept = [
+        str(name) != "MEG towards the goal" for name in findings.rows.measure
+    ]  # rows of some worlds only; those of all worlds come from elsewhere
+    cells = [entry.cell for entry in findings.estimates]
+    ordered = sorted(findings.estimates, key=lambda entry: (cells.index(entry.cell), entry.agent))
     return replace(
-        found,
-        estimates=tuple(replace(one, cell={**one.cell, "beliefs": label}) for one in ordered),
-        contrasts=tuple(replace(one, cell={**one.cell, "beliefs": label}) for one in found.contrasts),
-        rows=found.rows.where(np.array(kept, dtype=bool)),
+        findings,
+        estimates=tuple(replace(entry, cell={**entry.cell, "beliefs": label}) for entry in ordered),
+        contrasts=tuple(replace(entry, cell={**entry.cell, "beliefs": label}) for entry in findings.contrasts),
+        rows=findings.rows.where(np.array(is_kept, dtype=bool)),
     )
 
 
@@ -152,7 +154,7 @@ def measure_decoded_beliefs(
     by_id = {episode.id: episode for episode in episodes}
     goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
     sides = {name: decode_beliefs(first.episode_id, maps, by_id) for name, maps in first.posteriors.items()}
-    about: dict[str, Any] = {
+    description: dict[str, Any] = {
         "site": site,
         "layer": layer,
         "head": HEAD,
@@ -170,7 +172,7 @@ def measure_decoded_beliefs(
         "missing": first.missing,
     }
     with stage("goals that are believed") as show:
-        found = measure_beliefs(
+        findings = measure_beliefs(
             episodes,
             sides["none"],
             settings,
@@ -179,7 +181,7 @@ def measure_decoded_beliefs(
             draws=draws,
             progress=show,
         )
-    return replace(found, beliefs=about), first
+    return replace(findings, beliefs=description), first
 
 
 def decode_beliefs(
@@ -195,61 +197,61 @@ def decode_beliefs(
     rows: dict[str, list[int]] = {}
     for row, world in enumerate(worlds):
         rows.setdefault(world.id, []).append(row)
-    decoded = decode_maps(np.stack([posterior[mine].mean(axis=0) for mine in rows.values()]))
-    found = {}
-    for at, (world_id, mine) in enumerate(rows.items()):
-        height, width = worlds[mine[0]].grid.walls.shape
-        row, col = (int(place) for place in decoded.goal[at])
-        found[world_id] = Belief(walls=decoded.closed[at, :height, :width], goal=(row, col))
-    return found
+    decoded = decode_maps(np.stack([posterior[world_rows].mean(axis=0) for world_rows in rows.values()]))
+    result = {}
+    for index, (world_id, world_rows) in enumerate(rows.items()):
+        height, width = worlds[world_rows[0]].grid.walls.shape
+        row, col = (int(coordinate) for coordinate in decoded.goal[index])
+        result[world_id] = Belief(walls=decoded.closed[index, :height, :width], goal=(row, col))
+    return result
 
 
 def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
     """Return several findings as one, with the settings and counts of the first; all comparisons are one family."""
     return replace(
         parts[0],
-        estimates=tuple(one for part in parts for one in part.estimates),
-        contrasts=one_family(one for part in parts for one in part.contrasts),
-        held_out=tuple(one for part in parts for one in part.held_out),
+        estimates=tuple(entry for part in parts for entry in part.estimates),
+        contrasts=one_family(entry for part in parts for entry in part.contrasts),
+        held_out=tuple(entry for part in parts for entry in part.held_out),
         beliefs=next((part.beliefs for part in parts if part.beliefs), {}),
         rows=Rows.concatenate(part.rows for part in parts),
     )
 
 
 def _drawn(beliefs: Mapping[str, Belief], worlds: Worlds, on_map: bool) -> HypothesisDraw:
-    """Return what is meant: the goals in the worlds as they are, or on the believed maps, where there are any."""
+    """Return the draw of some beliefs: the goals in the true worlds, or on the believed maps where they exist."""
     if not on_map:
         return HypothesisDraw(cells={world: belief.goal for world, belief in beliefs.items()})
-    found = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
-    grids = {world: grid for world, grid in found.items() if grid is not None}
+    maps = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
+    grids = {world: grid for world, grid in maps.items() if grid is not None}
     return HypothesisDraw(cells={world: beliefs[world].goal for world in grids}, grids=grids)
 
 
 def _elsewhere(
     beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, *, on_map: bool
 ) -> dict[str, Belief]:
-    """Return for each world what is believed of another one of its shape, of another grid; some have none.
+    """Return for each world the belief about another grid of its shape; some have none.
 
-    Which worlds have one does not depend on the draw. On the map, what is believed must make a map here.
+    The set of worlds with one does not depend on the draw. With ``on_map``, the belief must give a valid map here.
     """
-    alike: dict[tuple[int, ...], list[str]] = {}
+    by_shape: dict[tuple[int, ...], list[str]] = {}
     for world in sorted(beliefs):
-        alike.setdefault(worlds[world][0].walls.shape, []).append(world)
-    found: dict[str, Belief] = {}
-    for shape, names in alike.items():
+        by_shape.setdefault(worlds[world][0].walls.shape, []).append(world)
+    result: dict[str, Belief] = {}
+    for shape, names in by_shape.items():
         order = [names[index] for index in stream(seed, "beliefs of others", *shape, draw).permutation(len(names))]
-        for place, world in enumerate(order):
+        for position, world in enumerate(order):
             grid, grid_id = worlds[world]
-            for other in (*order[place + 1 :], *order[:place]):
+            for other in (*order[position + 1 :], *order[:position]):
                 fits = not on_map or _map(grid, beliefs[other]) is not None
                 if worlds[other][1] != grid_id and fits:
-                    found[world] = beliefs[other]
+                    result[world] = beliefs[other]
                     break
-    return found
+    return result
 
 
 def _map(true: Grid, belief: Belief) -> Grid | None:
-    """Return the believed map with the agent where it stands; None where the goal is believed there or nowhere."""
+    """Return the believed map with the agent at its start; None where the goal is believed there or outside."""
     row, col = belief.goal
     inside = 0 <= row < true.height and 0 <= col < true.width
     if true.start is None or not inside or (row, col) == true.start:

@@ -1,6 +1,6 @@
 """W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples.
 
-Below them: the weights of worlds in the whole cell, in resamples of its grids, in halves of them, and intervals.
+Also: the weights of worlds in the whole cell, in resamples and halves of its grids, and intervals.
 """
 
 import math
@@ -25,10 +25,10 @@ Array = npt.NDArray[np.float64]
 
 RESAMPLES = 2000
 HALVES = 50
-_DRAWN = 100  # resamples that are drawn at a time
+_DRAWN = 100  # resamples drawn at a time
 _PRODUCT = 1 << 20  # cells of weights that are multiplied at a time, in blocks of a multiple of so many resamples:
 _FEWEST = 80  # products of few rows are summed in another order, and differ in the last bit
-_COUNTED = 10  # resamples beyond 0 from which on they are counted
+_COUNTED = 10  # minimum number of resamples beyond 0 for a p value by counting
 METHOD = "bootstrap of grids, beta refitted"
 
 
@@ -45,7 +45,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampled:
-    """Weights ``[R, U]`` of worlds in resamples of their grids, held as how often each grid was drawn.
+    """Weights ``[R, U]`` of worlds in resamples of their grids, stored as counts of the grids.
 
     ``weights @ values`` is a product like that of an array: of ``[U]`` or ``[U, K]`` values.
     """
@@ -72,7 +72,7 @@ def normalized(counts: npt.NDArray[np.integer], grid: npt.NDArray[np.int64], wit
 
 
 def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
-    """Return the weights of worlds from their grids ``[U]``; as many grids share their draws."""
+    """Return the weights of worlds from their grids ``[U]``; equal numbers of grids share their draws."""
     _, code, size = np.unique(np.array(grid_ids, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
     within = 1 / size[code]
@@ -98,8 +98,8 @@ def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
     """Return the ends of the expanded percentile interval.
 
-    The plain percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses normal
-    quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
+    The uncorrected percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses
+    normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
 
     Source: Hesterberg, The American Statistician 69 (2015), section 5.3.
     """
@@ -114,11 +114,11 @@ def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, fl
 
 
 def with_random(ends: tuple[float, float], value: float, null: Array, confidence: float) -> tuple[float, float]:
-    """Return an interval that holds what random agents show, where the agent cannot be told from them.
+    """Return an interval widened to that of random agents, where the agent is indistinguishable from them.
 
-    A resample of grids knows nothing of what did not happen: where an agent never came to a place that is rarely come
-    to, all resamples agree that it keeps away. Whether random agents with the same counts show as much is a simulated
-    exact test; where it does not reject, 0 is a possible truth, and so is what such agents show.
+    Resamples of grids cannot contain unobserved events: if an agent never visited a rarely visited place, all resamples
+    show that it avoids the place. A simulated exact test compares it with random agents with the same counts. Where it
+    does not reject, 0 and the values of such agents are possible.
     ``null`` are ``[R]`` signed values of random agents.
     """
     if random_p(value, null) <= 1 - confidence:
@@ -128,12 +128,12 @@ def with_random(ends: tuple[float, float], value: float, null: Array, confidence
 
 
 def random_p(value: float, null: Array) -> float:
-    """Return the share of random agents whose unsigned value is at least the agent's, the agent itself counted."""
+    """Return the fraction of random agents whose unsigned value is at least the agent's, the agent included."""
     return (1 + int((np.abs(null) >= abs(value)).sum())) / (1 + len(null))
 
 
 def p_value(resampled: Array, value: float, grids: int) -> float:
-    """Return the level at which `interval` begins to hold 0, two-sided; NaN with fewer than two grids.
+    """Return the level at which `interval` begins to contain 0, two-sided; NaN with fewer than two grids.
 
     Where too few resamples lie beyond 0 to be counted, the tail of Student's t at the value in units of the resamples'
     deviation stands in, so that small p values survive a correction for many tests.
@@ -155,13 +155,13 @@ def p_value(resampled: Array, value: float, grids: int) -> float:
 
 
 def not_below_random(p: float, value: float, null: Array) -> float:
-    """Return a p value, not below that of the simulated test where any random agent shows as much."""
+    """Return a p value, not below that of the simulated test if any random agent reaches the value."""
     simulated = random_p(value, null)
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
 
 
 Place = tuple[int, Grid | Process, bytes]
-"""Number of a world, what stands there, and a digest of the states that are meant: whose a rationality curve is."""
+"""Key of a rationality curve: number of a world, its model, and a digest of the hypothesis's states."""
 
 NULL_AGENTS = 200
 TOP = 40.0
@@ -174,14 +174,14 @@ _AT_END = 1e-12
 
 
 def _rationalities() -> Array:
-    reach = math.asinh(TOP / _LINEAR)
-    above = np.linspace(0.0, reach, math.ceil(reach / _FINE) + 1)
-    below = np.linspace(-reach, 0.0, math.ceil(reach / _COARSE) + 1)
+    limit = math.asinh(TOP / _LINEAR)
+    above = np.linspace(0.0, limit, math.ceil(limit / _FINE) + 1)
+    below = np.linspace(-limit, 0.0, math.ceil(limit / _COARSE) + 1)
     return np.asarray(_LINEAR * np.sinh(np.concatenate([below[:-1], above])))
 
 
 KNOTS = _rationalities()
-"""``[K]`` rationalities at which curves are kept, 0 among them; denser where agents seek utility."""
+"""``[K]`` rationalities at which curves are stored, including 0; denser where agents seek utility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -207,7 +207,7 @@ class Curves:
     @classmethod
     def joined(cls, curves: Sequence["Curves"]) -> "Curves":
         """Return the curves of several worlds."""
-        parts = ([getattr(one, name) for one in curves] for name in ("uniform", "values", "ends"))
+        parts = ([getattr(part, name) for part in curves] for name in ("uniform", "values", "ends"))
         uniform, values, ends = map(np.concatenate, parts)
         return cls(uniform=uniform, values=values, ends=ends)
 
@@ -232,9 +232,9 @@ class Curves:
             middle = (left + right) / 2
             below = quintic_slope(shape, middle) / width < relative
             left, right = np.where(below, middle, left), np.where(below, right, middle)
-        share = (left + right) / 2
-        beta = KNOTS[index] + share * width
-        value = np.maximum(beta * relative - quintic_value(shape, share), 0.0)
+        fraction = (left + right) / 2
+        beta = KNOTS[index] + fraction * width
+        value = np.maximum(beta * relative - quintic_value(shape, fraction), 0.0)
         cases = [
             (relative == 0) | (high - low <= 0),
             relative >= high * (1 - _AT_END),
@@ -253,13 +253,13 @@ class Curves:
         """Return ``[B]`` ``beta u - W(beta)`` of each curve in nats; at an infinite beta its bound at that end."""
         if math.isinf(beta):
             return self.ends[:, 3 if beta > 0 else 2].copy()
-        found: Array = beta * relative - self.at(np.full(len(self.values), beta))
-        return found
+        result: Array = beta * relative - self.at(np.full(len(self.values), beta))
+        return result
 
     def within(self, relative: Array) -> Array:
         """Return ``[B]`` utilities less that of the uniform policy, moved to the attainable range where beyond it."""
-        inside: Array = np.clip(relative, self.ends[:, 0], self.ends[:, 1])
-        return inside
+        clipped: Array = np.clip(relative, self.ends[:, 0], self.ends[:, 1])
+        return clipped
 
     def _polynomials(self, index: npt.NDArray[np.intp]) -> tuple[Array, Array]:
         """Return the coefficients ``[6, N]`` of the polynomials right of a knot, and the intervals' widths ``[N]``."""
@@ -290,10 +290,10 @@ class Ensemble:
             return math.nan
         scores = []
         halves = ((self.weights.first, self.first), (self.weights.second, self.second))
-        for (fitted, curve), (held, other) in (halves, halves[::-1]):
+        for (fitted, curve), (held_out, other) in (halves, halves[::-1]):
             episodes = (fitted > 0) @ counts
             beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
-            scored = held @ relative
+            scored = held_out @ relative
             scores.append(beta * (scored if lucky else other.within(scored)) - other.at(beta))
         return float(np.mean(scores))
 
@@ -334,15 +334,15 @@ class CurveBank:
 
     def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
         """Return the ensemble of some worlds."""
-        known = self._ensembles.get((draw, numbers))
-        if known is not None:
-            return known
+        stored = self._ensembles.get((draw, numbers))
+        if stored is not None:
+            return stored
         if numbers not in self._weights:
             self._weights[numbers] = weigh(self.grid_ids(numbers), seed=self.settings.seed)
-        found = Ensemble(self.curves(draw, numbers), self._weights[numbers])
-        if draw in self.names:  # those of draws are megabytes each, and many
-            self._ensembles[draw, numbers] = found
-        return found
+        ensemble = Ensemble(self.curves(draw, numbers), self._weights[numbers])
+        if draw in self.names:  # ensembles of draws are many and large
+            self._ensembles[draw, numbers] = ensemble
+        return ensemble
 
     def forget(self) -> None:
         """Drop the ensembles: those of one cell of worlds are of no use to the next."""
@@ -352,7 +352,7 @@ class CurveBank:
     def null(self, draw: str, number: int, episodes: int, *, exact: bool) -> Array:
         """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes.
 
-        ``exact``: their policies count, not what they drew, as the agent's do.
+        ``exact``: with their policies instead of their drawn actions, as for the agent.
         """
         place, unit = self._place(draw, number), self.returns[draw].units[number]
         if (place, episodes, exact) not in self._random:

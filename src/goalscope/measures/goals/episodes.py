@@ -1,4 +1,4 @@
-"""The episodes of a run as the estimates of goals take them: a few codes and numbers each, without steps and ids."""
+"""Compact form of a run's episodes for the estimates of goals: a few codes and numbers, without steps and ids."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GoalEpisodes:
-    """Who acted under which conditions in E episodes.
+    """Agents and conditions of E episodes.
 
     Attributes:
         agent: ``[E]`` the agent of each.
@@ -35,7 +35,7 @@ class GoalEpisodes:
 
     @classmethod
     def of(cls, table: StepTable, by: Collection[str]) -> Self:
-        """Return the episodes of a table; tags that say where an episode comes from are kept if they are in ``by``."""
+        """Return the episodes of a table; tags of their origin (`PROVENANCE`) only if in ``by``."""
         fogged = np.array([getattr(world, "fog_radius", None) is not None for world in table.worlds], dtype=bool)
         return cls(
             agent=encoded(table.agent),
@@ -61,11 +61,11 @@ class GoalEpisodes:
 
 
 def joined_returns(parts: Sequence[Returns]) -> Returns:
-    """Return what the episodes of several tables got, whose worlds are different ones, in one."""
-    begun = np.cumsum([0, *(len(part.units) for part in parts)])[:-1]
+    """Return the joined returns of several tables of different worlds."""
+    offsets = np.cumsum([0, *(len(part.units) for part in parts)])[:-1]
     return Returns(
         units=tuple(unit for part in parts for unit in part.units),
-        unit=np.concatenate([part.unit + first for part, first in zip(parts, begun, strict=True)]),
+        unit=np.concatenate([part.unit + offset for part, offset in zip(parts, offsets, strict=True)]),
         complete=np.concatenate([part.complete for part in parts]),
         exact=np.concatenate([part.exact for part in parts]),
         failed=sum(part.failed for part in parts),

@@ -52,13 +52,13 @@ _FOG = "under fog the class of policies sees the whole maze, the agent does not 
 class _Fit:
     """One agent's MEG towards one draw of a hypothesis, or the mean over its draws."""
 
-    figures: Mapping[str, float]  # those of `GoalEstimate` that are averaged over draws, by name
-    beta: float  # the rationality that was fitted, also where the estimate gives none
+    figures: Mapping[str, float]  # fields of `GoalEstimate` that are averaged over draws, by name
+    beta: float  # the fitted rationality, also where the estimate has none
     resampled: Array  # [B] signed MEG in each resample of the grids; empty with fewer than two
     null: Array  # [R] signed MEG of random agents
     parts: Array  # [U] part of each world at the common rationality; their mean over grids is the signed MEG
     grids: int
-    ends: tuple[float, float, str, str] | None = None  # interval, method and note where a single world decides them
+    ends: tuple[float, float, str, str] | None = None  # interval, method and note of a single world
 
 
 def measure_goals(
@@ -72,9 +72,9 @@ def measure_goals(
 
     Args:
         episodes: all episodes that belong together, or their table.
-        settings: what is asked; `goal_settings` of the worlds where None.
-        believed: world id -> the grid that stands in the place of that world, e.g. a decoded map: MEG relative to
-            beliefs. Where an agent went is looked up on that grid; worlds without one are left out.
+        settings: the settings; `goal_settings` of the worlds where None.
+        believed: world id -> a grid that replaces the world, e.g. a decoded map: MEG relative to beliefs. The agent's
+            states are evaluated on that grid; worlds without one are left out.
         progress: called with (done, total) pieces of work.
 
     Raises:
@@ -86,18 +86,18 @@ def measure_goals(
         raise ValueError("the goals of agents must be measured on episodes, got none")
     _check_tags(table.tags, settings)
     names, returns, main = work_items(table, settings, believed)
-    every = GoalEpisodes.of(table, settings.by)
-    return _findings(every, settings, (names, returns, main), believed is not None, progress)
+    summaries = GoalEpisodes.of(table, settings.by)
+    return _findings(summaries, settings, (names, returns, main), believed is not None, progress)
 
 
 def measure_goals_by_parts(
     parts: Iterable[StepTable], settings: GoalSettings, *, progress: Callable[[int, int], None] | None = None
 ) -> GoalFindings:
-    """Measure what `measure_goals` measures on tables of different worlds; steps are held of one table at a time.
+    """Like `measure_goals`, from tables of different worlds; only one table is in memory at a time.
 
     Args:
         parts: tables of the episodes; no world is in two of them.
-        settings: what is asked, without draws.
+        settings: the settings, without draws.
         progress: called with (done, total) pieces of work.
 
     Raises:
@@ -113,17 +113,17 @@ def measure_goals_by_parts(
         returns.append(main)
     if not episodes:
         raise ValueError("the goals of agents must be measured on episodes, got none")
-    every, main = GoalEpisodes.joined(episodes), joined_returns(returns)
-    _check_tags(every.tags, settings)
-    found = dict.fromkeys((one for listed in names.values() for one in listed), main)
-    return _findings(every, settings, (names, found, main), False, progress)
+    summaries, main = GoalEpisodes.joined(episodes), joined_returns(returns)
+    _check_tags(summaries.tags, settings)
+    by_draw = dict.fromkeys((draw_name for draw_names in names.values() for draw_name in draw_names), main)
+    return _findings(summaries, settings, (names, by_draw, main), False, progress)
 
 
 def _check_tags(tags: Collection[str], settings: GoalSettings) -> None:
     absent = [name for name in settings.by if name not in tags]
     if absent:
-        there = ", ".join(name for name in tags if name != "agent") or "none"
-        raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
+        present = ", ".join(name for name in tags if name != "agent") or "none"
+        raise ValueError(f"`by` must name tags of the episodes ({present}), got {', '.join(absent)}")
 
 
 def _findings(
@@ -135,7 +135,7 @@ def _findings(
 ) -> GoalFindings:
     """Return the findings of episodes whose returns are known."""
     names, returns, main = work
-    if not any(unit.masks for found in returns.values() for unit in found.units):
+    if not any(unit.masks for entry in returns.values() for unit in entry.units):
         raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
     estimator = _Estimator(episodes, CurveBank(names, returns, settings, progress))
     for cell, members in cells_of(episodes.tags, settings.by, len(episodes)):
@@ -166,24 +166,24 @@ class _Estimator:
         self.rows: list[Rows] = []
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
-        """Measure the agents in a cell; contrasts and rows are those of cells of conditions alone."""
+        """Measure the agents in a cell; contrasts and rows only for cells of conditions."""
         self.bank.forget()
         first, *others = self.settings.hypotheses
         codes, names = self.episodes.agent[members].numbered()
         for agent in sorted(names):
-            mine = members[codes == names.index(agent)]
-            samples = {name: self._samples(name, mine) for name in self.settings.hypotheses}
-            found = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
-            self.estimates += [estimate for estimate, _ in found.values()]
+            agent_episodes = members[codes == names.index(agent)]
+            samples = {name: self._samples(name, agent_episodes) for name in self.settings.hypotheses}
+            fitted = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
+            self.estimates += [estimate for estimate, _ in fitted.values()]
             if not any(name in self.settings.by and name not in CONDITIONS for name in cell):
-                for name, (_, fit) in found.items():
+                for name, (_, fit) in fitted.items():
                     self._add_rows(name, samples[name][0], fit.parts)
                 for second in others:
-                    if first in found and second in found:
-                        self._add_contrast(first, second, samples, found)
+                    if first in fitted and second in fitted:
+                        self._add_contrast(first, second, samples, fitted)
 
     def _samples(self, name: str, members: Numbers) -> list[Sample]:
-        """Return one sample for each draw, all of the same worlds; none where the hypothesis has no meaning."""
+        """Return one sample for each draw, all of the same worlds; none where the hypothesis is undefined."""
         return _on_common([self._sample(draw, members) for draw in self.bank.names[name]])
 
     def _sample(self, draw: str, members: Numbers) -> Sample:
@@ -199,9 +199,9 @@ class _Estimator:
     def _fit(
         self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]
     ) -> tuple[GoalEstimate, _Fit]:
-        """Return the estimate of a hypothesis and what it is made of: the mean over its draws."""
+        """Return the estimate of a hypothesis and its fit: means over its draws."""
         # Each resample of grids, and each random agent, is averaged over the draws: the interval is that of the mean,
-        # and the draws do not count as so many observations. The rationality is their (lower) median.
+        # and draws are not observations. The rationality is their (lower) median.
         draws = [self._fit_draw(draw, sample) for draw, sample in zip(self.bank.names[name], samples, strict=True)]
         settings, sample, fit, count = self.settings, samples[0], draws[0], len(draws)
         if count > 1:
@@ -217,7 +217,7 @@ class _Estimator:
             )
         first = self.bank.names[name][0]
         ends, notes = fit.ends, []
-        if fit.figures["bound"] == fit.figures["bound_lowest"] == 0.0:  # e.g. a goal that nobody can get to
+        if fit.figures["bound"] == fit.figures["bound_lowest"] == 0.0:  # e.g. an unreachable goal
             ends = math.nan, math.nan, "none", _NOTHING
         if count > 1:
             std = statistics.stdev(draw.figures["signed"] for draw in draws)
@@ -251,15 +251,17 @@ class _Estimator:
         numbers, values = tuple(sample), self.bank.returns[draw].values[draw]
         ensemble, curves = self.bank.ensemble(draw, numbers), self.bank.curves(draw, numbers)
         weights, whole = ensemble.weights, ensemble.whole
-        means = np.array([values[mine].mean() for mine in sample.values()])
-        counts = np.array([len(mine) for mine in sample.values()])
+        means = np.array([values[members].mean() for members in sample.values()])
+        counts = np.array([len(members) for members in sample.values()])
         relative, fraction = means - curves.uniform, weights.whole[0]
         signed, beta = (float(part[0]) for part in whole.fit(weights.whole @ relative))
         ends = None
         if len(sample) == 1:
             signed, beta, ends = self._one_world(draw, sample)
         exact = self._exact(draw, sample)
-        drawn = np.stack([self.bank.null(draw, number, len(mine), exact=exact) for number, mine in sample.items()])
+        drawn = np.stack(
+            [self.bank.null(draw, number, len(members), exact=exact) for number, members in sample.items()]
+        )
         terms, uniform = curves.terms(beta, relative), float(fraction @ curves.uniform)
         figures = {
             "signed": signed,
@@ -281,29 +283,29 @@ class _Estimator:
         )
 
     def _lucky(self, draw: str, sample: Sample) -> bool:
-        """Return whether episodes of one policy may differ by luck in some world."""
+        """Return whether episodes of one policy may differ by chance in some world."""
         return any(self.bank.returns[draw].units[number].process.lucky for number in sample)
 
     def _exact(self, draw: str, sample: Sample) -> bool:
-        """Return whether exact policies stand in the place of all drawn actions."""
+        """Return whether exact policies replace all drawn actions."""
         exact = self.bank.returns[draw].exact
-        return all(bool(exact[mine].all()) for mine in sample.values())
+        return all(bool(exact[members].all()) for members in sample.values())
 
     def _one_world(self, draw: str, sample: Sample) -> tuple[float, float, tuple[float, float, str, str]]:
-        """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""
+        """Return the results of a single world: the interval is that of the mean return, mapped through W*."""
         ((number, episodes),) = sample.items()
         curve, returns = (
             RationalityCurve(self.bank.process(draw, number)),
             self.bank.returns[draw].values[draw][episodes],
         )
         inside = np.clip(returns, *curve.episode_range)
-        beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
-        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.settings.confidence)
-        note = joined_notes("one world: the interval speaks of this world alone", found.note)
-        return found.signed, found.beta, (found.signed_low, found.signed_high, found.method, note)
+        beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent may walk
+        meg = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.settings.confidence)
+        note = joined_notes("one world: the interval speaks of this world alone", meg.note)
+        return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
 
     def _add_rows(self, name: str, sample: Sample, parts: Array) -> None:
-        first = [episodes[0] for episodes in sample.values()]  # whose tags the row of a world carries
+        first = [episodes[0] for episodes in sample.values()]  # their tags go into the row of the world
         self.rows.append(
             Rows.from_columns(
                 measure=f"MEG towards the {name}",
@@ -321,21 +323,21 @@ class _Estimator:
         samples: Mapping[str, list[Sample]],
         fitted: Mapping[str, tuple[GoalEstimate, _Fit]],
     ) -> None:
-        kept = _on_common([*samples[first], *samples[second]])
-        if not kept:
+        common = _on_common([*samples[first], *samples[second]])
+        if not common:
             return
         agent, cell = fitted[first][0].agent, fitted[first][0].cell
         sides = []
-        for name, mine in ((first, kept[: len(samples[first])]), (second, kept[len(samples[first]) :])):
-            same = mine[0].keys() == samples[name][0].keys()
-            sides.append(fitted[name] if same else self._fit(agent, cell, name, mine))
-        (one, left), (other, right) = sides
-        if math.isnan(one.signed) or math.isnan(other.signed):
+        for name, side_samples in ((first, common[: len(samples[first])]), (second, common[len(samples[first]) :])):
+            same = side_samples[0].keys() == samples[name][0].keys()
+            sides.append(fitted[name] if same else self._fit(agent, cell, name, side_samples))
+        (first_estimate, left), (second_estimate, right) = sides
+        if math.isnan(first_estimate.signed) or math.isnan(second_estimate.signed):
             return
-        value, difference = one.signed - other.signed, left.resampled - right.resampled
+        value, difference = first_estimate.signed - second_estimate.signed, left.resampled - right.resampled
         null = left.null - right.null  # the same walks on both sides
-        low, high = interval(difference, one.grids, self.settings.confidence)
-        if one.method == other.method == "none":
+        low, high = interval(difference, first_estimate.grids, self.settings.confidence)
+        if first_estimate.method == second_estimate.method == "none":
             low = high = math.nan
         if not math.isnan(low):
             low, high = with_random((low, high), value, null, self.settings.confidence)
@@ -348,22 +350,22 @@ class _Estimator:
                 difference=value,
                 low=low,
                 high=high,
-                p_value=not_below_random(p_value(difference, value, one.grids), value, null),
-                grids=one.grids,
+                p_value=not_below_random(p_value(difference, value, first_estimate.grids), value, null),
+                grids=first_estimate.grids,
             )
         )
-        if short := self.settings.less.get(second):
-            self._add_rows(f"{first}{LESS}{short}", kept[0], left.parts - right.parts)
+        if short_name := self.settings.less.get(second):
+            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts)
 
 
 def _on_common(samples: Sequence[Sample]) -> list[Sample]:
-    """Return samples on the worlds that all of them have; none where there is no such world."""
+    """Return samples on the worlds common to all; none without such a world."""
     common = [number for number in samples[0] if all(number in other for other in samples)]
     return [{number: sample[number] for number in common} for sample in samples] if common else []
 
 
 def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
     """Return the contrasts with Holm's correction: all of a run are one family."""
-    given = {str(index): contrast for index, contrast in enumerate(contrasts)}
-    tests = corrected({name: entry.p_value for name, entry in given.items()}, "goal hypotheses")
-    return tuple(replace(given[name], adjusted=one.adjusted) for name, one in tests.items())
+    by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
+    tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
+    return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())

@@ -1,10 +1,10 @@
 """MEG with an unknown utility from trajectories: fitted to one half of the episodes, scored on the other.
 
-The plain supremum over utilities, taken at raw empirical occupancies, finds something in every agent. Here a utility of
+The supremum over utilities at empirical occupancies is above 0 for every agent. Here a utility of
 each state is fitted to half of an agent's episodes in a world, with a penalty, and judged by the log-probability that
 its soft-optimal policy gives to the other half. In a deterministic world that is exactly
 ``<w, occupancy of the other half> - W(w)``, nats an episode beyond uniform actions; below 0 where the fit misleads.
-W is the mean over the states in which the episodes of that half began, so that the luck of beginnings tells nothing.
+W is the mean over the states in which the episodes of that half began, which removes the chance of first states.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,14 +42,14 @@ _STEPS = 60  # of the search for the best utility of one half
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scored:
-    """What was found of one agent's episodes in one world."""
+    """Scores of one agent's episodes in one world."""
 
     world_id: str
     grid_id: str
-    own: float  # score of the agent, also where it never acted
-    null: float  # of a random one
+    agent: float  # score of the agent, also where it never acted
+    null: float  # of a random agent
     n: int
-    exact: bool  # whether exact policies stand in the place of all drawn actions
+    exact: bool  # whether exact policies replace all drawn actions
 
 
 def held_out_goals(
@@ -61,14 +61,14 @@ def held_out_goals(
 ) -> tuple[HeldOut, ...]:
     """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
 
-    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent of which no
-    turn held an action has no score (NaN).
+    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent without any
+    action has no score (NaN).
 
     Args:
         episodes: the episodes, or their table.
-        settings: `GoalSettings.invalid`, `confidence` and `seed` count here.
-        ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), as a
-            normal prior of variance ``1 / ridge`` has it; > 0.
+        settings: only `GoalSettings.invalid`, `confidence` and `seed` are used.
+        ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), that
+            of a normal prior of variance ``1 / ridge``; > 0.
         progress: called with (done, total) episodes.
 
     Raises:
@@ -88,12 +88,12 @@ def held_out_goals_by_parts(
     ridge: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
-    """Return what `held_out_goals` returns of tables of different worlds; steps are held of one table at a time.
+    """Return what `held_out_goals` returns from tables of different worlds; only one table is in memory at a time.
 
     Args:
         parts: tables of the episodes; no world is in two of them.
         settings, ridge: as there.
-        total: number of episodes in all parts, which `progress` is told.
+        total: number of episodes in all parts, for `progress`.
         progress: called with (done, total) episodes.
 
     Raises:
@@ -115,7 +115,7 @@ class _Halves:
             raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
         self._settings, self._ridge = settings, ridge
         self._done, self._total, self._show = 0, total, progress or (lambda done, total: None)
-        self._values: dict[str, dict[Tag, None]] = {}  # those of each condition, those of all episodes
+        self._values: dict[str, dict[Tag, None]] = {}  # values of each condition over all episodes
         self._scored: dict[tuple[str, tuple[Tag, ...]], list[_Scored]] = {}
         self._acting = set[tuple[str, tuple[Tag, ...]]]()
 
@@ -133,16 +133,16 @@ class _Halves:
             for name, value in zip(CONDITIONS, tags, strict=True):
                 self._values.setdefault(name, {})[value] = None
             for agent in sorted(set(table.agent[members].tolist())):
-                mine = members[(table.agent[members] == agent) & returns.complete[members]]
-                mine = mine[np.argsort(table.episode_id[mine].astype(str), kind="stable")]
-                if moved[mine].any():
+                agent_episodes = members[(table.agent[members] == agent) & returns.complete[members]]
+                agent_episodes = agent_episodes[np.argsort(table.episode_id[agent_episodes].astype(str), kind="stable")]
+                if moved[agent_episodes].any():
                     self._acting.add((agent, tags))
-                for number in np.unique(returns.unit[mine]).tolist():
-                    here = mine[returns.unit[mine] == number]
-                    if len(here) > 1:
-                        scored = self._score(table, returns, number, here, null)
+                for number in np.unique(returns.unit[agent_episodes]).tolist():
+                    in_world = agent_episodes[returns.unit[agent_episodes] == number]
+                    if len(in_world) > 1:
+                        scored = self._score(table, returns, number, in_world, null)
                         self._scored.setdefault((agent, tags), []).append(scored)
-                    self._done += len(here)
+                    self._done += len(in_world)
                     self._show(self._done, self._total)
 
     def _score(
@@ -150,62 +150,62 @@ class _Halves:
         table: StepTable,
         returns: Returns,
         number: int,
-        here: npt.NDArray[np.int64],
+        episodes: npt.NDArray[np.int64],
         null: dict[tuple[int, int, bool], float],
     ) -> _Scored:
-        unit, count, settings = returns.units[number], len(here), self._settings
-        nothing = np.zeros(unit.process.states)
-        mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
-        exact = bool(returns.exact[here].all())
+        unit, count, settings = returns.units[number], len(episodes), self._settings
+        no_utility = np.zeros(unit.process.states)
+        mdp = process(unit.grid, no_utility, unit.horizon, utility="steps", invalid=settings.invalid)
+        exact = bool(returns.exact[episodes].all())
         if (number, count, exact) not in null:
-            walked = _random_visits(unit, count, settings, exact=exact)
-            null[number, count, exact] = _score(mdp, *walked, self._ridge, settings.seed)
-        own = visits(table, unit, here, exact=returns.exact[here] & exact)
+            random_occupancy = _random_visits(unit, count, settings, exact=exact)
+            null[number, count, exact] = _score(mdp, *random_occupancy, self._ridge, settings.seed)
+        occupancy = visits(table, unit, episodes, exact=returns.exact[episodes] & exact)
         return _Scored(
             world_id=unit.world_id,
             grid_id=unit.grid_id,
-            own=_score(mdp, own, first_states(table, unit, here), self._ridge, settings.seed),
+            agent=_score(mdp, occupancy, first_states(table, unit, episodes), self._ridge, settings.seed),
             null=null[number, count, exact],
             n=count,
             exact=exact,
         )
 
     def found(self, *, by_world: bool = False) -> tuple[HeldOut, ...]:
-        """Return the estimates; worlds count in the order in which they were added, or in that of their ids."""
+        """Return the estimates; worlds are in the order of their addition, or of their ids."""
         varied = [name for name, values in self._values.items() if len(values) > 1]
         cells: dict[tuple[Tag, ...], dict[str, Tag]] = {}
         for _, tags in self._scored:
             cell = dict(zip(CONDITIONS, tags, strict=True))
             cells[tags] = {name: cell[name] for name in varied}
-        listed = []
-        for tags, cell in sorted(cells.items(), key=lambda one: [natural_order(value) for value in one[1].values()]):
-            for agent in sorted(agent for agent, own in self._scored if own == tags):
+        estimates = []
+        for tags, cell in sorted(cells.items(), key=lambda item: [natural_order(value) for value in item[1].values()]):
+            for agent in sorted(agent for agent, condition in self._scored if condition == tags):
                 worlds = self._scored[agent, tags]
-                worlds = sorted(worlds, key=lambda one: one.world_id) if by_world else worlds
-                listed.append(self._estimate(agent, cell, worlds, acts=(agent, tags) in self._acting))
-        return tuple(listed)
+                worlds = sorted(worlds, key=lambda world: world.world_id) if by_world else worlds
+                estimates.append(self._estimate(agent, cell, worlds, acts=(agent, tags) in self._acting))
+        return tuple(estimates)
 
     def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_Scored], *, acts: bool) -> HeldOut:
         grids = [world.grid_id for world in worlds]
-        own, null = (
+        estimate, null = (
             estimate_mean(column, grids, unit="nats", confidence=self._settings.confidence)
-            for column in ([world.own if acts else np.nan for world in worlds], [world.null for world in worlds])
+            for column in ([world.agent if acts else np.nan for world in worlds], [world.null for world in worlds])
         )
         exact = all(world.exact for world in worlds)
         return HeldOut(
             agent=agent,
             cell=cell,
-            value=own.value,
-            low=own.low,
-            high=own.high,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
             null=null.value,
             null_low=null.low,
             null_high=null.high,
             ridge=self._ridge,
             n=sum(world.n for world in worlds),
             grids=null.clusters,
-            method=f"halves of each world's episodes; {own.method} over grids",
-            note=NO_ACTION_NOTE if np.isnan(own.value) else joined_notes(own.note, EXACT_NOTE * exact),
+            method=f"halves of each world's episodes; {estimate.method} over grids",
+            note=NO_ACTION_NOTE if np.isnan(estimate.value) else joined_notes(estimate.note, EXACT_NOTE * exact),
         )
 
 
@@ -218,18 +218,20 @@ def _score(mdp: TabularMDP, visits: Array, first: npt.NDArray[np.int64], ridge: 
         first: ``[m]`` the state in which it began.
         ridge, seed: see `held_out_goals`.
     """
-    # All actions alike: what was not offered may have been taken all the same, and then changed nothing.
+    # Over all actions: an agent may take actions that are not offered, which change nothing.
     mdp = replace(mdp, offered=None)
     dual = OccupancyDual(mdp, np.full((mdp.states, mdp.actions), 1 / mdp.actions), terminal=False)
-    kept = visits[:, dual.reached.kept]
-    order = stream(seed, "halves of episodes", len(kept)).permutation(len(kept))
+    occupancies = visits[:, dual.reached.kept]
+    order = stream(seed, "halves of episodes", len(occupancies)).permutation(len(occupancies))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
-    begun, states = np.searchsorted(dual.reached.kept, first), len(dual.reached.kept)
+    first_index, states = np.searchsorted(dual.reached.kept, first), len(dual.reached.kept)
     scores = []
-    for fitted, held in (halves, halves[::-1]):
-        own, other = (dual.starting(np.bincount(begun[half], minlength=states) / len(half)) for half in (fitted, held))
-        weights = _fit(own, kept[fitted].mean(axis=0), ridge / len(fitted))
-        scores.append(float(weights @ kept[held].mean(axis=0)) - _normaliser(other, weights)[0])
+    for fitted, held_out in (halves, halves[::-1]):
+        fitted_dual, held_out_dual = (
+            dual.starting(np.bincount(first_index[half], minlength=states) / len(half)) for half in (fitted, held_out)
+        )
+        weights = _fit(fitted_dual, occupancies[fitted].mean(axis=0), ridge / len(fitted))
+        scores.append(float(weights @ occupancies[held_out].mean(axis=0)) - _normaliser(held_out_dual, weights)[0])
     return float(np.mean(scores))
 
 
@@ -247,23 +249,23 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
         value = float(weights @ occupancy) - log_normaliser - penalty / 2 * float(weights @ weights)
         return -value, soft - occupancy + penalty * weights
 
-    found = minimize(negative, np.zeros(len(occupancy)), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return np.asarray(found.x)
+    solution = minimize(negative, np.zeros(len(occupancy)), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return np.asarray(solution.x)
 
 
 def _random_visits(
     unit: Unit, walks: int, settings: GoalSettings, *, exact: bool
 ) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Return ``[walks, S]`` where random agents spend their decisions, and ``[walks]`` where they begin."""
+    """Return ``[walks, S]`` occupancies of random agents, and ``[walks]`` their first states."""
     states = unit.process.states
-    found = np.zeros((walks, states))
+    counts = np.zeros((walks, states))
     expected = expected_after(unit, np.eye(states), settings.invalid) if exact else None
     first, before = np.zeros(walks, dtype=np.int64), None
     for state in islice(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid), unit.horizon):
         first = state if before is None else first
         if expected is None or before is None:
-            found[np.arange(walks), state] += 1
+            counts[np.arange(walks), state] += 1
         else:
-            found += expected[before]
+            counts += expected[before]
         before = state
-    return found, first
+    return counts, first

@@ -1,7 +1,7 @@
-"""MEG of runs in mazes under fog in a restricted class of soft policies, which plan on what the agent had seen.
+"""MEG of runs in mazes under fog in a restricted class of soft policies, which plan from the agent's observations.
 
-The class and its bound are those of `goalscope.meg.restricted`; whoever sees the whole world is in the class of
-`measure_goals`. The two have bounds of their own and are not compared in nats.
+The class and its bound are those of `goalscope.meg.restricted`; agents that see the whole world belong to
+the class of `measure_goals`. The two classes have different bounds and are not compared in nats.
 """
 
 import math
@@ -26,10 +26,10 @@ Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 RANDOM_WALKS: Final = 8
-"""Random walks in each world of which the random agents of the null are made."""
+"""Number of random walks in each world, from which the random agents of the null are resampled."""
 
 MOST_FOLLOWED: Final = 64
-"""States of a member of the class that are followed in a world at once, see `own_member`."""
+"""Maximum number of states of a member of the class followed at once, see `own_member`."""
 
 CLASS_NOTE: Final = (
     "restricted class: soft policies that plan on what was seen, {what}; the bound is what the class's own most "
@@ -44,11 +44,11 @@ _DRAWN: Final = "in some worlds the ties of that member were drawn"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Scored:
-    """What the class says of one world with its horizon."""
+    """Scores of the class in one world with its horizon."""
 
     grid_id: str
     scores: dict[int, Array]  # episode -> [B] nats at each rationality
-    returns: dict[int, float]  # episode -> steps at the goal, or whether it was there
+    returns: dict[int, float]  # episode -> steps at the goal, or 1 for arrival
     random: Array  # [RANDOM_WALKS, B] the same of random walks
     random_return: float
     seeking: OwnMember
@@ -56,7 +56,7 @@ class _Scored:
 
 
 def restricted_name(unseen: Unseen) -> str:
-    """Return the hypothesis under which the figures of the class stand."""
+    """Return the name of the hypothesis of the class."""
     return f"goal, restricted class ({unseen})"
 
 
@@ -67,16 +67,16 @@ def measure_restricted(
     unseen: Unseen,
     progress: Callable[[int, int], None] | None = None,
 ) -> GoalFindings:
-    """Measure the MEG of each agent towards the goal in the class of policies that plan on what was seen.
+    """Measure the MEG of each agent towards the goal in the class of policies that plan from observations.
 
     Args:
-        table: episodes, some in plain mazes under fog; those in other worlds are left out.
+        table: episodes, some in mazes under fog without key and door; others are left out.
         settings: utility, invalid, by, confidence and seed count; the hypothesis is the goal.
-        unseen: what the class assumes of cells that were not seen.
+        unseen: the assumption of the class about unseen cells.
         progress: called with (done, total) worlds.
 
     Raises:
-        ValueError: no episode in such a maze, or no such assumption.
+        ValueError: no episode in such a maze, or an unknown assumption.
     """
     settings = settings or GoalSettings()
     if unseen not in _WHAT:
@@ -89,10 +89,10 @@ def measure_restricted(
         )
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     scored = dict[int, _Scored]()
-    number = np.full(len(table.length), -1)
+    unit_of = np.full(len(table.length), -1)
     for index, members in enumerate(units):
         used = members[complete[members]]
-        number[used] = index
+        unit_of[used] = index
         if len(used):
             scored[index] = _score(table, used, settings, unseen)
         if progress is not None:
@@ -100,9 +100,11 @@ def measure_restricted(
     estimates, rows = list[GoalEstimate](), list[Rows]()
     for cell, members in cells_of(table.tags, settings.by, len(table.length)):
         for agent in sorted(set(table.agent[members].tolist())):
-            mine = members[(table.agent[members] == agent) & (number[members] >= 0)]
-            if len(mine):
-                estimate, parts, first = _estimate(table, settings, unseen, agent, cell, mine, number, scored)
+            agent_episodes = members[(table.agent[members] == agent) & (unit_of[members] >= 0)]
+            if len(agent_episodes):
+                estimate, parts, first = _estimate(
+                    table, settings, unseen, agent, cell, agent_episodes, unit_of, scored
+                )
                 estimates.append(estimate)
                 if not any(name in settings.by and name not in CONDITIONS for name in cell):
                     name = f"MEG towards the {restricted_name(unseen)}"
@@ -113,60 +115,60 @@ def measure_restricted(
         rows=Rows.concatenate(rows),
         settings={"seen": unseen, "utility": settings.utility, "invalid": settings.invalid, "seed": settings.seed},
         episodes=len(table.length),
-        left_out=int((number < 0).sum()),
+        left_out=int((unit_of < 0).sum()),
         failed=int((complete & (table.outcome == "failure") & (table.length < table.horizon)).sum()),
     )
 
 
 def _units(table: StepTable) -> list[Numbers]:
-    """Return the episodes of each world and horizon in which the class has a meaning, in the order of their ids."""
-    found: dict[tuple[str, int], list[int]] = {}
+    """Return the episodes of each world and horizon for which the class is defined, in the order of their ids."""
+    by_world: dict[tuple[str, int], list[int]] = {}
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         world: Any = table.worlds[table.world[index]]
-        plain = world.planar and not world.own_measures and getattr(world, "fog_radius", None) is not None
-        plain = plain and world.grid.key is None and world.grid.door is None
-        if plain:
-            found.setdefault((world_id, horizon), []).append(index)
-    return [np.array(found[key], dtype=np.int64) for key in sorted(found)]
+        suitable = world.planar and not world.own_measures and getattr(world, "fog_radius", None) is not None
+        suitable = suitable and world.grid.key is None and world.grid.door is None
+        if suitable:
+            by_world.setdefault((world_id, horizon), []).append(index)
+    return [np.array(by_world[key], dtype=np.int64) for key in sorted(by_world)]
 
 
 def _score(table: StepTable, members: Numbers, settings: GoalSettings, unseen: Unseen) -> _Scored:
     first = int(members[0])
     world, horizon = table.worlds[table.world[first]], int(table.horizon[first])
-    place = FoggedMaze(world.grid, world.fog_radius or 1, unseen)
-    arrival, own = settings.utility == "arrival", len(Action)
-    actions = own + (settings.invalid == "action")
-    told, exact = table.once(policies), exactly(table)
-    chances, moves, returns = [], [], {}
+    maze = FoggedMaze(world.grid, world.fog_radius or 1, unseen)
+    arrival, idle = settings.utility == "arrival", len(Action)
+    actions = idle + (settings.invalid == "action")
+    drawn_from, exact = table.once(policies), exactly(table)
+    weights_of_episodes, moves, returns = [], [], {}
     for episode in members.tolist():
-        mine = slice(table.begin[episode], table.begin[episode] + table.length[episode])
-        taken = table.action[mine]
-        weights = np.zeros((len(taken), actions))
+        steps = slice(table.begin[episode], table.begin[episode] + table.length[episode])
+        actions_taken = table.action[steps]
+        weights = np.zeros((len(actions_taken), actions))
         if exact[episode]:
-            weights[:, :own] = np.nan_to_num(told[mine, :own])
+            weights[:, :idle] = np.nan_to_num(drawn_from[steps, :idle])
         else:
-            valid = np.flatnonzero(taken != NO_ACTION)
-            weights[valid, taken[valid]] = 1
-        if actions > own:
-            weights[taken == NO_ACTION] = np.eye(actions)[own]
-        chances.append(weights)
-        moves.append([None if action == NO_ACTION else action for action in taken.tolist()])
-        solved = table.outcome[episode] == "goal"
-        returns[episode] = float(solved if arrival else solved * (horizon - len(taken)))
+            valid = np.flatnonzero(actions_taken != NO_ACTION)
+            weights[valid, actions_taken[valid]] = 1
+        if actions > idle:
+            weights[actions_taken == NO_ACTION] = np.eye(actions)[idle]
+        weights_of_episodes.append(weights)
+        moves.append([None if action == NO_ACTION else action for action in actions_taken.tolist()])
+        arrived = table.outcome[episode] == "goal"
+        returns[episode] = float(arrived if arrival else arrived * (horizon - len(actions_taken)))
     names = (str(table.world_id[first]), horizon, settings.invalid)
     drawn = stream(settings.seed, "random walks of the class", *names).integers(0, actions, (RANDOM_WALKS, horizon))
-    wandering = [[None if action == own else action for action in row] for row in drawn.tolist()]
+    random_moves = [[None if action == idle else action for action in row] for row in drawn.tolist()]
     scores = walk_scores(
-        place.begin,
-        [*chances, *np.eye(actions)[drawn]],
-        [*moves, *wandering],
+        maze.begin,
+        [*weights_of_episodes, *np.eye(actions)[drawn]],
+        [*moves, *random_moves],
         horizon=horizon,
         rationalities=KNOTS,
         arrival=arrival,
     )
     seeking, avoiding = (
         own_member(
-            place.begin,
+            maze.begin,
             horizon=horizon,
             most=MOST_FOLLOWED,
             rng=stream(settings.seed, "members of the class", *names, rationality),
@@ -181,16 +183,16 @@ def _score(table: StepTable, members: Numbers, settings: GoalSettings, unseen: U
         scores=dict(zip(members.tolist(), scores, strict=False)),
         returns=returns,
         random=scores[len(members) :],
-        random_return=_mean_return(place, wandering, horizon, arrival),
+        random_return=_mean_return(maze, random_moves, horizon, arrival),
         seeking=seeking,
         avoiding=avoiding,
     )
 
 
-def _mean_return(place: FoggedMaze, walks: list[list[int | None]], horizon: int, arrival: bool) -> float:
+def _mean_return(maze: FoggedMaze, walks: list[list[int | None]], horizon: int, arrival: bool) -> float:
     total = 0
     for actions in walks:
-        walk = place.begin()
+        walk = maze.begin()
         for turn, action in enumerate(actions):
             walk = walk.after(action)
             if walk.done:
@@ -201,9 +203,9 @@ def _mean_return(place: FoggedMaze, walks: list[list[int | None]], horizon: int,
 
 def _best(scores: Array) -> tuple[Array, Array]:
     """Return the greatest of scores ``[N, B]`` over the rationalities, with the sign of its rationality, and that."""
-    at = scores.argmax(axis=1)
-    value = np.maximum(scores[np.arange(len(scores)), at], 0.0)
-    return np.where(KNOTS[at] < 0, 0.0 - value, value), KNOTS[at]
+    best = scores.argmax(axis=1)
+    value = np.maximum(scores[np.arange(len(scores)), best], 0.0)
+    return np.where(KNOTS[best] < 0, 0.0 - value, value), KNOTS[best]
 
 
 def _estimate(
@@ -212,33 +214,37 @@ def _estimate(
     unseen: Unseen,
     agent: str,
     cell: Mapping[str, Tag],
-    mine: Numbers,
-    number: Numbers,
+    agent_episodes: Numbers,
+    unit_of: Numbers,
     scored: Mapping[int, _Scored],
 ) -> tuple[GoalEstimate, Array, Numbers]:
     """Return the estimate of one agent in a cell, the part of each world, and an episode of each."""
-    used, first, inverse = np.unique(number[mine], return_index=True, return_inverse=True)
+    used, first, inverse = np.unique(unit_of[agent_episodes], return_index=True, return_inverse=True)
     worlds = [scored[index] for index in used.tolist()]
     counts = np.bincount(inverse)
-    whose = [(worlds[at], int(episode)) for at, episode in zip(inverse.tolist(), mine.tolist(), strict=True)]
+    world_and_episode = [
+        (worlds[index], int(episode)) for index, episode in zip(inverse.tolist(), agent_episodes.tolist(), strict=True)
+    ]
     means = np.zeros((len(worlds), len(KNOTS)))
-    np.add.at(means, inverse, np.array([world.scores[episode] for world, episode in whose]))
+    np.add.at(means, inverse, np.array([world.scores[episode] for world, episode in world_and_episode]))
     means /= counts[:, None]
     weights = weigh([world.grid_id for world in worlds], seed=settings.seed)
     fraction = weights.whole[0]
     signed, beta = (float(part[0]) for part in _best(weights.whole @ means))
     null = _best(_random_agents(worlds, counts, fraction, settings.seed))[0]
-    acts = bool(acted(table)[mine].any())
-    notes = [EXACT_NOTE] if bool(exactly(table)[mine].all()) else []
+    acts = bool(acted(table)[agent_episodes].any())
+    notes = [EXACT_NOTE] if bool(exactly(table)[agent_episodes].all()) else []
     notes += [CLASS_NOTE.format(what=_WHAT[unseen])]
-    notes += [] if all(one.exact for world in worlds for one in (world.seeking, world.avoiding)) else [_DRAWN]
+    notes += [] if all(member.exact for world in worlds for member in (world.seeking, world.avoiding)) else [_DRAWN]
     estimate = goal_estimate(
         {
             "signed": signed,
             "bound": float(fraction @ [world.seeking.nats for world in worlds]),
             "bound_lowest": float(fraction @ [world.avoiding.nats for world in worlds]),
             "cross_fitted": _cross_fitted(weights.first, weights.second, means, worlds, counts),
-            "utility": float(fraction @ (np.bincount(inverse, [w.returns[episode] for w, episode in whose]) / counts)),
+            "utility": float(
+                fraction @ (np.bincount(inverse, [w.returns[episode] for w, episode in world_and_episode]) / counts)
+            ),
             "uniform_utility": float(fraction @ [world.random_return for world in worlds]),
             "highest_utility": float(fraction @ [world.seeking.utility for world in worlds]),
         },
@@ -252,11 +258,11 @@ def _estimate(
         agent=agent,
         cell=cell,
         hypothesis=restricted_name(unseen),
-        n=len(mine),
+        n=len(agent_episodes),
         worlds=len(worlds),
     )
     terms = means[:, int(np.flatnonzero(beta == KNOTS)[0])] if acts else np.full(len(worlds), np.nan)
-    return estimate, terms if signed >= 0 else -terms, mine[first]
+    return estimate, terms if signed >= 0 else -terms, agent_episodes[first]
 
 
 def _random_agents(worlds: list[_Scored], counts: Numbers, fraction: Array, seed: int) -> Array:
@@ -272,14 +278,14 @@ def _random_agents(worlds: list[_Scored], counts: Numbers, fraction: Array, seed
 def _cross_fitted(first: Array, second: Array, means: Array, worlds: list[_Scored], counts: Numbers) -> float:
     """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
 
-    As for the class that sees everything, the half that is fitted counts one random episode more than there were.
+    As for the class that sees everything, one random episode is added to the fitted half.
     """
     if not len(first):
         return math.nan
     random = np.array([world.random.mean(axis=0) for world in worlds])
-    found = []
-    for fitted, held in ((first, second), (second, first)):
+    scores = []
+    for fitted, held_out in ((first, second), (second, first)):
         episodes = ((fitted > 0) @ counts)[:, None]
-        at = ((fitted @ means * episodes + fitted @ random) / (episodes + 1)).argmax(axis=1)
-        found.append((held @ means)[np.arange(HALVES), at])
-    return float(np.mean(found))
+        best = ((fitted @ means * episodes + fitted @ random) / (episodes + 1)).argmax(axis=1)
+        scores.append((held_out @ means)[np.arange(HALVES), best])
+    return float(np.mean(scores))

@@ -12,19 +12,19 @@ from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
-"""Note of figures that are left out, since an agent that never acts stays where it begins, whatever it is after."""
+"""Note of omitted results: an agent without actions stays at its start under any goal."""
 
 EXACT_NOTE: Final = "exact policies stand in the place of drawn actions"
-"""Note of figures of an agent whose steps hold the probabilities that its actions were drawn with."""
+"""Note of results of an agent whose steps hold the probabilities of its drawn actions."""
 
 FEW = (  # by simulation, see docs/meg-runs.md
     (2, "one grid"),
     (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
     (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
 )
-"""Numbers of grids below which a note stands beside an interval."""
+"""Numbers of grids below which an interval has a note."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
-"""Note of an interval that `with_random` has widened."""
+"""Note of an interval widened by `with_random`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +33,27 @@ class GoalEstimate:
 
     Attributes:
         agent: name of the agent.
-        cell: tag -> value of the worlds: the conditions of the run, and at most one tag that was asked for.
-        hypothesis: what the agent may be after.
-        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN where no turn of the
-            agent held an action.
+        cell: tag -> value of the worlds: the conditions of the run, and at most one requested tag.
+        hypothesis: the possible goal.
+        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN without any
+            action.
         low, high: interval of ``signed``, NaN where there is none.
         beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable. NaN where
-            the interval does not leave 0 out, whatever was given: see `goalscope.meg.chance_note`.
-        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: what an optimal agent shows.
-        bound_lowest: the same of an agent that is optimal at avoiding.
+            the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
+        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the value of an optimal agent.
+        bound_lowest: the same for an agent that avoids the goal optimally.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
             NaN with fewer than two grids.
         null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and counts, nats.
         null_high: its 95 % quantile.
-        null_p: share of them whose MEG is at least the agent's, the agent itself counted.
+        null_p: fraction of them whose MEG is at least the agent's, the agent included.
         utility, uniform_utility, highest_utility: means over worlds, of the agent, a uniformly random one, the best.
         n: number of episodes.
         worlds: number of worlds (each with its horizon).
         grids: number of clusters of worlds, the units of the interval.
         confidence: nominal coverage.
-        method: how the interval was found.
-        note: what a reader must know beside the figure, "" for nothing.
+        method: method of the interval.
+        note: a note to print with the value, "" for none.
     """
 
     agent: str
@@ -80,12 +80,12 @@ class GoalEstimate:
     note: str = ""
 
     def __post_init__(self) -> None:
-        untold = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
-        if not untold:
+        chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
+        if not chance:
             return
         object.__setattr__(self, "beta", math.nan)
-        if self.bound > 0 or self.bound_lowest > 0:  # else nothing could be shown, which has a note of its own
-            object.__setattr__(self, "note", joined_notes(*dict.fromkeys([*self.note.split("; "), untold])))
+        if self.bound > 0 or self.bound_lowest > 0:  # else the bound is 0, which has its own note
+            object.__setattr__(self, "note", joined_notes(*dict.fromkeys([*self.note.split("; "), chance])))
 
     @property
     def value(self) -> float:
@@ -94,7 +94,7 @@ class GoalEstimate:
 
     @property
     def share(self) -> float:
-        """``signed`` as a share of the tight bound on its side; NaN where the interval does not leave 0 out."""
+        """``signed`` as a fraction of the tight bound on its side; NaN where the interval contains 0."""
         if math.isnan(self.signed) or chance_note(self.low, self.high):
             return math.nan
         bound = self.bound if self.signed >= 0 else self.bound_lowest
@@ -114,34 +114,34 @@ def goal_estimate(
     ends: tuple[float, float, str, str] | None = None,
     **about: Any,
 ) -> GoalEstimate:
-    """Return an estimate with its interval, with what random agents show, and with its notes.
+    """Return an estimate with its interval, its comparison with random agents, and its notes.
 
     Args:
         figures: the fields of `GoalEstimate` that were measured: ``signed``, ``cross_fitted``, bounds and utilities.
         beta, grids, confidence: as there.
         resampled: ``[B]`` signed MEG in each resample of the grids.
         null: ``[R]`` signed MEG of random agents.
-        acts: whether any turn of the agent held an action: one that never acts stays where it begins, and has no MEG.
-        notes: what a reader must know besides.
-        ends: interval, method and note where the resamples do not decide them.
+        acts: whether the agent has any action; without one it has no MEG.
+        notes: further notes.
+        ends: interval, method and note where they do not come from the resamples.
         about: the other fields.
     """
     signed = figures["signed"]
     if ends is None:
-        few = next((text for least, text in FEW if grids < least), "")
-        ends = *interval(resampled, grids, confidence), METHOD if grids > 1 else "none", few
+        few_grids_note = next((text for minimum, text in FEW if grids < minimum), "")
+        ends = *interval(resampled, grids, confidence), METHOD if grids > 1 else "none", few_grids_note
     low, high, method, note = ends
     if not math.isnan(low):
         low, high = with_random((low, high), signed, null, confidence)
         note = joined_notes(note, RANDOM) if (low, high) != ends[:2] else note
-    shown: dict[str, Any] = {**figures, "beta": beta, "low": min(low, signed), "high": max(high, signed)}
-    shown["null_p"] = random_p(signed, null)
+    results: dict[str, Any] = {**figures, "beta": beta, "low": min(low, signed), "high": max(high, signed)}
+    results["null_p"] = random_p(signed, null)
     note = joined_notes(note, *notes)
     if not acts:
-        absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
-        shown, method, note = shown | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
+        undefined = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
+        results, method, note = results | dict.fromkeys(undefined, math.nan), "none", NO_ACTION_NOTE
     return GoalEstimate(
-        **shown,
+        **results,
         null=float(np.abs(null).mean()),
         null_high=float(np.quantile(np.abs(null), 0.95)),
         grids=grids,
@@ -160,9 +160,9 @@ class GoalContrast:
         agent, cell: as in `GoalEstimate`.
         first, second: the hypotheses.
         difference: in nats.
-        low, high: its interval, both rationalities fitted anew in each resample; NaN where there is none.
-        p_value: two-sided, of the same resamples, and not below the share of simulated random agents that show as
-            much where any does; NaN where there is none.
+        low, high: its interval, both rationalities refitted in each resample; NaN where there is none.
+        p_value: two-sided, of the same resamples, and not below the fraction of simulated random agents with as large
+            a difference, if any; NaN where there is none.
         adjusted: the same after Holm's correction within the family of all contrasts of the run.
         grids: number of clusters of worlds.
     """
@@ -181,7 +181,7 @@ class GoalContrast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """How well utilities over states, fitted to one half of an agent's episodes, predict the other half.
+    """Prediction of one half of an agent's episodes by utilities over states fitted to the other half.
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
@@ -191,8 +191,8 @@ class HeldOut:
         ridge: strength of the penalty on utilities.
         n: number of episodes.
         grids: number of grids.
-        method: how the intervals were found.
-        note: what a reader must know beside the figure.
+        method: method of the intervals.
+        note: a note to print with the value.
     """
 
     agent: str
@@ -216,15 +216,15 @@ class GoalFindings:
 
     Attributes:
         estimates: one for each agent, cell and hypothesis.
-        contrasts: of the first hypothesis against each other one, for cells without a tag that was asked for.
-        held_out: with unknown utilities; empty where it was not asked for.
-        rows: one row for each agent, world and hypothesis (cells without a tag that was asked for): the world's part
+        contrasts: of the first hypothesis against each other one, for cells without a requested tag.
+        held_out: with unknown utilities; empty unless requested.
+        rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part
             of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
-        settings: name -> what was asked for.
-        episodes: number of episodes that were given.
-        left_out: number of them without a return: their record stops before their end, or no grid was given for them.
-        failed: number of them that a turn without an action ended; they stand still from there on.
-        beliefs: where the beliefs come from that some lines are relative to, as plain values; empty without such lines.
+        settings: name -> setting.
+        episodes: number of episodes.
+        left_out: number of them without a return: incomplete records, or no grid was given for them.
+        failed: number of them ended by a turn without an action; they count as standing still from there on.
+        beliefs: origin of the beliefs that some lines are relative to, as plain values; empty without such lines.
     """
 
     estimates: tuple[GoalEstimate, ...]
@@ -242,23 +242,23 @@ class GoalFindings:
         return {
             "settings": dict(self.settings),
             **{name: getattr(self, name) for name in ("episodes", "left_out", "failed")},
-            "estimates": [_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
-            "contrasts": [_plain(entry) for entry in self.contrasts],
-            "held_out": [_plain(entry) for entry in self.held_out],
+            "estimates": [_to_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
+            "contrasts": [_to_plain(entry) for entry in self.contrasts],
+            "held_out": [_to_plain(entry) for entry in self.held_out],
         } | ({"beliefs": dict(self.beliefs)} if self.beliefs else {})
 
 
 def joined_notes(*notes: str) -> str:
-    """Return several notes as one."""
+    """Return the non-empty notes, joined."""
     return "; ".join(filter(None, notes))
 
 
-def _plain(record: Any) -> dict[str, Any]:
+def _to_plain(record: Any) -> dict[str, Any]:
     return {name: _number(getattr(record, name)) for name in record.__dataclass_fields__}
 
 
 def _number(value: Any) -> Any:
-    """Return a value that JSON has; numbers with ten digits, more than any of them carries."""
+    """Return a JSON value; numbers with ten digits, more than their accuracy."""
     if isinstance(value, Mapping):
         return dict(value)
     if not isinstance(value, float):

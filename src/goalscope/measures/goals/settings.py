@@ -1,6 +1,6 @@
 """Goal hypotheses and the settings of their estimates.
 
-A hypothesis is a place that an agent may be after: utility 1 for every step that begins there (or, as an arrival, once
+A hypothesis is a possible goal of an agent: utility 1 for every step that begins there (or, as an arrival, once
 for being there at the end). Its dynamics are those of the real episode: the true goal ends it, whatever the hypothesis.
 """
 
@@ -27,9 +27,9 @@ from goalscope.worlds.world import World
 
 Mask = npt.NDArray[np.float64]
 Invalid = Literal["no-op", "action"]
-"""What a turn without an action is: a step in place of an agent with four actions, or a fifth action of its own."""
+"""Meaning of a turn without an action: a step in place by an agent with four actions, or a fifth action."""
 Utility = Literal["steps", "arrival"]
-"""What counts: every step spent at the place, or being there at the end."""
+"""The utility: every step spent at the place, or being there at the end."""
 
 CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 HYPOTHESES = ("goal", "key", "key held", *CORNERS)
@@ -44,9 +44,9 @@ class HypothesisDraw:
     """One Monte Carlo draw of a hypothesis: its cell in each world, and the grid where that is drawn, too.
 
     Attributes:
-        cells: world id -> the cell that is meant there, as in `GoalSettings.cells`.
-        grids: world id -> the grid that stands in the place of that world, as ``believed`` of `measure_goals`; None
-            where the worlds are what they are. Worlds without one are left out.
+        cells: world id -> the hypothesis's cell in it, as in `GoalSettings.cells`.
+        grids: world id -> the grid that replaces the world, as ``believed`` of `measure_goals`; None for the worlds
+            themselves. Worlds without one are left out.
     """
 
     cells: Mapping[str, Position]
@@ -109,27 +109,27 @@ def cells_of(
     """
     columns = {name: numbered(tags[name]) for name in dict.fromkeys((*CONDITIONS, *by)) if name in tags}
     conditions = [name for name in CONDITIONS if name in columns and len(columns[name][1]) > 1]
-    found: dict[tuple[tuple[str, Tag], ...], npt.NDArray[np.int64]] = {}
+    result: dict[tuple[tuple[str, Tag], ...], npt.NDArray[np.int64]] = {}
     for extra in (None, *by):
         names = conditions if extra is None or extra in conditions else [*conditions, extra]
-        kept = np.arange(count)
+        tagged = np.arange(count)
         if extra is not None:
             codes, values = columns[extra]
-            kept = np.flatnonzero(np.array([value is not None for value in values], dtype=bool)[codes])
-        number = np.zeros(len(kept), dtype=np.int64)
+            tagged = np.flatnonzero(np.array([value is not None for value in values], dtype=bool)[codes])
+        number = np.zeros(len(tagged), dtype=np.int64)
         for name in names:
             codes, values = columns[name]
-            number = number * len(values) + codes[kept]
+            number = number * len(values) + codes[tagged]
         _, first, cell = np.unique(number, return_index=True, return_inverse=True)
         order = np.argsort(cell, kind="stable")
-        members = np.split(kept[order], np.cumsum(np.bincount(cell))[:-1]) if len(first) else []
+        members = np.split(tagged[order], np.cumsum(np.bincount(cell))[:-1]) if len(first) else []
         parts = {
-            tuple((name, columns[name][1][columns[name][0][kept[at]]]) for name in names): members[index]
-            for at, index in sorted(zip(first.tolist(), range(len(first)), strict=True))
+            tuple((name, columns[name][1][columns[name][0][tagged[row]]]) for name in names): members[index]
+            for row, index in sorted(zip(first.tolist(), range(len(first)), strict=True))
         }
         for key in sorted(parts, key=lambda key: [natural_order(value) for _, value in key]):
-            found.setdefault(key, parts[key])
-    return [(dict(key), members) for key, members in found.items()]
+            result.setdefault(key, parts[key])
+    return [(dict(key), members) for key, members in result.items()]
 
 
 def goal_settings(worlds: Iterable[World], **settings: Any) -> GoalSettings:
@@ -139,31 +139,31 @@ def goal_settings(worlds: Iterable[World], **settings: Any) -> GoalSettings:
         worlds: all of the run.
         settings: as `GoalSettings` takes them.
     """
-    found = (process_of(world) for world in worlds if world.own_measures or not world.planar)
-    known = [one for one in found if one is not None]
-    named = tuple(dict.fromkeys(name for one in known for name in one.goals))
-    asked = tuple(dict.fromkeys(name for one in known for name in one.asked or one.goals))
-    return GoalSettings(**{**({"hypotheses": asked, "named": named} if named else {}), **settings})
+    processes = (process_of(world) for world in worlds if world.own_measures or not world.planar)
+    present = [process for process in processes if process is not None]
+    named = tuple(dict.fromkeys(name for process in present for name in process.goals))
+    hypotheses = tuple(dict.fromkeys(name for process in present for name in process.asked or process.goals))
+    return GoalSettings(**{**({"hypotheses": hypotheses, "named": named} if named else {}), **settings})
 
 
 def _known_names(names: Sequence[str], others: Collection[str]) -> tuple[str, ...]:
-    found = tuple(_OTHER_NAMES.get(name, name) for name in names)
-    wrong = [name for name in found if name not in (*HYPOTHESES, *others) and not _CELL.fullmatch(name)]
-    if wrong or not found or len(set(found)) != len(found):
+    canonical = tuple(_OTHER_NAMES.get(name, name) for name in names)
+    wrong = [name for name in canonical if name not in (*HYPOTHESES, *others) and not _CELL.fullmatch(name)]
+    if wrong or not canonical or len(set(canonical)) != len(canonical):
         raise ValueError(
             f"hypotheses must be different ones of {', '.join((*HYPOTHESES, *others))} or 'cell ROW COL', got "
             f"{', '.join(names) or 'none'}"
         )
-    return found
+    return canonical
 
 
 def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     """Return where a hypothesis is fulfilled, ``[P * H * W]`` 0 or 1 over the states of `from_grid`.
 
-    A corner stands for the cell nearest to it among those that the agent can come to without entering the goal and
-    without opening a door: where an agent would go that mistakes the corner for the goal. None where the hypothesis has
-    no meaning: no key (``key`` is that of the world, or of its twin's where the world is a control without one), a cell
-    outside of the grid or inside of a wall.
+    A corner stands for the nearest cell that the agent can reach without entering the goal and without opening a door:
+    the target of an agent that mistakes the corner for the goal. None where the hypothesis is undefined:
+    no key (``key`` is that of the world, or of its twin where the world is a control without one), a cell outside of
+    the grid or inside of a wall.
     """
     if name == "goal":
         return None if grid.goal is None else at_cell(grid, grid.goal)
@@ -172,9 +172,9 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     if name == "key held":
         if grid.key is None:
             return None
-        held = np.zeros((phases(grid), grid.walls.size))
-        held[1:] = 1.0
-        return held.reshape(-1)
+        with_key = np.zeros((phases(grid), grid.walls.size))
+        with_key[1:] = 1.0
+        return with_key.reshape(-1)
     if name in CORNERS:
         return at_cell(grid, _near_corner(name, grid))
     cell = _CELL.fullmatch(name)
@@ -197,10 +197,10 @@ def place_of_cell(cell: Position | None, grid: Grid) -> Mask | None:
 
 def process(where: Grid | Process, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:
     """Return the decision process of an episode in which ``mask`` pays; one action more changes nothing."""
-    whole = grid_process(where) if isinstance(where, Grid) else where
+    full = grid_process(where) if isinstance(where, Grid) else where
     final = mask if utility == "arrival" else None
     pays = mask if final is None else np.zeros_like(mask)
-    return whole.mdp(pays, horizon, terminal=final, idle=invalid == "action")
+    return full.mdp(pays, horizon, terminal=final, idle=invalid == "action")
 
 
 def _near_corner(name: str, grid: Grid) -> Position:

@@ -12,7 +12,7 @@ from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode
 
 
 class Board:
-    """The numbering of a map's cells and nodes; shared by all that look at one map, never changed.
+    """The numbering of a map's cells and nodes; shared by all users of one map, immutable.
 
     Attributes:
         width: bits of a row, one of them padding.
@@ -53,7 +53,7 @@ class Board:
             tuple(sum(1 << number[parent] for parent in option) for option in node.options) for node in nodes.values()
         )
         self.goal = number[goal] if goal else -1
-        self.node_at = {place: index for index, place in enumerate(self.places)}
+        self.node_at = {cell_index: index for index, cell_index in enumerate(self.places)}
 
     def index(self, cell: Cell) -> int:
         """Return the index of a cell (x, y) of the rectangle."""
@@ -69,7 +69,7 @@ class Board:
         return tuple(self.cell(index) for index in indices(board))
 
     def grow(self, board: int) -> int:
-        """Return the cells next to a set, within the padded rectangle; the set's own cells are in it by chance."""
+        """Return the cells next to a set, within the padded rectangle; the set's own cells may be among them."""
         return board << 1 | board >> 1 | board << self.width | board >> self.width
 
     def field(self, passable: bytes | bytearray, source: int) -> list[int]:
@@ -80,12 +80,12 @@ class Board:
         while wave:
             steps += 1
             following = []
-            for here in wave:
+            for cell in wave:
                 for offset in self.offsets:
-                    near = here + offset
-                    if passable[near] and field[near] < 0:
-                        field[near] = steps
-                        following.append(near)
+                    neighbour = cell + offset
+                    if passable[neighbour] and field[neighbour] < 0:
+                        field[neighbour] = steps
+                        following.append(neighbour)
             wave = following
         return field
 
@@ -104,12 +104,12 @@ def indices(board: int) -> Iterator[int]:
     """Yield the indices of a set, the least first."""
     if board.bit_count() * 64 < board.bit_length():
         while board:
-            least = board & -board
-            yield least.bit_length() - 1
-            board ^= least
+            lowest = board & -board
+            yield lowest.bit_length() - 1
+            board ^= lowest
         return
     text = format(board, "b")[::-1]
-    found = text.find("1")
-    while found >= 0:
-        yield found
-        found = text.find("1", found + 1)
+    index = text.find("1")
+    while index >= 0:
+        yield index
+        index = text.find("1", index + 1)

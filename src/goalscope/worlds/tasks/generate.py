@@ -1,8 +1,8 @@
 """Task maps at random, from the paper's parameters and presets; four cooking maps of our own; symbolic twins.
 
-A random map has nodes at random places of a rectangle and corridors to them; its graph is drawn layer by layer. The
-cooking maps (``cooking.yaml``) have names that mean something. A symbolic twin shares cells, places and graph and
-differs in names only, so that what a meaning adds can be measured.
+A random map has nodes on random cells of a rectangle and corridors to them; its graph is drawn layer by layer. The
+cooking maps (``cooking.yaml``) have meaningful names. A symbolic twin has the same cells and graph and differs in
+names only, so that the effect of meaning can be measured.
 
 Source: measuring exploration and exploitation errors, Appendix C.1; for cooking Section 6 and Appendix E. Where its
 text leaves a choice open, docs/exploration.md says what is done here. Kitchens, dishes and graphs are our own.
@@ -49,11 +49,11 @@ _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What a generated task map is drawn from.
+    """The distribution of generated task maps.
 
     Attributes:
         nodes: number of nodes, the goal included, 2 to 20.
-        layer_size: most nodes of one layer.
+        layer_size: maximum number of nodes of one layer.
         option_counts: distribution of the number of alternative prerequisite sets of a node.
         dependency_counts: distribution of the number of nodes in each set.
         goal_dependency_counts: the same for the goal, which has one set.
@@ -94,10 +94,10 @@ class TaskSpec:
             check_number(name, getattr(self, name), low, high)
         if self.corridors not in ("nearest", "start"):
             raise ValueError(f'corridors must begin at "nearest" or "start", got {self.corridors!r:.60}')
-        least, greatest = self.corridor_widths
-        least = check_whole("the least corridor width", least, 1, most=_MOST_SIDE)
-        greatest = check_whole("the greatest corridor width", greatest, least, most=_MOST_SIDE)
-        object.__setattr__(self, "corridor_widths", (least, greatest))
+        narrowest, widest = self.corridor_widths
+        narrowest = check_whole("the least corridor width", narrowest, 1, most=_MOST_SIDE)
+        widest = check_whole("the greatest corridor width", widest, narrowest, most=_MOST_SIDE)
+        object.__setattr__(self, "corridor_widths", (narrowest, widest))
         if self.size is not None:
             width, height = self.size
             width = check_whole("the width of size", width, 1, most=_MOST_SIDE)
@@ -135,24 +135,24 @@ class TaskSpec:
 
     def described(self) -> str:
         """Return what names the stream of its maps: canonical JSON, without corridors where they are the nearest."""
-        given = asdict(self)
+        attributes = asdict(self)
         if self.corridors == "nearest":
-            del given["corridors"]
-        return canonical_json(given)
+            del attributes["corridors"]
+        return canonical_json(attributes)
 
 
-def _distribution(name: str, given: Any) -> Distribution:
-    pairs = tuple(given.items()) if hasattr(given, "items") else given
+def _distribution(name: str, value: Any) -> Distribution:
+    pairs = tuple(value.items()) if hasattr(value, "items") else value
     paired = isinstance(pairs, Sequence) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
     if not paired or not pairs:
-        raise ValueError(f"{name} must be pairs (number, probability), got {given!r:.60}")
-    found = {}
+        raise ValueError(f"{name} must be pairs (number, probability), got {value!r:.60}")
+    result = {}
     for number, probability in pairs:
         number = check_whole(f"a number of {name}", number, 1, most=_MOST_NODES)
-        found[number] = check_number(f"a probability of {name}", probability, 0, 1)
-    if len(found) < len(pairs) or not math.isclose(sum(found.values()), 1, abs_tol=1e-9):
+        result[number] = check_number(f"a probability of {name}", probability, 0, 1)
+    if len(result) < len(pairs) or not math.isclose(sum(result.values()), 1, abs_tol=1e-9):
         raise ValueError(f"{name} must hold different numbers with probabilities that sum to 1, got {pairs!r:.80}")
-    return tuple(found.items())
+    return tuple(result.items())
 
 
 def _graph(nodes: int, options: Distribution, most_dependencies: int) -> dict[str, Any]:
@@ -189,10 +189,10 @@ def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> 
             f"demand must be one of {', '.join(_DEMANDS)} and graph one of {', '.join(_GRAPHS)}, "
             f"got {demand!r:.60} and {graph!r:.60}"
         )
-    known = sorted(entry.name for entry in fields(TaskSpec))
+    valid = sorted(entry.name for entry in fields(TaskSpec))
     for name in changes:
-        if name not in known:
-            raise ValueError(f"changes must be attributes of TaskSpec ({', '.join(known)}), got {name!r}")
+        if name not in valid:
+            raise ValueError(f"changes must be attributes of TaskSpec ({', '.join(valid)}), got {name!r}")
     return replace(TaskSpec(**_GRAPHS[graph], **_DEMANDS[demand]), **changes)
 
 
@@ -251,15 +251,15 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
 def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
     graph = sample_graph(spec, rng)
     names = random_names(spec.nodes, rng)
-    start, *places = _placed(spec, rng)
+    start, *node_cells = _placed(spec, rng)
     cells = {start}
-    for place in places:
+    for cell in node_cells:
         thickness = int(rng.integers(spec.corridor_widths[0], spec.corridor_widths[1] + 1))
-        origin = start if spec.corridors == "start" else _nearest(cells, place, rng)
-        _carve(cells, origin, place, thickness, spec, rng)
+        origin = start if spec.corridors == "start" else _nearest(cells, cell, rng)
+        _carve(cells, origin, cell, thickness, spec, rng)
     nodes = {
-        name: TaskNode(cell=place, options=tuple(tuple(names[parent] for parent in option) for option in options))
-        for name, place, options in zip(names, places, graph, strict=True)
+        name: TaskNode(cell=cell, options=tuple(tuple(names[parent] for parent in option) for option in options))
+        for name, cell, options in zip(names, node_cells, graph, strict=True)
     }
     if int(spec.alpha * len(cells)) < 1:
         return None
@@ -279,18 +279,18 @@ def _placed(spec: TaskSpec, rng: np.random.Generator) -> list[Cell]:
     return [start, *[cell for cell in cells if cell != start][: spec.nodes]]
 
 
-def _nearest(cells: set[Cell], place: Cell, rng: np.random.Generator) -> Cell:
-    """Return the carved cell nearest to a place, one of the nearest at random."""
-    away = {cell: abs(cell[0] - place[0]) + abs(cell[1] - place[1]) for cell in sorted(cells)}
-    least = min(away.values())
-    nearest = [cell for cell, steps in away.items() if steps == least]
+def _nearest(cells: set[Cell], target: Cell, rng: np.random.Generator) -> Cell:
+    """Return the carved cell nearest to a target, ties at random."""
+    distance = {cell: abs(cell[0] - target[0]) + abs(cell[1] - target[1]) for cell in sorted(cells)}
+    shortest = min(distance.values())
+    nearest = [cell for cell, steps in distance.items() if steps == shortest]
     return nearest[int(rng.integers(len(nearest)))]
 
 
 def _carve(
-    cells: set[Cell], origin: Cell, place: Cell, thickness: int, spec: TaskSpec, rng: np.random.Generator
+    cells: set[Cell], origin: Cell, target: Cell, thickness: int, spec: TaskSpec, rng: np.random.Generator
 ) -> None:
-    """Carve a corridor with one bend from a cell to a place, some cells wide, inside of the rectangle.
+    """Carve a corridor with one bend from a cell to a target, some cells wide, inside of the rectangle.
 
     A corridor of width 2 has its second lane on one side, drawn anew for each; of width 3, one on either side.
     """
@@ -300,19 +300,19 @@ def _carve(
     lanes = range(-(thickness // 2), thickness - thickness // 2)
     if rng.integers(2):
         lanes = range(1 - thickness + thickness // 2, 1 + thickness // 2)
-    row, column = (y, place[0]) if along_x_first else (place[1], x)
+    row, column = (y, target[0]) if along_x_first else (target[1], x)
     for lane in lanes:
         if 0 <= row + lane < height:
-            cells.update((along, row + lane) for along in range(min(x, place[0]), max(x, place[0]) + 1))
+            cells.update((along, row + lane) for along in range(min(x, target[0]), max(x, target[0]) + 1))
         if 0 <= column + lane < width:
-            cells.update((column + lane, along) for along in range(min(y, place[1]), max(y, place[1]) + 1))
+            cells.update((column + lane, along) for along in range(min(y, target[1]), max(y, target[1]) + 1))
 
 
 def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
     """Return a graph without cycle whose only sink is its last node.
 
     Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goal are placed; the goal is a layer of
-    its own. Parents lie in earlier layers. A set that equals or contains another set of its node says nothing and is
+    its own. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
     dropped. Nodes that nothing depends on are added to the goal's set.
     """
     depth: list[int] = []
@@ -323,12 +323,12 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
         layer += 1
     depth.append(layer)
     graph: list[tuple[tuple[int, ...], ...]] = []
-    for node, own in enumerate(depth):
-        if own == 0:
+    for node, node_depth in enumerate(depth):
+        if node_depth == 0:
             graph.append(())
             continue
-        parents = [other for other in range(node) if depth[other] < own]
-        weights = np.array([math.exp(-spec.depth_bias * (own - 1 - depth[other])) for other in parents])
+        parents = [other for other in range(node) if depth[other] < node_depth]
+        weights = np.array([math.exp(-spec.depth_bias * (node_depth - 1 - depth[other])) for other in parents])
         counts = spec.goal_dependency_counts if node == goal else spec.dependency_counts
         options: dict[tuple[int, ...], None] = {}
         for _ in range(1 if node == goal else _drawn(spec.option_counts, rng)):
@@ -344,15 +344,15 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
 def random_names(count: int, rng: np.random.Generator) -> list[str]:
     """Return different names of four characters out of A to Z and 2 to 9, each with a letter and a digit.
 
-    They are drawn independently of one another and of everything else, so their order tells nothing.
+    They are drawn independently of one another and of everything else, so their order carries no information.
     """
     signs = LETTERS + DIGITS
-    found: list[str] = []
-    while len(found) < count:
+    names: list[str] = []
+    while len(names) < count:
         name = "".join(signs[index] for index in rng.integers(0, len(signs), size=_NAME_LENGTH))
-        if name not in found and any(sign in LETTERS for sign in name) and any(sign in DIGITS for sign in name):
-            found.append(name)
-    return found
+        if name not in names and any(sign in LETTERS for sign in name) and any(sign in DIGITS for sign in name):
+            names.append(name)
+    return names
 
 
 def _drawn(distribution: Distribution, rng: np.random.Generator) -> int:
@@ -376,22 +376,22 @@ def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
     Raises:
         ValueError: an unknown name.
     """
-    known = (*COOKING, *WIDE_COOKING)
-    if name not in known:
-        raise ValueError(f"a cooking map must be one of {', '.join(known)}, got {name[:60]!r}")
+    valid = (*COOKING, *WIDE_COOKING)
+    if name not in valid:
+        raise ValueError(f"a cooking map must be one of {', '.join(valid)}, got {name[:60]!r}")
     kitchen = _kitchens()[name.removeprefix("wide-")]
     rows = kitchen["map" if name in COOKING else "wide"].split()
     frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
     signs = {
         frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
     }
-    place = {sign: cell for cell, sign in signs.items()}
+    cells = {sign: cell for cell, sign in signs.items()}
     title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
     nodes = {
-        title[letter]: TaskNode(cell=place[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
+        title[letter]: TaskNode(cell=cells[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
         for letter, (_, *sets) in kitchen["nodes"].items()
     }
-    task_map = TaskMap(cells=list(signs), start=place["@"], goal=title["F"], nodes=nodes)
+    task_map = TaskMap(cells=list(signs), start=cells["@"], goal=title["F"], nodes=nodes)
     return symbolic_twin(task_map) if symbolic else task_map
 
 

@@ -1,9 +1,9 @@
-"""What an agent is told at each step and what it can know from it, as values and in words.
+"""An agent's observation at each step and the knowledge that follows from it, as values and in words.
 
-`AgentKnowledge` never sees a task map. It is fed with the reports of an episode, from the world or read back from its
-text log, and holds what the harness of the paper writes into a prompt. Every sentence has one form, and names stand in
-double quotes, which no name may hold; so `parse_report` is the exact inverse of `report_text`, and `read_log` rebuilds
-all that an agent knows from a text alone. The wording is our own, the rules tell some more than the paper's: what a
+`AgentKnowledge` never reads a task map. It is built from the reports of an episode, from the world or from its text
+log, and holds the content of the prompts in the paper. Every sentence has one form, and names stand in double quotes,
+which no name may contain; so `parse_report` is the exact inverse of `report_text`, and `read_log` rebuilds an agent's
+knowledge from a text alone. The wording is our own, the rules tell some more than the paper's: what a
 move does to the coordinates, to take few steps, how to know the goal, to come back to a state that is not active yet.
 
 Source: measuring exploration and exploitation errors, Appendices C.3 to E.
@@ -24,7 +24,7 @@ Rejection = Literal["blocked", "unparsable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """What a node's own cell tells about it.
+    """The report on a node, given on its own cell.
 
     Attributes:
         name: its name.
@@ -43,7 +43,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that the world tells an agent at one step: nothing about other cells but where it can go next.
+    """The observation of one step: the agent's own cell and the open directions.
 
     Attributes:
         position: cell of the agent, (x, y).
@@ -59,7 +59,7 @@ class Report:
 
 
 class AgentKnowledge:
-    """What was learned from the reports of one episode so far. Changed by `add` only.
+    """Knowledge from the reports of one episode so far. Changed by `add` only.
 
     Args:
         axes_told: whether the rules said what a move does to the coordinates (`RULES` do). Without it the meaning of a
@@ -114,15 +114,15 @@ class AgentKnowledge:
         """Take in the next report.
 
         Args:
-            report: what the world told.
+            report: the report.
             action: the move that came before it, None for the first report or a turn that named no move.
         """
         before, after = self.position, report.position
-        taken = None if action is None else Action(action)
-        self.turns.append((taken, report))
+        move = None if action is None else Action(action)
+        self.turns.append((move, report))
         self.position, self.available = after, report.available
-        if before is not None and taken is not None and report.rejected is None:
-            self._learn(taken, (after[0] - before[0], after[1] - before[1]))
+        if before is not None and move is not None and report.rejected is None:
+            self._learn(move, (after[0] - before[0], after[1] - before[1]))
         if after not in self.visited:
             self.visited[after] = report.available
             if before is not None:
@@ -214,25 +214,25 @@ def report_text(report: Report) -> str:
 
 
 def parse_report(text: str) -> Report:
-    """Return the report that a text was made of, the inverse of `report_text`.
+    """Return the report of a text, the inverse of `report_text`.
 
     Raises:
         ValueError: any other text.
     """
-    found = _REPORT.fullmatch(text)
-    if found is None:
+    match = _REPORT.fullmatch(text)
+    if match is None:
         raise ValueError(f"an observation must read as report_text writes it, got {text[:120]!r}")
     available = []
-    for name in () if found["available"] == "nowhere" else found["available"].split(", "):
+    for name in () if match["available"] == "nowhere" else match["available"].split(", "):
         action = read_action(name)
         if action is None:
             raise ValueError(f"an open direction must be one of up, down, left, right, got {name[:60]!r}")
         available.append(action)
     return Report(
-        position=(int(found[2]), int(found[3])),
+        position=(int(match[2]), int(match[3])),
         available=tuple(available),
-        node=None if found["here"] == _NOTHING else _parse_node(found["here"]),
-        rejected=next(reason for reason, words in _REJECTED.items() if words == found["rejected"]),
+        node=None if match["here"] == _NOTHING else _parse_node(match["here"]),
+        rejected=next(reason for reason, words in _REJECTED.items() if words == match["rejected"]),
     )
 
 
@@ -268,7 +268,7 @@ def read_log(text: str) -> Iterator[tuple[Action | None, Report]]:
 
 
 def memory_from_log(text: str) -> AgentKnowledge:
-    """Return what an agent knows that has read a text log and nothing else.
+    """Return the knowledge of an agent that has read only a text log.
 
     Where the log has no rules that tell what a move does, that is learned from the moves.
 
@@ -314,15 +314,15 @@ def _leads(node: NodeReport) -> str:
 
 
 def _parse_node(text: str) -> NodeReport:
-    found = _NODE.fullmatch(text)
-    if found is None:
+    match = _NODE.fullmatch(text)
+    if match is None:
         raise ValueError(f"a state must be described as report_text does, got {text[:120]!r}")
-    achieved, fresh = next(key for key, words in _STATUS.items() if words == found["status"])
-    options = [] if found["needs"] == "nothing" else re.split(r'(?<=") or (?=")', found["needs"])
+    achieved, fresh = next(key for key, words in _STATUS.items() if words == match["status"])
+    options = [] if match["needs"] == "nothing" else re.split(r'(?<=") or (?=")', match["needs"])
     return NodeReport(
-        name=found[1],
+        name=match[1],
         options=tuple(tuple(re.findall(_NAME, option)) for option in options),
-        children=tuple(re.findall(_NAME, found["leads"])),
+        children=tuple(re.findall(_NAME, match["leads"])),
         achieved=achieved,
         fresh=fresh,
     )

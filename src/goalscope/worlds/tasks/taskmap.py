@@ -3,8 +3,8 @@
 A node has alternative prerequisite sets (an OR of ANDs), which covers the paper's AND node (one set with all parents)
 and OR node (one set a parent).
 
-A shortest walk is a sequence of nodes, each achieved on arrival, with shortest paths in between: nodes that are met on
-the way are achieved in passing, which never hurts, since an achieved set never shrinks. So a search over (last node,
+A shortest walk is a sequence of nodes, each achieved on arrival, with shortest paths in between: nodes on the way
+are achieved in passing, which is never worse, since an achieved set never shrinks. So a search over (last node,
 set of achieved nodes) is exact.
 
 Source: measuring exploration and exploitation errors, Section 3 and Appendix B.
@@ -41,7 +41,7 @@ class TaskMap:
     """A map and its tasks, complete and checked.
 
     Attributes:
-        cells: the traversable cells M, (x, y) with y upwards; any order is taken, kept sorted by y, then x.
+        cells: the traversable cells M, (x, y) with y upwards; in any order, stored sorted by y, then x.
         start: cell where an episode begins; it holds no node.
         goal: name of the one node that nothing depends on.
         nodes: name -> `TaskNode`, or a mapping with its ``cell`` and ``options`` (or ``type`` "and"/"or" and
@@ -102,11 +102,11 @@ class TaskMap:
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """Name -> names of the nodes that have it in one of their sets, sorted."""
-        found: dict[str, list[str]] = {name: [] for name in self.nodes}
+        by_parent: dict[str, list[str]] = {name: [] for name in self.nodes}
         for name, node in self.nodes.items():
             for parent in node.parents:
-                found[parent].append(name)
-        return MappingProxyType({name: tuple(names) for name, names in found.items()})
+                by_parent[parent].append(name)
+        return MappingProxyType({name: tuple(names) for name, names in by_parent.items()})
 
     @cached_property
     def id(self) -> str:
@@ -137,8 +137,8 @@ class TaskMap:
 
     def available(self, cell: Cell) -> tuple[Action, ...]:
         """Return the moves that lead from a cell of the map to another one, in the order of `Action`."""
-        here, board = self.board.index(cell), self.board
-        return tuple(action for action in Action if board.open[here + board.offsets[action]])
+        index, board = self.board.index(cell), self.board
+        return tuple(action for action in Action if board.open[index + board.offsets[action]])
 
     def renamed(self, names: Mapping[str, str]) -> "TaskMap":
         """Return the same map and graph with other names.
@@ -188,14 +188,14 @@ class TaskMap:
         return cls(**value)
 
 
-def _cells(given: Any) -> set[Cell]:
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise ValueError(f"cells must be a list of [x, y], got {type(given).__name__}")
-    listed = list(given)
-    if not 2 <= len(listed) <= _MOST_CELLS:
-        raise ValueError(f"a map must have 2 to {_MOST_CELLS} cells, got {len(listed)}")
+def _cells(value: Any) -> set[Cell]:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise ValueError(f"cells must be a list of [x, y], got {type(value).__name__}")
+    items = list(value)
+    if not 2 <= len(items) <= _MOST_CELLS:
+        raise ValueError(f"a map must have 2 to {_MOST_CELLS} cells, got {len(items)}")
     cells: set[Cell] = set()
-    for item in listed:
+    for item in items:
         cell = check_cell(item, "a cell")
         if cell in cells:
             raise ValueError(f"cells must be different, got {list(cell)} twice")
@@ -203,56 +203,56 @@ def _cells(given: Any) -> set[Cell]:
     return cells
 
 
-def _nodes(given: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"nodes must be an object of name -> node, got {type(given).__name__}")
+def _nodes(value: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"nodes must be an object of name -> node, got {type(value).__name__}")
     nodes: dict[str, TaskNode] = {}
-    taken: dict[Cell, str] = {}
-    for name, node in sorted(given.items(), key=lambda item: str(item[0])):
+    occupied: dict[Cell, str] = {}
+    for name, node in sorted(value.items(), key=lambda item: str(item[0])):
         if isinstance(node, TaskNode):
             node = {"cell": node.cell, "options": node.options}
-        called = f"node {str(name)!r:.60}"
+        label = f"node {str(name)!r:.60}"
         if not isinstance(node, Mapping) or "cell" not in node:
-            raise ValueError(f"{called} must be an object with cell and options, got {node!r:.60}")
-        cell = check_cell(node["cell"], f"the cell of {called}")
+            raise ValueError(f"{label} must be an object with cell and options, got {node!r:.60}")
+        cell = check_cell(node["cell"], f"the cell of {label}")
         if cell not in cells:
-            raise ValueError(f"{called} must stand on a cell of the map, got {list(cell)} outside of it")
+            raise ValueError(f"{label} must stand on a cell of the map, got {list(cell)} outside of it")
         if cell == start:
-            raise ValueError(f"the start {list(start)} must hold no node, got {called} there")
-        if cell in taken:
+            raise ValueError(f"the start {list(start)} must hold no node, got {label} there")
+        if cell in occupied:
             raise ValueError(
-                f"every node must have a cell of its own, got {taken[cell]!r} and {name!r} at {list(cell)}"
+                f"every node must have a cell of its own, got {occupied[cell]!r} and {name!r} at {list(cell)}"
             )
-        taken[cell] = name
-        nodes[name] = TaskNode(cell=cell, options=_options(called, node))
+        occupied[cell] = name
+        nodes[name] = TaskNode(cell=cell, options=_options(label, node))
     return nodes
 
 
-def _options(called: str, node: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+def _options(label: str, node: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     """Return the prerequisite sets that ``options`` lists, or that ``type`` and ``parents`` stand for."""
     keys = set(node) - {"cell"}
     if keys == {"type", "parents"}:
-        kind, parents = str(node["type"]).lower(), _names(node["parents"], f"the parents of {called}")
+        kind, parents = str(node["type"]).lower(), _names(node["parents"], f"the parents of {label}")
         if kind not in ("and", "or"):
-            raise ValueError(f"the type of {called} must be 'and' or 'or', got {node['type']!r:.60}")
+            raise ValueError(f"the type of {label} must be 'and' or 'or', got {node['type']!r:.60}")
         return tuple((parent,) for parent in parents) if kind == "or" else (parents,) if parents else ()
     if not keys <= {"options"}:
-        raise ValueError(f"{called} must have cell and options (or type and parents), got {', '.join(map(str, node))}")
-    given = node.get("options", ())
-    if not isinstance(given, list | tuple):
-        raise ValueError(f"the options of {called} must be a list of lists of names, got {given!r:.60}")
-    options = tuple(_names(item, f"an option of {called}") for item in given)
+        raise ValueError(f"{label} must have cell and options (or type and parents), got {', '.join(map(str, node))}")
+    listed = node.get("options", ())
+    if not isinstance(listed, list | tuple):
+        raise ValueError(f"the options of {label} must be a list of lists of names, got {listed!r:.60}")
+    options = tuple(_names(item, f"an option of {label}") for item in listed)
     if not all(options):
-        raise ValueError(f"an option of {called} must name a node, got an empty one: give a primitive none")
+        raise ValueError(f"an option of {label} must name a node, got an empty one: give a primitive none")
     return options
 
 
-def _names(given: Any, what: str) -> tuple[str, ...]:
-    if not isinstance(given, list | tuple) or not all(isinstance(item, str) for item in given):
-        raise ValueError(f"{what} must be a list of names, got {given!r:.60}")
-    if len(set(given)) < len(given):
-        raise ValueError(f"{what} must name each node once, got {list(given)!r:.80}")
-    return tuple(given)
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{what} must be a list of names, got {value!r:.60}")
+    if len(set(value)) < len(value):
+        raise ValueError(f"{what} must name each node once, got {list(value)!r:.80}")
+    return tuple(value)
 
 
 def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> None:
@@ -321,13 +321,13 @@ def plan_task(task_map: TaskMap) -> TaskPlan:
     board = task_map.board
     if len(board.names) > _MOST_PLANNED:
         raise ValueError(f"an exact plan must have at most {_MOST_PLANNED} nodes, got {len(board.names)}")
-    fields = [board.field(board.open, place) for place in board.places]  # symmetric: moves can be undone
+    fields = [board.field(board.open, cell) for cell in board.places]  # symmetric: moves can be undone
     order = _shortest_order(task_map, fields)
-    here, actions = board.start, list[Action]()
+    position, actions = board.start, list[Action]()
     for moves in (fields[number] for number in order):
-        while moves[here] > 0:
-            action = next(a for a in ACTIONS if moves[here + board.offsets[a]] == moves[here] - 1)
-            here += board.offsets[action]
+        while moves[position] > 0:
+            action = next(a for a in ACTIONS if moves[position + board.offsets[a]] == moves[position] - 1)
+            position += board.offsets[action]
             actions.append(action)
     return TaskPlan(
         length=len(actions),

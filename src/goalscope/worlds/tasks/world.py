@@ -1,4 +1,4 @@
-"""Task maps as worlds: the true state of an episode, and what an agent may see of it.
+"""Task maps as worlds: the true state of an episode, and the agent's view of it.
 
 Source: measuring exploration and exploitation errors, Section 3 and Appendix B, Eq. (2) to (5).
 """
@@ -18,7 +18,7 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.world import Session, View
 
 INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
-"""What a move did: nothing at all, or a sum of entering an unobserved cell and achieving a node."""
+"""Effect of a move: none, or a sum of entering an unobserved cell and achieving a node."""
 
 _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 
@@ -26,8 +26,8 @@ _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 class TaskState:
     """The state of one episode, kept up to date move by move.
 
-    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` tell of nodes in words. The
-    agent sees none of this, only each step's `report`.
+    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` describe nodes in words. The
+    agent sees only each step's `report`.
 
     Attributes:
         map: the task map.
@@ -43,7 +43,7 @@ class TaskState:
     def __init__(self, task_map: TaskMap) -> None:
         self.map = task_map
         self.board = task_map.board
-        self._seen = bytearray(self.board.size)
+        self._observation = bytearray(self.board.size)
         self.observed = self.unobserved = self.pending = 0
         self.goal_pending = False
         self._achieved = self._discovered = 0  # bits of node numbers
@@ -63,12 +63,12 @@ class TaskState:
     @property
     def achieved_names(self) -> tuple[str, ...]:
         """Names of the achieved nodes, sorted."""
-        return self._named(self._achieved)
+        return self._names_of(self._achieved)
 
     @property
     def pending_names(self) -> tuple[str, ...]:
         """Names of the pending nodes, sorted."""
-        return self._named(self._pending_nodes())
+        return self._names_of(self._pending_nodes())
 
     @property
     def last_achieved(self) -> str | None:
@@ -107,14 +107,14 @@ class TaskState:
             return INVALID
         self.rejected = None
         self.position = target
-        if self._seen[target] == _UNOBSERVED:
+        if self._observation[target] == _UNOBSERVED:
             return NEW_CELL + self._observe(target)
         if self.pending >> target & 1:
             return self._achieve(self.board.node_at[target])
         return MOVED
 
     def report(self) -> Report:
-        """Return what the world tells the agent now."""
+        """Return the agent's observation now."""
         cell = self.board.cell(self.position)
         number = self.board.node_at.get(self.position)
         node = None
@@ -129,18 +129,18 @@ class TaskState:
             )
         return Report(position=cell, available=self.map.available(cell), node=node, rejected=self.rejected)
 
-    def _observe(self, place: int) -> int:
+    def _observe(self, cell: int) -> int:
         """Stand on a cell for the first time."""
-        board, seen = self.board, self._seen
-        self.unobserved &= ~(1 << place)
-        self.observed |= 1 << place
-        seen[place] = _OBSERVED
+        board, observation = self.board, self._observation
+        self.unobserved &= ~(1 << cell)
+        self.observed |= 1 << cell
+        observation[cell] = _OBSERVED
         for offset in board.offsets:
-            near = place + offset
-            if board.open[near] and seen[near] == _UNKNOWN:
-                seen[near] = _UNOBSERVED
+            near = cell + offset
+            if board.open[near] and observation[near] == _UNKNOWN:
+                observation[near] = _UNOBSERVED
                 self.unobserved |= 1 << near
-        number = board.node_at.get(place)
+        number = board.node_at.get(cell)
         if number is None:
             return MOVED
         self._discovered |= 1 << number
@@ -155,24 +155,24 @@ class TaskState:
         self._last_node = number
         waiting = self._pending_nodes()
         self.goal_pending = bool(waiting >> self.board.goal & 1)
-        self.pending = sum(1 << place for index, place in enumerate(self.board.places) if waiting >> index & 1)
+        self.pending = sum(1 << cell for index, cell in enumerate(self.board.places) if waiting >> index & 1)
         return ACHIEVED
 
     def _pending_nodes(self) -> int:
         open_nodes = self._discovered & ~self._achieved
         return sum(1 << n for n in range(len(self.board.names)) if open_nodes >> n & 1 and self._met(n))
 
-    def _named(self, nodes: int) -> tuple[str, ...]:
+    def _names_of(self, nodes: int) -> tuple[str, ...]:
         return tuple(name for number, name in enumerate(self.board.names) if nodes >> number & 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """What the world told so far; nothing of the map, of undiscovered nodes or of the budget.
+    """All reports so far, without the map, undiscovered nodes and the budget.
 
     Attributes:
         memory: all reports and moves so far; it grows with the episode, so read it while acting and keep no reference.
-        report: what the world tells now; the last one of the memory where it is left out.
+        report: the current report; by default the last one of the memory.
     """
 
     shows: ClassVar[str] = "a task map"
@@ -195,9 +195,9 @@ class TaskView(View):
         return self.report.available
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the log of the episode, and what the agent said at each earlier step where it is handed over."""
-        said = [past for past in history if past.text is not None or past.reasoning is not None]
-        return [write_log(self.memory.turns), [past.answer for past in said]]
+        """Return the log of the episode, and the agent's texts in the history, if any."""
+        with_text = [past for past in history if past.text is not None or past.reasoning is not None]
+        return [write_log(self.memory.turns), [past.answer for past in with_text]]
 
 
 class TaskSession(Session):
@@ -232,11 +232,11 @@ class TaskSession(Session):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWorld(PlanarWorld):
-    """A task map and what is known about it.
+    """A task map as a world, with its metadata.
 
     Attributes:
         task_map: the map; its budget is the horizon of every episode.
-        grid: the map as a grid, tasks left out: what positions are counted on, (row, col).
+        grid: the map as a grid without tasks, for positions (row, col).
         cluster, tags: as in `World`.
     """
 
@@ -256,7 +256,7 @@ class TaskWorld(PlanarWorld):
         return self.task_map.budget
 
     def begin(self, rng: np.random.Generator | None = None) -> TaskSession:
-        """Begin an episode; task maps leave nothing to chance."""
+        """Begin an episode; task maps are deterministic."""
         return TaskSession(self.task_map)
 
     @property
