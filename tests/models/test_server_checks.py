@@ -10,7 +10,7 @@ from tiny_models import request
 
 from goalscope.models import HttpModel, LocalModel, Sampling
 from goalscope.models.http_checks import ServerReport, apply_report, check_server
-from goalscope.models.http_trials import DRAWS, Wanted, most_trial_tokens
+from goalscope.models.http_trials import DRAWS, ServerNeeds, most_trial_tokens
 from goalscope.preflight import costs
 from goalscope.runs import Store, run
 from tampered import unsealed
@@ -37,10 +37,10 @@ def served(server: Loopback, **settings: Any) -> HttpModel:
     return HttpModel("speaker", server=where, reasoning="none" if "tokenizer" in settings else "auto")
 
 
-def wanted(**changes: Any) -> Wanted:
+def wanted(**changes: Any) -> ServerNeeds:
     sampling = Sampling(temperature=0.7, max_tokens=3, reasoning_effort=None)
     asked = request("#_")
-    return Wanted(sampling=sampling, messages=asked.messages, answers=('{"action": "UP"}',), **changes)
+    return ServerNeeds(sampling=sampling, messages=asked.messages, answers=('{"action": "UP"}',), **changes)
 
 
 def states(report: ServerReport) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The seam of agents: observations in, turns out; agents from the kind and parameters that a study names."""
+"""Interface of agents: observations in, turns out; agents are built from a study's kind and parameters."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ from goalscope.worlds.tasks.knowledge import AgentKnowledge, Report
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
 
-Seen = TypeVar("Seen", bound=View)
+ViewType = TypeVar("ViewType", bound=View)
 Built = TypeVar("Built")
-Maker = TypeVar("Maker", bound=Callable[..., Any])
+Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 TASK_PREFIX: Final = "task-"
-"""With what the kinds of our agents of task maps begin: task-greedy, task-oracle, ..., task-chat."""
+"""Prefix of the kinds of agents for task maps: task-greedy, task-oracle, ..., task-chat."""
 
 CHAT: Final = "chat"
 TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
@@ -39,7 +39,7 @@ HISTORIES: Final[tuple[str, ...]] = get_args(History)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """An earlier step of an episode, as far as the agent is shown it.
+    """An earlier step of an episode, as shown to the agent.
 
     Attributes:
         view: what was seen then.
@@ -57,8 +57,8 @@ class Past:
     def answer(self) -> str:
         """The answer as it stands in a conversation, after its reasoning where that is shown.
 
-        Reasoning and answer are set apart by an empty line. No chat format has a place for the reasoning of earlier
-        turns that all servers keep, so that it is handed over as plain text.
+        Reasoning and answer are separated by an empty line. No chat format has a field for the reasoning of earlier
+        turns that all servers keep, so it is passed as plain text.
         """
         return "\n\n".join(part for part in (self.reasoning, self.text) if part)
 
@@ -87,7 +87,7 @@ class Observation:
     history_as: History = "none"
     world: World | None = None
 
-    def seen(self, kind: type[Seen]) -> Seen:
+    def seen(self, kind: type[ViewType]) -> ViewType:
         """Return the view; a TypeError where it is of another class."""
         if not isinstance(self.view, kind):
             raise TypeError(f"this agent must be shown {kind.shows}, got {self.view.shows}: choose another agent")
@@ -114,23 +114,23 @@ class Observation:
         return self.seen(TaskView).report
 
     def rng(self, *names: str | int) -> np.random.Generator:
-        """Return the random stream of this very turn; it does not depend on the order of work."""
+        """Return the random stream of this turn; it does not depend on the order of work."""
         return stream(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def uniform(self, *names: str | int) -> float:
-        """Return one uniform number in [0, 1) of this very turn, independent of its stream and much faster."""
+        """Return one uniform number in [0, 1) of this turn, independent of its stream and much faster."""
         return uniform(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def draw(self, chances: Sequence[float]) -> int:
-        """Return the index of one of some chances, drawn by the random number of this very turn."""
+        """Return an index drawn with the given probabilities, by the random number of this turn."""
         cumulative = list(accumulate(chances))
-        drawn = self.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
-        return min(bisect_right(cumulative, drawn), len(cumulative) - 1)
+        target = self.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
+        return min(bisect_right(cumulative, target), len(cumulative) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What an agent answers.
+    """An agent's answer.
 
     Attributes:
         action: index of the action in the names of the view, None where the answer holds none that can be used.
@@ -160,13 +160,13 @@ class Turn:
 
 
 def check_usage(usage: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless what a turn cost are finite numbers of at most `MOST_USAGE`."""
+    """Raise a ValueError unless the costs of a turn are finite numbers of at most `MOST_USAGE`."""
     for name, value in usage.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"usage {name!r} must be a number, got {type(value).__name__}")
         if not -MOST_USAGE <= value <= MOST_USAGE:  # neither NaN nor infinity is in between
-            given = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
-            raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {given}")
+            shown_value = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
+            raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {shown_value}")
 
 
 @runtime_checkable
@@ -206,11 +206,11 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """An agent that says itself which history it is to be shown."""
+    """An agent that states which history it is shown."""
 
     @property
     def history(self) -> History | None:
-        """What it is shown of earlier steps; None for what the study says."""
+        """Form of earlier steps in its prompts; None for the study's setting."""
         ...
 
 
@@ -229,7 +229,7 @@ def agent_id(agent: Agent) -> str:
     return content_id("agent", dict(agent.describe()))
 
 
-def agent_kind(kind: str) -> Callable[[Maker], Maker]:
+def agent_kind(kind: str) -> Callable[[Factory], Factory]:
     """Return a decorator that registers how the agents of a kind are built; studies then name the kind.
 
     It stands above a dataclass, whose fields are the parameters, or above a function that is given all parameters as
@@ -242,7 +242,7 @@ def agent_kind(kind: str) -> Callable[[Maker], Maker]:
         ValueError: a name that is taken.
     """
 
-    def add(maker: Maker) -> Maker:
+    def add(maker: Factory) -> Factory:
         def build(parameters: Mapping[str, Any]) -> Any:
             return _construct(kind, maker, parameters) if isinstance(maker, type) else maker(parameters)
 
@@ -263,7 +263,7 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 
     Raises:
         ValueError: an unknown kind, an unknown or missing parameter, or a value out of its range.
-        TypeError: what the kind builds is no agent.
+        TypeError: the result of the kind is no agent.
     """
     agent = _own(kind, parameters) if is_own(kind) else registry.resolve("agent", kind)(parameters)
     if not isinstance(agent, Agent):
@@ -282,38 +282,38 @@ def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, A
     """
     if kind not in (CHAT, TASK_CHAT):
         return dict(parameters)
-    kept = {key: value for key, value in parameters.items() if key not in ("prices", "caps", "concurrency")}
-    server = kept.get("server")
+    decisive = {key: value for key, value in parameters.items() if key not in ("prices", "caps", "concurrency")}
+    server = decisive.get("server")
     if isinstance(server, Mapping):
-        kept["server"] = {key: value for key, value in server.items() if key in DECISIVE}
-    return kept
+        decisive["server"] = {key: value for key, value in server.items() if key in DECISIVE}
+    return decisive
 
 
 def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
     """Build an agent of a class in the working directory from its keyword arguments."""
-    made = load_own(kind, ("act", "describe"), "an agent")
-    if is_dataclass(made):
-        return _construct(kind, made, parameters)
+    agent_class = load_own(kind, ("act", "describe"), "an agent")
+    if is_dataclass(agent_class):
+        return _construct(kind, agent_class, parameters)
     try:
-        return made(**parameters)
+        return agent_class(**parameters)
     except TypeError as error:
         raise ValueError(f"{kind} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
 
 
 def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:
     """Build an agent from the values of the fields of its dataclass."""
-    known = {entry.name: entry for entry in fields(agent)}  # type: ignore[arg-type]
-    takes = ", ".join(name for name in known if name != "name") or "no parameters"
-    unknown = sorted(set(parameters) - set(known))
+    parameter_fields = {entry.name: entry for entry in fields(agent)}  # type: ignore[arg-type]
+    accepted = ", ".join(name for name in parameter_fields if name != "name") or "no parameters"
+    unknown = sorted(set(parameters) - set(parameter_fields))
     if unknown:
-        raise ValueError(f"agent kind {kind!r} takes {takes} (and an optional name), got {', '.join(unknown)}")
+        raise ValueError(f"agent kind {kind!r} takes {accepted} (and an optional name), got {', '.join(unknown)}")
     missing = [
         name
-        for name, entry in known.items()
+        for name, entry in parameter_fields.items()
         if entry.default is MISSING and entry.default_factory is MISSING and name not in parameters
     ]
     if missing:
-        raise ValueError(f"agent kind {kind!r} must be given {takes}, missing: {', '.join(missing)}")
+        raise ValueError(f"agent kind {kind!r} must be given {accepted}, missing: {', '.join(missing)}")
     if not isinstance(parameters.get("name", ""), str):
         raise ValueError(f"the name of an agent must be a text, got {parameters['name']!r}")
     return agent(**parameters)

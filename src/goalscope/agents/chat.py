@@ -1,6 +1,6 @@
-"""Chat agents: a language model, how it is asked about an observation, and how its answers are read.
+"""Chat agents: a language model, its prompts for observations, and the parsing of its answers.
 
-What differs by kind of world is how a view is written into a prompt: see `ChatAgent.asked`.
+Only the text of a view in a prompt depends on the kind of world: see `ChatAgent.asked`.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ from goalscope.worlds.world import View
 _TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
 
 MARKERS: Final = "markers"
-"""Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
+"""Failure name of an answer that still contains markers of its model, so that it cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class ChatAgent:
         model: the language model.
         sampling: how its outputs are drawn.
         name: short name, as tables show it; the model's name by default.
-        history: what it is shown of earlier steps; None for what the study says.
+        history: form of earlier steps in its prompts; None for the study's setting.
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
             model's card names, "completion" for a base model whose files are here, else "example".
@@ -70,7 +70,7 @@ class ChatAgent:
         system: the system prompt, "" for none.
 
     Raises:
-        FileNotFoundError, ValueError: see `read_template`; an unknown history; or a model that tells no likelihoods.
+        FileNotFoundError, ValueError: see `read_template`; an unknown history; or a model without likelihoods.
     """
 
     model: Model
@@ -86,7 +86,7 @@ class ChatAgent:
 
     journalled: ClassVar[bool] = True
     settings: ClassVar[Mapping[str, type]] = {"task": str, "wording": str}
-    """The parameters of a study that are this class's own, and their types."""
+    """Parameters of a study that are specific to this class, and their types."""
 
     def __post_init__(self) -> None:
         if self.history is not None and self.history not in HISTORIES:
@@ -107,47 +107,49 @@ class ChatAgent:
         return {"text": text, "name": self.name or self._title([])}
 
     def _title(self, arm: Sequence[str]) -> str:
-        """Return the default name: the model's, and in brackets what else tells agents of that model apart."""
-        told = [*arm, *([self.choice.title] if self.choice is not None else [])]
-        return f"{self.model.name} ({', '.join(told)})" if told else self.model.name
+        """Return the default name: the model's, and in brackets the settings that distinguish agents of that model."""
+        details = [*arm, *([self.choice.title] if self.choice is not None else [])]
+        return f"{self.model.name} ({', '.join(details)})" if details else self.model.name
 
     def _card(self) -> str:
-        """Return the form of the bundled templates that the model's card or kind wants, "example" for chat models."""
-        # A model behind a server has a card where its tokenizer lies in a folder.
-        known = (self.model, getattr(self.model, "dialect", None))
-        return next((form for one in known if (form := getattr(one, "template", None)) is not None), TEMPLATE_FORMS[0])
+        """Return the form of the bundled templates for the model's card or kind, "example" for chat models."""
+        # A model behind a server has a card if its tokenizer is in a local folder.
+        sources = (self.model, getattr(self.model, "dialect", None))
+        return next(
+            (form for source in sources if (form := getattr(source, "template", None)) is not None), TEMPLATE_FORMS[0]
+        )
 
     @property
     def largest_batch(self) -> int:
-        """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
+        """Maximum observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
         return int(getattr(self.model, "largest_batch", sys.maxsize))
 
     @property
     def concurrency(self) -> int | None:
-        """Calls at the same time that the model wants, None for as many as the run has workers."""
-        wanted = getattr(self.model, "concurrency", None)
-        return None if wanted is None else int(wanted)
+        """Number of concurrent calls for the model, None for as many as the run has workers."""
+        limit = getattr(self.model, "concurrency", None)
+        return None if limit is None else int(limit)
 
     @property
     def budget(self) -> Budget | None:
-        """What the model has spent and may spend, None for models that cost nothing."""
-        found = getattr(self.model, "budget", None)
-        return found if isinstance(found, Budget) else None
+        """Spending and limits of the model, None for models that cost nothing."""
+        budget = getattr(self.model, "budget", None)
+        return budget if isinstance(budget, Budget) else None
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """What the model says of itself, e.g. the goal that was planted in it; and that its action is a choice."""
-        found = {} if self.choice is None else {"answer": "likelihood"}
-        found |= {"wording": self.wording} if self.wording else {}
-        return {**getattr(self.model, "tags", {}), **found}
+        """Tags of the model, e.g. its planted goal, and of the settings for choice and wording."""
+        own_tags = {} if self.choice is None else {"answer": "likelihood"}
+        own_tags |= {"wording": self.wording} if self.wording else {}
+        return {**getattr(self.model, "tags", {}), **own_tags}
 
     @property
     def needs(self) -> type[View]:
-        """A grid where the template shows one, with the place to go to where it says that, else any view."""
-        blanked, held = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
-        if "aim" in held:
+        """Required type of view: a grid where the template shows one, named where it names a target, else any."""
+        blanks_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
+        if "aim" in names:
             return NamedView
-        return GridView if blanked or set(OF_GRIDS) & held else View
+        return GridView if blanks_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str) -> str:
         """Return the text of a grid in the symbols of the agent's wording."""
@@ -166,28 +168,28 @@ class ChatAgent:
         }
 
     def _prompt(self) -> dict[str, Any]:
-        """Return what the description says of kind and prompt."""
-        held = placeholders(self.text)
+        """Return the entries of the description on kind and prompt."""
+        names = placeholders(self.text)
         rule = {
-            **({"example": RULE} if "example" in held else {}),
-            **({EXAMPLES: WORKED_RULE} if EXAMPLES in held else {}),
+            **({"example": RULE} if "example" in names else {}),
+            **({EXAMPLES: WORKED_RULE} if EXAMPLES in names else {}),
         }
         symbols = wording(self.wording).symbols
-        own = {"symbols": dict(symbols)} if symbols else {}
-        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **own}
+        symbol_entry = {"symbols": dict(symbols)} if symbols else {}
+        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **symbol_entry}
 
     def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return what the model is told at one step, the present one or an earlier one of a conversation."""
-        wanted = set(placeholders(self.text))
-        told = observation.history_as in ("conversation", "reasoning")
-        if history and not told and "history" not in wanted:
+        """Return the prompt text of one step, the present one or an earlier one of a conversation."""
+        names = set(placeholders(self.text))
+        as_conversation = observation.history_as in ("conversation", "reasoning")
+        if history and not as_conversation and "history" not in names:
             raise ValueError(
                 f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
                 "the agent's task to fog, or its history to none or conversation"
             )
-        if isinstance(view, GridView) and "view" not in wanted:
+        if isinstance(view, GridView) and "view" not in names:
             grid = view.grid
-            if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
+            if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in names:
                 raise ValueError(
                     f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
                     "the agent's task to key-door"
@@ -202,14 +204,14 @@ class ChatAgent:
         }
         if isinstance(view, GridView):
             values |= {"grid": self.drawn(values["grid"]), "view": self.drawn(values["view"])}
-        if EXAMPLES in wanted:
+        if EXAMPLES in names:
             values[EXAMPLES] = worked_examples(self.text, view, observation.episode_id, step, self.drawn)
-        if "history" in wanted:
+        if "history" in names:
             values["history"] = render_history(history)
-        return fill(self.text, {name: value for name, value in values.items() if name in wanted})
+        return fill(self.text, {name: value for name, value in values.items() if name in names})
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the chat that an observation becomes.
+        """Return the chat for an observation.
 
         A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
         of the next step only adds to it.
@@ -233,28 +235,31 @@ class ChatAgent:
         return canonical_json([{"role": message.role, "content": message.content} for message in messages])
 
     def request(self, observation: Observation) -> Request:
-        """Return what the model is asked about an observation."""
+        """Return the request for an observation."""
         key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
         return Request(messages=self.messages(observation), key=key, answers=answers_of(observation.view.actions))
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Ask the model about each observation and read its answers, or draw one of them."""
+        """Query the model about each observation and parse its answers, or draw one of them by likelihood."""
         if self.choice is not None:
             return self._choose(self.choice, observations)
-        completions = self.model.complete([self.request(seen) for seen in observations], self.sampling)
-        return [turn(one, seen.view.actions) for one, seen in zip(completions, observations, strict=True)]
+        completions = self.model.complete([self.request(observation) for observation in observations], self.sampling)
+        return [
+            turn(completion, observation.view.actions)
+            for completion, observation in zip(completions, observations, strict=True)
+        ]
 
     def _choose(self, choice: Choice, observations: Sequence[Observation]) -> list[Turn]:
         assert isinstance(self.model, Scoring)  # checked when the agent was made
-        asked = [self.request(seen) for seen in observations]
-        count = len(asked)
+        requests = [self.request(observation) for observation in observations]
+        count = len(requests)
         if choice.prior_symbol:
-            asked += [self.request(content_free(seen, choice.prior_symbol)) for seen in observations]
-        found = self.model.likelihoods(asked, self.sampling, reasoned=choice.after == "reasoning")
-        priors: list[Likelihoods | None] = [*found[count:]] or [None] * count
+            requests += [self.request(content_free(observation, choice.prior_symbol)) for observation in observations]
+        scored = self.model.likelihoods(requests, self.sampling, reasoned=choice.after == "reasoning")
+        priors: list[Likelihoods | None] = [*scored[count:]] or [None] * count
         return [
-            chosen(choice, self.sampling, one, prior, seen)
-            for one, prior, seen in zip(found[:count], priors, observations, strict=True)
+            chosen(choice, self.sampling, result, prior, observation)
+            for result, prior, observation in zip(scored[:count], priors, observations, strict=True)
         ]
 
     @classmethod
@@ -277,14 +282,16 @@ class ChatAgent:
                 "comes with the package"
             )
         types = {**_TEXTS, **CHOICE_KEYS, **get_type_hints(Sampling), **cls.settings}
-        own = {key: value for key, value in parameters.items() if key in types}
-        for parameter, value in own.items():
+        own_parameters = {key: value for key, value in parameters.items() if key in types}
+        for parameter, value in own_parameters.items():
             check_type(parameter, value, types[parameter])
-        others = {key: value for key, value in parameters.items() if key not in types}
-        name, backend = own.get("name") or None, own.pop("backend", "")
-        model = build_model(own.pop("model"), others, backend=backend, name=name, others=tuple(types))
-        sampling = Sampling(**{entry.name: own.pop(entry.name) for entry in fields(Sampling) if entry.name in own})
-        return cls(model=model, sampling=sampling, choice=take_choice(own), **own)
+        model_options = {key: value for key, value in parameters.items() if key not in types}
+        name, backend = own_parameters.get("name") or None, own_parameters.pop("backend", "")
+        model = build_model(own_parameters.pop("model"), model_options, backend=backend, name=name, others=tuple(types))
+        sampling = Sampling(
+            **{entry.name: own_parameters.pop(entry.name) for entry in fields(Sampling) if entry.name in own_parameters}
+        )
+        return cls(model=model, sampling=sampling, choice=take_choice(own_parameters), **own_parameters)
 
 
 agent_kind(CHAT)(ChatAgent.build)
@@ -296,7 +303,7 @@ def example_name(observation: Observation, step: int, view: View) -> str:
 
 
 def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
-    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
+    """Return the turn of a completion: its action, or the name of its failure."""
     parsed = parse_action(completion.text, truncated=completion.finish == "length", names=names)
     action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
     extra: dict[str, Any] = {"finish": completion.finish, "parser": PARSER_VERSION}

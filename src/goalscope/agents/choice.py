@@ -63,12 +63,12 @@ class Choice:
             raise ValueError(f"answer_after must be one of {', '.join(AFTER)}, got {self.after!r}")
         if not 0 <= self.least_mass <= 1:
             raise ValueError(f"least_mass must be a probability, 0 to 1, got {self.least_mass!r}")
-        sign = self.prior_symbol
-        if sign and (len(sign) > 1 or not sign.isprintable() or sign.isspace() or sign.isdigit()):
-            raise ValueError(f"prior_symbol must be one printable sign that is no digit, got {sign!r}")
-        if sign and sign in _GRID_SYMBOLS:
-            raise ValueError(f"prior_symbol must mean nothing in a grid ({_GRID_SYMBOLS} do), got {sign!r}: use ?")
-        if sign and self.after == "reasoning":
+        symbol = self.prior_symbol
+        if symbol and (len(symbol) > 1 or not symbol.isprintable() or symbol.isspace() or symbol.isdigit()):
+            raise ValueError(f"prior_symbol must be one printable sign that is no digit, got {symbol!r}")
+        if symbol and symbol in _GRID_SYMBOLS:
+            raise ValueError(f"prior_symbol must mean nothing in a grid ({_GRID_SYMBOLS} do), got {symbol!r}: use ?")
+        if symbol and self.after == "reasoning":
             raise ValueError(
                 "prior_symbol must be left out where answer_after is reasoning, which says again what the grid holds"
             )
@@ -78,7 +78,7 @@ class Choice:
         return {"kind": "likelihood", **asdict(self)}
 
     def check_model(self, model: Model, sampling: Sampling) -> None:
-        """Raise a ValueError for a model that tells no likelihoods, or settings that have no place beside them."""
+        """Raise a ValueError for a model without likelihoods, or for settings that exclude them."""
         if not isinstance(model, Scoring):
             raise ValueError(
                 f"answer: likelihood needs a model that tells likelihoods, {model.name} does not: use a local "
@@ -95,14 +95,14 @@ class Choice:
             )
 
     def reads(self, actions: int) -> int:
-        """Return how many answers a turn reads, those of the prior included; each comes with its whole prompt."""
+        """Return how many answers a turn scores, those of the prior included; each with its whole prompt."""
         return actions * (2 if self.prior_symbol else 1)
 
     @property
     def title(self) -> str:
-        """How the default names of such agents end."""
-        said = ["likelihood", *(["after reasoning"] if self.after == "reasoning" else [])]
-        return f"{' '.join(said)}{', prior taken off' if self.prior_symbol else ''}"
+        """Suffix of the default names of such agents."""
+        words = ["likelihood", *(["after reasoning"] if self.after == "reasoning" else [])]
+        return f"{' '.join(words)}{', prior taken off' if self.prior_symbol else ''}"
 
 
 _KEYS = {"answer_after": "after", "least_mass": "least_mass", "prior_symbol": "prior_symbol"}
@@ -112,25 +112,25 @@ CHOICE_KEYS: Final[Mapping[str, Any]] = {
     "least_mass": float,
     "prior_symbol": str,
 }
-"""The keys of a study that say how an answer is found, and their types."""
+"""Keys of a study that determine how answers are obtained, and their types."""
 
 
-def take_choice(given: dict[str, Any]) -> Choice | None:
-    """Return what the parameters of a chat agent say about choice, and take it out of them; None: it is generated.
+def take_choice(parameters: dict[str, Any]) -> Choice | None:
+    """Remove the choice settings from a chat agent's parameters and return them, None for generated answers.
 
     Raises:
         ValueError: an unknown kind of answer, or settings of a choice without one.
     """
-    answer = given.pop("answer", ANSWERS[0])
-    held = {name: given.pop(key) for key, name in _KEYS.items() if key in given}
+    answer = parameters.pop("answer", ANSWERS[0])
+    settings = {name: parameters.pop(key) for key, name in _KEYS.items() if key in parameters}
     if answer not in ANSWERS:
         raise ValueError(f"answer must be one of {', '.join(ANSWERS)}, got {answer!r}")
     if answer == ANSWERS[0]:
-        if held:
-            keys = ", ".join(key for key, name in _KEYS.items() if name in held)
+        if settings:
+            keys = ", ".join(key for key, name in _KEYS.items() if name in settings)
             raise ValueError(f"{keys} belongs to answer: likelihood, this agent's answers are generated: leave it out")
         return None
-    return Choice(**held)
+    return Choice(**settings)
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +141,7 @@ def answers_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _ContentFree(GridView):
-    """A grid of which nothing but its size can be seen."""
+    """A grid of which only the size is visible."""
 
     symbol: str = "?"
 
@@ -161,7 +161,7 @@ def content_free(observation: Observation, symbol: str) -> Observation:
 
 
 def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperature: float) -> list[float]:
-    """Return the probabilities of actions ``[A]`` that they are drawn with.
+    """Return the probabilities ``[A]`` with which actions are drawn.
 
     ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, l the log-likelihoods and l0 those of the prior; at T = 0
     all of it lies on the largest one, the first of several.
@@ -175,46 +175,46 @@ def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperat
     if temperature == 0:
         return [float(index == scores.argmax()) for index in range(len(scores))]
     weights = np.exp((scores - scores.max()) / temperature)
-    return [float(one) for one in weights / weights.sum()]
+    return [float(weight) for weight in weights / weights.sum()]
 
 
 def chosen(
-    choice: Choice, sampling: Sampling, found: Likelihoods, prior: Likelihoods | None, observation: Observation
+    choice: Choice, sampling: Sampling, scored: Likelihoods, prior: Likelihoods | None, observation: Observation
 ) -> Turn:
-    """Return the turn that the likelihoods of all answers amount to.
+    """Draw the turn from the likelihoods of all answers.
 
     The step keeps the probabilities that the action was drawn with (``policy``), and under ``likelihood`` the
-    log-probabilities, their mass, and what the prior was.
+    log-probabilities, their mass, and the prior.
     """
-    reasoned = found.reasoned
-    usage = dict(found.usage)
+    reasoned = scored.reasoned
+    usage = dict(scored.usage)
     for name, value in (prior.usage if prior is not None else {}).items():
         usage[name] = usage.get(name, 0.0) + value
     extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.text}
-    if found.unsupported:
-        extra["unsupported"] = list(found.unsupported)
+    if scored.unsupported:
+        extra["unsupported"] = list(scored.unsupported)
     action, text, output = None, "", None if reasoned is None else reasoned.output_tokens
     failure: str | None = None
-    if not found.logprobs:
+    if not scored.logprobs:
         failure = "truncated" if reasoned is not None and reasoned.finish == "length" else "empty"
     else:
-        mass = math.fsum(map(math.exp, found.logprobs))
-        extra["likelihood"] = {"logprobs": list(found.logprobs), "beginning": found.beginning, "mass": mass}
+        mass = math.fsum(map(math.exp, scored.logprobs))
+        extra["likelihood"] = {"logprobs": list(scored.logprobs), "beginning": scored.beginning, "mass": mass}
         if prior is not None:
             extra["likelihood"]["prior"] = list(prior.logprobs)
         failure = None if mass >= choice.least_mass else LITTLE_MASS
     if failure is None:
-        policy = policy_of(found.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
-        drawn = int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right"))
-        action = policy.index(1.0) if sampling.temperature == 0 else min(drawn, len(policy) - 1)
+        policy = policy_of(scored.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
+        index = int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right"))
+        action = policy.index(1.0) if sampling.temperature == 0 else min(index, len(policy) - 1)
         extra["policy"] = policy
-        text, output = answers_of(observation.view.actions)[action], found.outputs[action]
+        text, output = answers_of(observation.view.actions)[action], scored.outputs[action]
     return Turn(
         action=action,
         failure=failure,
         text=text,
         reasoning=None if reasoned is None else reasoned.reasoning,
-        prompt_tokens=found.prompt_tokens,
+        prompt_tokens=scored.prompt_tokens,
         output_tokens=output,
         usage=usage,
         extra=extra,

@@ -1,4 +1,4 @@
-"""From a model's answer to an action, or to the name of what is wrong with it; never to an action it did not state."""
+"""Parse a model's answer into an action or the name of a failure; never into an action that it did not state."""
 
 import json
 import re
@@ -15,7 +15,7 @@ FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as they stand in stored steps."""
 
 PARSER_VERSION: Final = 4
-"""Raised whenever the same answer comes to be read as something else; it is told with each answer that was read."""
+"""Increased whenever the same answer would be parsed differently; stored with each parsed answer."""
 
 DRAWN_UNDER: Final = 3
 """The version in the identity of agents that read answers. Answers are drawn from it, so it stays: the same agent draws
@@ -37,11 +37,11 @@ _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """What an answer says.
+    """A parsed answer.
 
     Attributes:
         action: index of the action that the answer states, None where it states none or more than one.
-        failure: what is wrong with the answer, None where there is an action.
+        failure: why the answer has no action, None where there is one.
     """
 
     action: Any = None
@@ -49,7 +49,7 @@ class Parsed:
 
 
 def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] = MOVES) -> Parsed:
-    """Read the action out of an answer that should be ``{"action": "UP"}``.
+    """Parse the action of an answer that should be ``{"action": "UP"}``.
 
     The key must stand in an object that is part of no other object or array, and whose members are all ``key: value``.
     Tolerated: text around the object, further braces around it alone, code fences, single or no quotes, a trailing
@@ -69,14 +69,14 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
     stripped = text.strip()
     if not stripped:
         return Parsed(failure="truncated" if truncated else "empty")
-    found = _strict(stripped)
-    if found is None:
-        found = _tolerant(stripped)
-    if found.cut:
+    actions = _strict(stripped)
+    if actions is None:
+        actions = _tolerant(stripped)
+    if actions.cut:
         return Parsed(failure="truncated")
-    if not found.stated:
+    if not actions.stated:
         return Parsed(failure="truncated" if truncated else "no JSON")
-    values = {_normal(value) for value in (*found.stated, *found.mentioned)}
+    values = {_normal(value) for value in (*actions.stated, *actions.mentioned)}
     if len(values) > 1:
         return Parsed(failure="two different actions")
     action = _table(names).get(values.pop())
@@ -101,38 +101,38 @@ def _normal(value: Any) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
-    """What an answer holds."""
+class _ActionValues:
+    """Actions in an answer."""
 
     stated: list[Any] = field(default_factory=list)  # values of the keys ``action`` that count
-    mentioned: list[Any] = field(default_factory=list)  # values of all keys ``action``, wherever they stand
+    mentioned: list[Any] = field(default_factory=list)  # values of all keys ``action``, at any depth
     cut: bool = False  # whether an object begins that is never closed
 
 
-def _strict(text: str) -> _Found | None:
-    """Return what an answer holds that is one JSON object as a whole, None where it is not."""
-    found = _Found()
+def _strict(text: str) -> _ActionValues | None:
+    """Return the actions of an answer that is one JSON object, None where it is not."""
+    actions = _ActionValues()
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # Inner objects come first: what is left in the end is the outermost one.
-        found.stated = [value for key, value in pairs if _key(key) == "action"]
-        found.mentioned += found.stated
+        actions.stated = [value for key, value in pairs if _key(key) == "action"]
+        actions.mentioned += actions.stated
         return dict(pairs)
 
     try:
-        whole = json.loads(text, object_pairs_hook=collect)
+        document = json.loads(text, object_pairs_hook=collect)
     except (ValueError, RecursionError):  # not JSON, or nested deeper than any answer is
         return None
-    return found if isinstance(whole, dict) else None
+    return actions if isinstance(document, dict) else None
 
 
 class _Members:
     """The members of an outermost object, read piece by piece: key, colon, value, and so on after a comma."""
 
-    __slots__ = ("_key", "_level", "_nested", "_pieces", "_state", "_value", "found")
+    __slots__ = ("_key", "_level", "_nested", "_pieces", "_state", "_value", "actions")
 
     def __init__(self) -> None:
-        self.found: list[Any] = []
+        self.actions: list[Any] = []
         self._state = "start"  # what comes next: start, key, colon, value, end; "odd" where it is no object
         self._key, self._pieces = "", 0
         self._value: Any = None
@@ -143,85 +143,85 @@ class _Members:
         """Whether the object was closed, and every member is a key and a value."""
         return self._state == "end" and self._level == 0
 
-    def take(self, said: str, word: str, sign: bool) -> None:
+    def take(self, piece: str, word: str, sign: bool) -> None:
         """Read the next piece after the opening brace."""
         state = self._state
         if state == "value":
-            self._take_value(said, word, sign)
-        elif said == "}" and state in ("start", "key", "end"):
+            self._take_value(piece, word, sign)
+        elif piece == "}" and state in ("start", "key", "end"):
             self._state, self._level = "end", self._level - 1
-        elif said == "{" and state == "start":
+        elif piece == "{" and state == "start":
             self._level += 1  # braces around the object alone
         elif state in ("start", "key") and not sign:
             self._key, self._state = _key(word), "colon"
-        elif state == "colon" and said == ":":
+        elif state == "colon" and piece == ":":
             self._state, self._pieces, self._value = "value", 0, None
         else:
             self._state = "odd"
 
-    def _take_value(self, said: str, word: str, sign: bool) -> None:
-        ends = self._nested == 0 and said in ("}", ",")
+    def _take_value(self, piece: str, word: str, sign: bool) -> None:
+        ends = self._nested == 0 and piece in ("}", ",")
         if not ends:
-            self._nested = max(0, self._nested + (said in ("{", "[")) - (said in ("}", "]")))
+            self._nested = max(0, self._nested + (piece in ("{", "[")) - (piece in ("}", "]")))
             self._pieces += 1
             self._value = None if sign else word
             return
         if self._key == "action" and self._pieces:
-            self.found.append(self._value if self._pieces == 1 else None)
-        self._state = "key" if said == "," else "end"
-        self._level -= said == "}"
+            self.actions.append(self._value if self._pieces == 1 else None)
+        self._state = "key" if piece == "," else "end"
+        self._level -= piece == "}"
 
 
-def _tolerant(text: str) -> _Found:
-    """Return what an answer holds inside of braces.
+def _tolerant(text: str) -> _ActionValues:
+    """Return the actions inside braces in an answer.
 
-    A text that is quoted inside of an object is a text: what it says about actions states none. A value ends at a
+    A text that is quoted inside an object is a text: actions in it do not count. A value ends at a
     comma or a brace; ``UP or DOWN`` is no action.
     """
     stated: list[Any] = []
     mentioned: list[tuple[int, Any]] = []
     arrays: list[int] = []  # of each array around objects, how much was stated before it
     members = _Members()
-    depth, at, last_open, last_close = 0, 0, -1, -1
-    before = ("", "", "")  # the three pieces before, blanks left out
+    depth, offset, last_open, last_close = 0, 0, -1, -1
+    previous = ("", "", "")  # the three pieces before, blanks left out
     while True:
         if depth == 0:  # outside of braces quotes are punctuation
-            opened = _OUTSIDE.search(text, at)
+            opened = _OUTSIDE.search(text, offset)
             if opened is None:
                 break
-            at = opened.start()
+            offset = opened.start()
             if opened.group() == "[":
                 arrays.append(len(stated))
             elif opened.group() == "]" and arrays:
                 del stated[arrays.pop() :]
             if opened.group() != "{":
-                at += 1
+                offset += 1
                 continue
-        piece = _PIECE.match(text, at)
+        piece = _PIECE.match(text, offset)
         if piece is None:
             break
-        at = piece.end()
-        said, kind = piece.group(), piece.lastgroup
-        if said.isspace():
+        offset = piece.end()
+        content, kind = piece.group(), piece.lastgroup
+        if content.isspace():
             continue
-        if before[:2] == ("action", ":") and before[2] not in ("}", ","):
-            mentioned.append((piece.start(), before[2] if said in ("}", ",") else None))
-        word = said if kind == "sign" else _unquoted(said, kind)
+        if previous[:2] == ("action", ":") and previous[2] not in ("}", ","):
+            mentioned.append((piece.start(), previous[2] if content in ("}", ",") else None))
+        word = content if kind == "sign" else _unquoted(content, kind)
         if depth == 0:
             members = _Members()
         else:
-            members.take(said, word, kind == "sign")
-        if said == "{":
+            members.take(content, word, kind == "sign")
+        if content == "{":
             depth, last_open = depth + 1, piece.start()
-        elif said == "}":
+        elif content == "}":
             depth, last_close = depth - 1, piece.start()
             if depth == 0 and members.sound:
-                stated += members.found
-        before = (_key(before[1]), before[2], word)
-    inside = text[last_open:] if last_open > last_close else ""
+                stated += members.actions
+        previous = (_key(previous[1]), previous[2], word)
+    tail = text[last_open:] if last_open > last_close else ""
     cut = any(end > last_close for end, _ in mentioned)
-    cut = cut or (inside != "" and (_OPENED.search(inside) is not None or len(inside) < 12))
-    return _Found(stated=stated, mentioned=[value for end, value in mentioned if end <= last_close], cut=cut)
+    cut = cut or (tail != "" and (_OPENED.search(tail) is not None or len(tail) < 12))
+    return _ActionValues(stated=stated, mentioned=[value for end, value in mentioned if end <= last_close], cut=cut)
 
 
 def _key(text: str) -> str:
@@ -229,11 +229,11 @@ def _key(text: str) -> str:
     return text.strip().lower()
 
 
-def _unquoted(said: str, kind: str | None) -> str:
-    """Return what a piece says: a quoted text without its quotes, its JSON escapes undone where it has any."""
-    if kind == "double" and "\\" in said:
+def _unquoted(piece: str, kind: str | None) -> str:
+    """Return the content of a piece: a quoted text without its quotes, with JSON escapes decoded."""
+    if kind == "double" and "\\" in piece:
         try:
-            return str(json.loads(said, strict=False))
+            return str(json.loads(piece, strict=False))
         except ValueError:
-            return said[1:-1]  # no JSON: taken as it stands
-    return said[1:-1] if kind in ("double", "single") else said
+            return piece[1:-1]  # no JSON: used unchanged
+    return piece[1:-1] if kind in ("double", "single") else piece

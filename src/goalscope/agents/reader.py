@@ -1,4 +1,4 @@
-"""A scripted agent that reads its instruction: what is said of ability and of wordings is checked on it."""
+"""A scripted agent that reads its instruction, to validate measures of ability and of wordings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,18 +21,18 @@ def _target(name: str, target: Any) -> str | Position:
     return OWN_GOAL if target == OWN_GOAL else WrongGoal(target=target).target
 
 
-def _wording(name: str, given: Any) -> str:
-    wording(given)
-    return str(given)
+def _wording(name: str, value: Any) -> str:
+    wording(value)
+    return str(value)
 
 
 @agent_kind("reader")
 @dataclass(frozen=True)
 class Reader(ScriptedAgent):
-    """Goes to the place that its instruction names in words; where it names none, to a place of its own.
+    """Goes to the cell that its instruction names in words; where it names none, to its own target.
 
-    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.prompts` more of them
-    are, where it is told so: what such a wording costs it is known exactly.
+    A fraction epsilon of its actions is random, and with ``swayed`` a larger one under every second wording of
+    `goalscope.agents.prompts`: the effect of a wording is known exactly.
 
     Args:
         target: where it goes on its own: "goal", or a place as in `WrongGoal`.
@@ -51,8 +51,8 @@ class Reader(ScriptedAgent):
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the distribution of its way to the place, mixed with the uniform one."""
         noise = max(self.epsilon, self.swayed) if self.sways else self.epsilon
-        found: Distribution = (1 - noise) * self._way(observation) + noise * np.full(4, 0.25)
-        return found
+        mixture: Distribution = (1 - noise) * self._path_policy(observation) + noise * np.full(4, 0.25)
+        return mixture
 
     @property
     def sways(self) -> bool:
@@ -65,13 +65,13 @@ class Reader(ScriptedAgent):
         return {"wording": self.wording} if self.wording else {}
 
     def _parameters(self) -> dict[str, Any]:
-        given = super()._parameters()
-        return given if self.wording else {name: value for name, value in given.items() if name != "wording"}
+        parameters = super()._parameters()
+        return parameters if self.wording else {name: value for name, value in parameters.items() if name != "wording"}
 
-    def _way(self, observation: Observation) -> Distribution:
+    def _path_policy(self, observation: Observation) -> Distribution:
         view = observation.view
         if isinstance(view, NamedView) and view.named is not None:
-            there = GridView(grid=view.grid.at(goal=view.named))
-            return Optimal().probabilities(replace(observation, view=there))
-        own = Optimal() if self.target == OWN_GOAL else WrongGoal(target=self.target)
-        return own.probabilities(observation)
+            target_view = GridView(grid=view.grid.at(goal=view.named))
+            return Optimal().probabilities(replace(observation, view=target_view))
+        own_policy = Optimal() if self.target == OWN_GOAL else WrongGoal(target=self.target)
+        return own_policy.probabilities(observation)

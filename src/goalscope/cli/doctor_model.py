@@ -7,9 +7,9 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.cli.console import json_text, safe, say, table
 from goalscope.models import HttpModel, Sampling, Server
-from goalscope.models.http_checks import ServerReport, check_server, told_by
+from goalscope.models.http_checks import ServerReport, check_server, read_server_info
 from goalscope.models.http_transport import Client
-from goalscope.models.http_trials import Wanted
+from goalscope.models.http_trials import ServerNeeds
 from goalscope.preflight.model_report import SIZES, ModelReport, Sample, report_model
 from goalscope.worlds import Grid
 from goalscope.worlds.gridworld import GridWorld
@@ -108,13 +108,13 @@ def examine_server(model: HttpModel, template: str = "") -> ServerReport:
     world = GridWorld(grid=Grid.parse(_GRID))
     asked = ChatAgent(model=model, sampling=_SAMPLING, template=template).request(Observation(view=world.begin().view))
     return check_server(
-        model, Wanted(sampling=_SAMPLING, messages=asked.messages, answers=asked.answers, everything=True)
+        model, ServerNeeds(sampling=_SAMPLING, messages=asked.messages, answers=asked.answers, everything=True)
     )
 
 
 def _only_model(server: Server) -> str:
     """Return the name of the model that a server serves; a ValueError where it names none or several."""
-    names = told_by(Client(server)).models
+    names = read_server_info(Client(server)).models
     if len(names) == 1:
         return names[0]
     there = f"it names {', '.join(names[:20])}" if names else "the server names none"

@@ -1,8 +1,8 @@
 """Agents in environments: scripted ones whose goal is known, and anything with a method ``predict``.
 
-Each scripted one is told the world, and has an exact distribution over actions. A policy that was trained on one
-environment, such as those of stable-baselines3, acts in its worlds: it is shown the state as the trainer's environment
-shows it. `PolicyAgent` is used from Python, with the policy as an object; no file of a policy is ever loaded here.
+Each scripted agent knows the world and has an exact distribution over actions. A policy that was trained on one
+environment, such as those of stable-baselines3, acts in its worlds and receives the same observations as in training.
+`PolicyAgent` is used from Python, with the policy as an object; no policy file is ever loaded here.
 """
 
 from abc import abstractmethod
@@ -23,8 +23,8 @@ from goalscope.worlds.world import View
 Distribution = npt.NDArray[np.float64]
 
 
-def _horizon(name: str, given: Any) -> int | None:
-    return None if given is None else check_whole(name, given, 1, "decisions")
+def _horizon(name: str, value: Any) -> int | None:
+    return None if value is None else check_whole(name, value, 1, "decisions")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class EnvironmentAgent(Scripted):
 
     @abstractmethod
     def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
-        """Return ``[A]`` the actions of the rule in a state, none where it knows of nothing to do."""
+        """Return ``[A]`` the actions of the rule in a state, none where the rule does not apply."""
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``: uniform over the actions of the rule.
@@ -74,8 +74,8 @@ class EnvironmentOptimal(EnvironmentAgent):
         """Return the optimal set."""
         solved = world.believed.solved
         if solved.optimal is not None:
-            found: npt.NDArray[np.bool_] = solved.optimal[state]
-            return found
+            optimal: npt.NDArray[np.bool_] = solved.optimal[state]
+            return optimal
         if self.horizon is None:
             raise ValueError(
                 "an optimal agent must be told the horizon where the environment has chance: add horizon: N, the steps "
@@ -104,9 +104,9 @@ class EnvironmentEpsilonGreedy(EnvironmentOptimal):
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the mixture of the optimal and the uniform distribution."""
         view = observation.seen(EnvironmentView)
-        even = np.zeros(len(view.actions))
-        even[list(view.offered)] = 1 / len(view.offered)
-        return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * even
+        uniform = np.zeros(len(view.actions))
+        uniform[list(view.offered)] = 1 / len(view.offered)
+        return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * uniform
 
     def _parameters(self) -> dict[str, Any]:
         return {**super()._parameters(), "epsilon": self.epsilon}
@@ -125,19 +125,19 @@ class EnvironmentWrongGoal(EnvironmentAgent):
     target: str = ""
 
     def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
-        """Return the actions of the shortest ways to the target; at it, those that keep it."""
+        """Return the actions of the shortest paths to the target; at the target, those that stay there."""
         table = world.believed.table
         if self.target not in table.goals:
             raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
         if not table.deterministic:
             raise ValueError("an agent with a wrong goal must be given an environment without chance, got one with it")
-        here = table.goals[self.target]
-        if here[state]:
-            found: npt.NDArray[np.bool_] = here[table.successor[state]]
-            return found
-        towards = world.believed.towards(self.target).optimal
-        assert towards is not None  # no chance
-        chosen: npt.NDArray[np.bool_] = towards[state]
+        at_target = table.goals[self.target]
+        if at_target[state]:
+            staying: npt.NDArray[np.bool_] = at_target[table.successor[state]]
+            return staying
+        optimal = world.believed.towards(self.target).optimal
+        assert optimal is not None  # no chance
+        chosen: npt.NDArray[np.bool_] = optimal[state]
         return chosen
 
 
@@ -149,17 +149,18 @@ class EnvironmentGreedy(EnvironmentAgent):
     kind: ClassVar[str] = "greedy"
 
     def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
-        """Return the actions with the least expected heuristic of the next state."""
-        table, guess = world.believed.table, getattr(world.believed.environment, "heuristic", None)
-        if guess is None:
+        """Return the actions with the lowest expected heuristic of the next state."""
+        table, heuristic = world.believed.table, getattr(world.believed.environment, "heuristic", None)
+        if heuristic is None:
             raise ValueError("a greedy agent must be given an environment with a method heuristic(state), got none")
         values = np.full(len(table.actions), np.inf)
         for action in np.flatnonzero(table.offered[state]).tolist():
-            found = table.outcomes(state, action)
-            after = table.triples[found, 2].tolist() or [state]
-            chances = table.chance[found].tolist() or [1.0]
+            outcomes = table.outcomes(state, action)
+            next_states = table.triples[outcomes, 2].tolist() or [state]
+            probabilities = table.chance[outcomes].tolist() or [1.0]
             values[action] = sum(
-                chance * float(guess(table.states[one])) for one, chance in zip(after, chances, strict=True)
+                chance * float(heuristic(table.states[next_state]))
+                for next_state, chance in zip(next_states, probabilities, strict=True)
             )
         return np.asarray(values <= values.min() + 1e-12)
 
@@ -168,24 +169,24 @@ class Predicts(Protocol):
     """A policy as stable-baselines3 has it."""
 
     def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
-        """Return the actions of a batch of observations ``[B, ...]``, and a state that is not looked at."""
+        """Return the actions of a batch of observations ``[B, ...]``, and a state that is ignored."""
         ...
 
 
 PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
-"""What each plane of a grid as an array shows."""
+"""Content of each plane of a grid as an array."""
 
 
 def planes(view: GridView) -> npt.NDArray[np.float32]:
     """Return a grid as `PLANES`, ``[6, H, W]`` float32, 1 where it is so; hidden cells are 0 in all of them."""
     grid = view.grid
-    found = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
-    found[0] = grid.walls
+    array = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
+    array[0] = grid.walls
     for number, cell in enumerate((grid.start, grid.goal, grid.key, grid.door), 1):
         if cell is not None:
-            found[(number, *cell)] = 1.0
-    found[5] = view.carrying_key
-    return found
+            array[(number, *cell)] = 1.0
+    array[5] = view.carrying_key
+    return array
 
 
 def shown_array(view: View) -> npt.NDArray[Any]:
@@ -238,7 +239,7 @@ class PolicyAgent:
             raise ValueError("identity must say what the policy is, e.g. {'weights': digest}, got nothing")
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what decides its actions, as it was told."""
+        """Return the settings that determine its actions, as given to the constructor."""
         drawn = self.probabilities is not None
         return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
 
@@ -247,11 +248,16 @@ class PolicyAgent:
         return [Turn(action=self._choose(observation)) for observation in observations]
 
     def _choose(self, observation: Observation) -> int:
-        shown, count = self.shows(observation.view)[None], len(observation.view.actions)
+        array, count = self.shows(observation.view)[None], len(observation.view.actions)
         if self.probabilities is None:
-            action, _ = self.policy.predict(shown, deterministic=True)
+            action, _ = self.policy.predict(array, deterministic=True)
             return int(np.asarray(action).reshape(-1)[0])
-        chances = np.asarray(self.probabilities(shown), dtype=np.float64).reshape(-1)
-        if chances.shape != (count,) or not np.isfinite(chances).all() or (chances < 0).any() or not chances.sum() > 0:
-            raise ValueError(f"probabilities must be [1, {count}], each >= 0, got {chances!r:.200}")
-        return observation.draw(chances.tolist())
+        probabilities = np.asarray(self.probabilities(array), dtype=np.float64).reshape(-1)
+        if (
+            probabilities.shape != (count,)
+            or not np.isfinite(probabilities).all()
+            or (probabilities < 0).any()
+            or not probabilities.sum() > 0
+        ):
+            raise ValueError(f"probabilities must be [1, {count}], each >= 0, got {probabilities!r:.200}")
+        return observation.draw(probabilities.tolist())

@@ -1,8 +1,8 @@
-"""MiniGrid's and BabyAI's levels, by their own simulator: a state is written into it, one step is taken, and read back.
+"""MiniGrid's and BabyAI's levels through their simulator: write a state, take one step, read the state back.
 
-The key of a state is all that the simulator changes: where the agent stands and looks, where each thing is that can be
-moved, and whether doors are open. The number of steps so far is no part of it. The verifiers of BabyAI's instructions
-have a memory of their own, which is reset before each step: a level in which it matters does not play back.
+The key of a state holds all that the simulator changes: position and direction of the agent, position of each movable
+object, and whether doors are open; not the number of steps so far. The verifiers of BabyAI's instructions have a memory
+of their own, which is reset before each step: a level that depends on it fails the play-back.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from goalscope.extras import lacking
 from goalscope.ids import content_id
 
 CARRIED, GONE, INSIDE = -1, -2, -10
-"""Where a thing is that lies in no cell; inside of thing n it is at ``INSIDE - n``."""
+"""Positions of objects that are in no cell; an object inside object n has ``INSIDE - n``."""
 
 Key = tuple[Any, ...]
 _MOVABLE = ("key", "ball", "box", "door")
@@ -30,16 +30,16 @@ def _real(level: str, seed: int) -> Any:
         raise lacking("levels of MiniGrid need minigrid", "minigrid", error) from error
     if not isinstance(level, str) or not level.startswith(("MiniGrid-", "BabyAI-")):
         raise ValueError(f"a level must be one of MiniGrid's or BabyAI's, e.g. MiniGrid-DoorKey-6x6-v0, got {level!r}")
-    made = make(level).unwrapped
-    made.reset(seed=seed)
-    return made
+    environment = make(level).unwrapped
+    environment.reset(seed=seed)
+    return environment
 
 
 class _Simulator:
     """A level whose state can be read and written.
 
-    Levels keep references to single things (the door to be opened, the ball to be fetched): the things of the
-    beginning are moved about, never made anew.
+    Levels keep references to single objects (the door to be opened, the ball to be fetched): the initial objects are
+    moved, never created again.
     """
 
     def __init__(self, level: str, seed: int) -> None:
@@ -54,40 +54,40 @@ class _Simulator:
         self._number = {id(thing): number for number, thing in enumerate(self.things)}
 
     def read(self) -> Key:
-        """Return the key of the state: the agent, and of each thing where it is and, of doors, whether open and locked.
+        """Return the key of the state: the agent, each object's position, and whether doors are open and locked.
 
         Raises:
-            ValueError: something changed that no state holds.
+            ValueError: something changed that is not part of the state.
         """
         level = self.real
-        where = [GONE] * len(self.things)
-        for at, (thing, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
+        positions = [GONE] * len(self.things)
+        for index, (thing, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
             if thing is not fixed:
-                self._place(thing, at, where)
-        self._place(level.carrying, CARRIED, where)
+                self._record_position(thing, index, positions)
+        self._record_position(level.carrying, CARRIED, positions)
         for number, thing in enumerate(self.things):
-            if thing.contains is not None and where[number] != GONE:
-                self._place(thing.contains, INSIDE - number, where)
+            if thing.contains is not None and positions[number] != GONE:
+                self._record_position(thing.contains, INSIDE - number, positions)
         col, row = level.agent_pos
         states = [(thing.is_open, thing.is_locked) if thing.type == "door" else () for thing in self.things]
-        return (int(col), int(row), int(level.agent_dir)), tuple(zip(where, states, strict=True))
+        return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True))
 
     def write(self, state: Key) -> None:
         """Put the level into a state."""
         (col, row, facing), things = state
         level, cells = self.real, self._fixed.copy()
         level.carrying = None
-        for thing, (where, doors) in zip(self.things, things, strict=True):
+        for thing, (position, doors) in zip(self.things, things, strict=True):
             thing.contains = None
             if doors:
                 thing.is_open, thing.is_locked = doors
-            if where == CARRIED:
+            if position == CARRIED:
                 level.carrying, thing.cur_pos = thing, (-1, -1)
-            elif where >= 0:
-                cells[where], thing.cur_pos = thing, (where % self.size[0], where // self.size[0])
-        for thing, (where, _) in zip(self.things, things, strict=True):
-            if where <= INSIDE:
-                self.things[INSIDE - where].contains = thing
+            elif position >= 0:
+                cells[position], thing.cur_pos = thing, (position % self.size[0], position // self.size[0])
+        for thing, (position, _) in zip(self.things, things, strict=True):
+            if position <= INSIDE:
+                self.things[INSIDE - position].contains = thing
         level.grid.grid = cells
         level.agent_pos, level.agent_dir = (col, row), facing
         if hasattr(level, "instrs"):
@@ -102,15 +102,15 @@ class _Simulator:
         """Return the fixed cells row by row, in words, "" for free ones."""
         return ["" if thing is None else f"{thing.type} ({thing.color})" for thing in self._fixed]
 
-    def _place(self, thing: Any, where: int, found: list[int]) -> None:
-        if thing is None and where == CARRIED:
+    def _record_position(self, thing: Any, position: int, positions: list[int]) -> None:
+        if thing is None and position == CARRIED:
             return
         number = self._number.get(id(thing))
         if number is None:
             raise ValueError(
-                f"a level must change nothing but its own keys, balls, boxes and doors, got {thing!r:.80} at {where}"
+                f"a level must change nothing but its own keys, balls, boxes and doors, got {thing!r:.80} at {position}"
             )
-        found[number] = where
+        positions[number] = position
 
 
 @environment_kind("minigrid")
@@ -133,7 +133,7 @@ class MiniGridLevel(StateCopy):
         self._level, self._seed, self._form = level, seed, form
         self._simulator: _Simulator = self._real
         real = self._simulator.real
-        real.gen_obs = dict  # pictures take most of the time of a step, and nobody looks at them here
+        real.gen_obs = dict  # pictures take most of the time of a step and are not used here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
 
@@ -150,12 +150,12 @@ class MiniGridLevel(StateCopy):
         real.write(state)
 
     def goals(self) -> dict[str, Any]:
-        """Return what else can be pursued: to hold each thing that can be picked up, to have each door open."""
-        found: dict[str, Any] = {}
+        """Return further goals: to hold each object that can be picked up, to have each door open."""
+        goals: dict[str, Any] = {}
         for number, thing in enumerate(self._simulator.things):
             name = f"{thing.color} {thing.type} {'open' if thing.type == 'door' else 'held'}"
-            found.setdefault(name, partial(self._opened if thing.type == "door" else self._held, number))
-        return found
+            goals.setdefault(name, partial(self._opened if thing.type == "door" else self._held, number))
+        return goals
 
     def _held(self, number: int, state: Key) -> bool:
         return not self.done(state) and bool(state[1][number][0] == CARRIED)
@@ -164,25 +164,25 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def heuristic(self, state: Key) -> float:
-        """Return the cells to the goal, or without a goal cell to the nearest thing, walls and turns overlooked."""
+        """Return the Manhattan distance in cells to the goal, or without a goal cell to the nearest object."""
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
         (col, row, _), things = state
         width = self._simulator.size[0]
-        goals = [at for at, words in enumerate(self._simulator.layout()) if words.startswith("goal")]
-        cells = goals or [where for where, _ in things if where >= 0]
-        return float(min((abs(at % width - col) + abs(at // width - row) for at in cells), default=0))
+        goals = [index for index, words in enumerate(self._simulator.layout()) if words.startswith("goal")]
+        cells = goals or [position for position, _ in things if position >= 0]
+        return float(min((abs(index % width - col) + abs(index // width - row) for index in cells), default=0))
 
     def words(self, state: Key) -> str:
         """Return the mission and the whole level, in words or as a grid."""
         (col, row, facing), things = state
         width = self._simulator.size[0]
-        cells = {at: words for at, words in enumerate(self._simulator.layout()) if words}
+        cells = {index: words for index, words in enumerate(self._simulator.layout()) if words}
         carried = "nothing"
-        for thing, (where, doors) in zip(self._simulator.things, things, strict=True):
-            if where >= 0:
-                cells[where] = _named(thing, doors)
-            elif where == CARRIED:
+        for thing, (position, doors) in zip(self._simulator.things, things, strict=True):
+            if position >= 0:
+                cells[position] = _object_words(thing, doors)
+            elif position == CARRIED:
                 carried = f"a {thing.color} {thing.type}"
         lines = [
             f"Your mission: {self._mission}.",
@@ -192,13 +192,15 @@ class MiniGridLevel(StateCopy):
         ]
         if self._form == "grid":
             return "\n".join([*lines, *_rows(cells, self._simulator.size, col + row * width, facing)])
-        placed = [
-            f"a {words} at row {at // width}, column {at % width}"
-            for at, words in sorted(cells.items())
+        listed_objects = [
+            f"a {words} at row {index // width}, column {index % width}"
+            for index, words in sorted(cells.items())
             if not words.startswith("wall")
         ]
-        walls = [f"({at // width},{at % width})" for at, words in sorted(cells.items()) if words.startswith("wall")]
-        lines.append(f"There is {'; '.join(placed)}." if placed else "There is nothing else.")
+        walls = [
+            f"({index // width},{index % width})" for index, words in sorted(cells.items()) if words.startswith("wall")
+        ]
+        lines.append(f"There is {'; '.join(listed_objects)}." if listed_objects else "There is nothing else.")
         return "\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."])
 
     def describe(self) -> dict[str, Any]:
@@ -212,7 +214,7 @@ class MiniGridLevel(StateCopy):
         }
 
 
-def _named(thing: Any, doors: tuple[bool, ...]) -> str:
+def _object_words(thing: Any, doors: tuple[bool, ...]) -> str:
     """Return a thing in words, type first."""
     if not doors:
         return f"{thing.type} ({thing.color})"
@@ -227,14 +229,14 @@ def _rows(cells: dict[int, str], size: tuple[int, int], agent: int, facing: int)
     width, height = size
     symbols = ["."] * (width * height)
     notes = []
-    for at, words in sorted(cells.items()):
-        kind = words.split()[0]
-        if kind == "door":
-            symbols[at] = "O" if "open" in words else "D"
+    for index, words in sorted(cells.items()):
+        object_type = words.split()[0]
+        if object_type == "door":
+            symbols[index] = "O" if "open" in words else "D"
         else:
-            symbols[at] = _SYMBOLS.get(kind, "?")
-        if kind in (*_MOVABLE, "?"):
-            notes.append(f"{words} at row {at // width}, column {at % width}")
+            symbols[index] = _SYMBOLS.get(object_type, "?")
+        if object_type in (*_MOVABLE, "?"):
+            notes.append(f"{words} at row {index // width}, column {index % width}")
     symbols[agent] = _ARROWS[facing]
     legend = (
         "W wall, . free, G goal, L lava, K key, B ball, X box, D closed or locked door, O open door, > v < ^ you and "

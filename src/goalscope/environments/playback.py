@@ -1,9 +1,9 @@
-"""Play-back: what an environment says of itself is compared with what happens, before it is believed.
+"""Play-back: check an enumerated environment against episodes played in the real one.
 
-Two things can be wrong with a simulator: it is no function of state and action (a hidden memory, rules that change),
-or it is not the environment that it stands for. Both show when policies act: agents that take optimal, random and mixed
-actions play in a fresh copy of the real environment, and every state, end and goal must be what the table says.
-With chance every next state must be possible, and its frequencies must fit the chances.
+A simulator can be wrong in two ways: it is no function of state and action (hidden memory, changing rules), or it is
+not the environment that it stands for. Both are detected by play: optimal, random and mixed policies act in a fresh
+copy of the real environment, and every state, end and goal must agree with the table. In stochastic environments every
+next state must be possible, and the frequencies must fit the transition probabilities.
 """
 
 import math
@@ -22,26 +22,26 @@ from goalscope.rng import stream
 EPISODES: Final = 24
 """Episodes of a play-back: a third each by the optimal policy, at random, and by a mixture of both."""
 ASKED: Final = 500
-"""Transitions that are asked for once more, in a random order."""
+"""Number of transitions that are evaluated again, in a random order."""
 LONGEST: Final = 200
-"""Most steps of an episode of a play-back."""
+"""Maximum steps of an episode of a play-back."""
 LEVEL: Final = 1e-6
-"""Level of the test of frequencies: a true simulator is refused once in a million."""
+"""Significance level of the frequency test: a correct simulator is refused once in a million."""
 
-_ENOUGH = 25.0  # variance of a count from which on its normal approximation is taken
-_EXPECTED = 5.0  # least expected count of a cell of the chi-squared test; rarer outcomes are pooled
+_ENOUGH = 25.0  # minimum variance of a count for its normal approximation
+_EXPECTED = 5.0  # minimum expected count of a cell of the chi-squared test; rarer outcomes are pooled
 
 
-class Mismatch(ValueError):  # noqa: N818 - it is what is found, and callers catch it by this name
-    """An environment that does not do what it says."""
+class Mismatch(ValueError):  # noqa: N818 - callers catch it by this name
+    """An environment whose behaviour differs from its description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayBack:
-    """What was compared.
+    """Result of a play-back.
 
     Attributes:
-        asked: transitions that were asked for again.
+        asked: transitions that were evaluated again.
         episodes, steps: that were played in fresh copies.
         arrived: episodes that ended at the goal.
         p_value: of the frequencies under chance, NaN without chance or with too few steps.
@@ -55,14 +55,14 @@ class PlayBack:
 
 
 class Simulated(StatePlayer):
-    """A player that asks an environment's own `step`, one action after the other, as an episode would."""
+    """A player that applies an environment's own `step`, one action after the other."""
 
     def __init__(self, environment: Environment[Any], rng: np.random.Generator) -> None:
         self._rng = rng
         super().__init__(environment, self._draw(environment.initial()))
 
-    def _draw(self, chances: Mapping[Any, float]) -> Any:
-        states, weights = list(chances), np.array(list(chances.values()), dtype=np.float64)
+    def _draw(self, probabilities: Mapping[Any, float]) -> Any:
+        states, weights = list(probabilities), np.array(list(probabilities.values()), dtype=np.float64)
         return states[int(self._rng.choice(len(states), p=weights / weights.sum()))] if len(states) > 1 else states[0]
 
     def act(self, action: int) -> None:
@@ -82,23 +82,23 @@ def play_back(
         episodes: number of episodes.
 
     Raises:
-        Mismatch: what happened is not what the table says; says where, and what to look for.
+        Mismatch: play disagrees with the table; says where, and possible causes.
     """
     table, rng = solved.table, stream(seed, "play-back")
     environment = fresh()
     if tuple(environment.actions) != table.actions:
         raise Mismatch(f"an environment must have the same actions when it is made anew, got {environment.actions!r}")
-    asked = _ask_again(table, environment, rng)
+    n_evaluated = _ask_again(table, environment, rng)
     counts: dict[int, int] = {}
-    steps = arrived = 0
+    steps = n_arrived = 0
     sets = _optimal_sets(solved)
     for number in range(episodes):
-        kind = ("optimal", "random", "mixed")[number % 3]
-        play = getattr(environment, "play", None)
-        player: Player = Simulated(fresh(), rng) if play is None else play(seed=number)
-        taken, ended = _episode(table, player, sets, kind, rng, counts)
-        steps, arrived = steps + taken, arrived + ended
-    if solved.distance is not None and solved.length >= 0 and episodes and not arrived:
+        policy_kind = ("optimal", "random", "mixed")[number % 3]
+        real_player = getattr(environment, "play", None)
+        player: Player = Simulated(fresh(), rng) if real_player is None else real_player(seed=number)
+        n_steps, ended = _episode(table, player, sets, policy_kind, rng, counts)
+        steps, n_arrived = steps + n_steps, n_arrived + ended
+    if solved.distance is not None and solved.length >= 0 and episodes and not n_arrived:
         raise Mismatch(
             "the optimal policy must arrive in a fresh environment, but no episode of the play-back ended at the goal"
         )
@@ -108,31 +108,38 @@ def play_back(
             f"next states must come as often as step(state, action) says, but their frequencies in {steps} steps do "
             f"not fit (p = {p_value:.1g}): the chances are wrong, or depend on more than the state"
         )
-    return PlayBack(asked=asked, episodes=episodes, steps=steps, arrived=arrived, p_value=p_value)
+    return PlayBack(asked=n_evaluated, episodes=episodes, steps=steps, arrived=n_arrived, p_value=p_value)
 
 
 def _ask_again(table: StateTable[Any], environment: Environment[Any], rng: np.random.Generator) -> int:
-    """Ask a fresh copy for some transitions once more, in another order."""
+    """Evaluate some transitions again in a fresh copy, in another order."""
     pairs = np.flatnonzero(np.diff(table.rows) > 0)
     chosen = rng.permutation(pairs)[:ASKED]
     for pair in chosen.tolist():
         state, action = divmod(pair, len(table.actions))
-        found = table.outcomes(state, action)
-        said = {
-            table.states[at]: chance for at, chance in zip(table.triples[found, 2], table.chance[found], strict=True)
+        outcomes = table.outcomes(state, action)
+        expected = {
+            table.states[index]: chance
+            for index, chance in zip(table.triples[outcomes, 2], table.chance[outcomes], strict=True)
         }
-        now = {one: chance for one, chance in environment.step(table.states[state], action).items() if chance > 0}
-        if said.keys() != now.keys() or any(abs(said[one] - now[one]) > 1e-9 for one in said):
+        actual = {
+            next_state: chance
+            for next_state, chance in environment.step(table.states[state], action).items()
+            if chance > 0
+        }
+        if expected.keys() != actual.keys() or any(
+            abs(expected[next_state] - actual[next_state]) > 1e-9 for next_state in expected
+        ):
             raise Mismatch(
                 f"step(state, action) must give the same answer whenever it is asked, but {table.actions[action]!r} in "
-                f"{table.states[state]!r:.200} led to {_short(said)} and now to {_short(now)}: the state lacks "
+                f"{table.states[state]!r:.200} led to {_short(expected)} and now to {_short(actual)}: the state lacks "
                 "something that decides what happens, or the rules change"
             )
     return len(chosen)
 
 
 def _optimal_sets(solved: SolvedTable) -> npt.NDArray[np.bool_]:
-    """Return ``[S, A]`` or, with chance, ``[n, S, A]`` the optimal sets that the play-back acts by."""
+    """Return the optimal sets for the play-back, ``[S, A]`` or, for stochastic environments, ``[n, S, A]``."""
     if solved.optimal is not None:
         return solved.optimal
     return solved.optimal_by_time(min(LONGEST, solved.table.bound or LONGEST))
@@ -142,11 +149,11 @@ def _episode(
     table: StateTable[Any],
     player: Player,
     sets: npt.NDArray[np.bool_],
-    kind: str,
+    policy_kind: str,
     rng: np.random.Generator,
     counts: dict[int, int],
 ) -> tuple[int, bool]:
-    """Play one episode; return its steps and whether it ended at the goal, count which transitions were taken."""
+    """Play one episode; return its steps and whether it ended at the goal, and count its transitions."""
     state = table.index.get(player.state)
     if state is None or table.start[state] == 0:
         raise Mismatch(f"an episode must begin where initial() says, but it began in {player.state!r:.200}")
@@ -154,9 +161,11 @@ def _episode(
         _compare(table, player, state, step)
         if table.done[state]:
             return step, bool(table.goal[state])
-        here = sets[min(step, len(sets) - 1), state] if sets.ndim == 3 else sets[state]
-        follow = kind == "optimal" or (kind == "mixed" and rng.random() < 0.5)
-        options = np.flatnonzero(here & table.offered[state] if follow and here.any() else table.offered[state])
+        optimal_here = sets[min(step, len(sets) - 1), state] if sets.ndim == 3 else sets[state]
+        acts_optimally = policy_kind == "optimal" or (policy_kind == "mixed" and rng.random() < 0.5)
+        options = np.flatnonzero(
+            optimal_here & table.offered[state] if acts_optimally and optimal_here.any() else table.offered[state]
+        )
         action = int(options[rng.integers(len(options))])
         player.act(action)
         state = _next(table, player, state, action, counts)
@@ -166,8 +175,11 @@ def _episode(
 
 def _next(table: StateTable[Any], player: Player, state: int, action: int, counts: dict[int, int]) -> int:
     """Return the number of the state after an action, which must be a possible one."""
-    found = table.outcomes(state, action)
-    possible = {table.states[at]: number for number, at in enumerate(table.triples[found, 2].tolist(), found.start)}
+    outcomes = table.outcomes(state, action)
+    possible = {
+        table.states[target]: number
+        for number, target in enumerate(table.triples[outcomes, 2].tolist(), outcomes.start)
+    }
     now = player.state
     if now not in possible:
         raise Mismatch(
@@ -180,46 +192,48 @@ def _next(table: StateTable[Any], player: Player, state: int, action: int, count
 
 
 def _compare(table: StateTable[Any], player: Player, state: int, step: int) -> None:
-    said = bool(table.done[state]), bool(table.goal[state])
-    found = bool(player.done), bool(player.goal)
-    if said != found:
+    expected = bool(table.done[state]), bool(table.goal[state])
+    actual = bool(player.done), bool(player.goal)
+    if expected != actual:
         raise Mismatch(
-            f"after {step} steps, in {table.states[state]!r:.200}, the episode must be {_words(*said)}, but in the "
-            f"environment itself it is {_words(*found)}: ends or goals depend on more than the state"
+            f"after {step} steps, in {table.states[state]!r:.200}, the episode must be {_words(*expected)}, but in the "
+            f"environment itself it is {_words(*actual)}: ends or goals depend on more than the state"
         )
 
 
 def _frequencies(table: StateTable[Any], counts: Mapping[int, int]) -> float:
     """Return the p value of the test that next states come as often as the table says, NaN with too few of them.
 
-    Two tests, Bonferroni's correction: chi-squared over what came often, and how often the most probable of the next
-    states came over all states and actions together.
+    Two tests with Bonferroni's correction: chi-squared over frequent outcomes, and the total count of the most probable
+    next states over all states and actions.
     """
     by_pair: dict[int, dict[int, int]] = {}
-    for at, number in counts.items():
-        state, action, _ = table.triples[at].tolist()
-        by_pair.setdefault(state * len(table.actions) + action, {})[at] = number
-    total, freedom, off, variance = 0.0, 0, 0.0, 0.0
-    for pair, seen in by_pair.items():
-        found = table.outcomes(*divmod(pair, len(table.actions)))
-        n = sum(seen.values())
-        expected = table.chance[found] * n
-        top = int(np.argmax(expected))
-        off += seen.get(found.start + top, 0) - expected[top]
-        variance += expected[top] * (1 - expected[top] / n)
-        observed = np.array([seen.get(at, 0) for at in range(found.start, found.stop)], dtype=np.float64)
+    for index, n_observed in counts.items():
+        state, action, _ = table.triples[index].tolist()
+        by_pair.setdefault(state * len(table.actions) + action, {})[index] = n_observed
+    total, freedom, excess, variance = 0.0, 0, 0.0, 0.0
+    for pair, observed_counts in by_pair.items():
+        outcomes = table.outcomes(*divmod(pair, len(table.actions)))
+        n = sum(observed_counts.values())
+        expected = table.chance[outcomes] * n
+        most_likely = int(np.argmax(expected))
+        excess += observed_counts.get(outcomes.start + most_likely, 0) - expected[most_likely]
+        variance += expected[most_likely] * (1 - expected[most_likely] / n)
+        observed = np.array(
+            [observed_counts.get(index, 0) for index in range(outcomes.start, outcomes.stop)], dtype=np.float64
+        )
         rare = expected < _EXPECTED
         cells = [*zip(observed[~rare], expected[~rare], strict=True), (observed[rare].sum(), expected[rare].sum())]
-        kept = [(one, other) for one, other in cells if other >= _EXPECTED]
-        if len(kept) < 2:
+        cells_used = [(count, expected_count) for count, expected_count in cells if expected_count >= _EXPECTED]
+        if len(cells_used) < 2:
             continue
-        total += sum((one - other) ** 2 / other for one, other in kept)
-        freedom += len(kept) - 1
+        total += sum((count - expected_count) ** 2 / expected_count for count, expected_count in cells_used)
+        freedom += len(cells_used) - 1
     from scipy.special import chdtrc
 
-    found_p = [float(chdtrc(freedom, total))] if freedom else []
-    found_p += [math.erfc(abs(off) / math.sqrt(2 * variance))] if variance >= _ENOUGH else []
-    return min(1.0, len(found_p) * min(found_p)) if found_p else math.nan
+    p_values = [float(chdtrc(freedom, total))] if freedom else []
+    p_values += [math.erfc(abs(excess) / math.sqrt(2 * variance))] if variance >= _ENOUGH else []
+    return min(1.0, len(p_values) * min(p_values)) if p_values else math.nan
 
 
 def _words(done: bool, goal: bool) -> str:

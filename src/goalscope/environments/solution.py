@@ -1,14 +1,14 @@
-"""Exact solutions of environments: distances or chances of arrival, and optimal sets.
+"""Exact solutions of environments: distances or arrival probabilities, and optimal sets.
 
 Without chance, ``d(s) = 1 + min over a of d(T(s, a))`` and an action is optimal where it attains the minimum. With
-chance no distance exists. There, with k decisions left, what counts is the expected number of them that begin at the
-goal: ``V_k(s) = 1(s at the goal) + max over a of E[V_{k-1}(s')]``, ``V_0 = 0``. Without chance, and where the goal is
-within reach of the k decisions, both have the same optimal actions.
+chance no distance exists. There, with k decisions left, the value is the expected number of them that begin at the
+goal: ``V_k(s) = 1(s at the goal) + max over a of E[V_{k-1}(s')]``, ``V_0 = 0``. Without chance, and where the goal can
+be reached within k decisions, both have the same optimal actions.
 
-Of an environment with too many states, states are sampled by random walks, and each is solved by a search of its own:
-breadth-first, every state carrying the first actions of the shortest ways to it. In the first layer d that holds a
-goal, ``d(s) = d``, and the optimal actions are those that its goals carry. Nothing else is known of the environment, so
-there is no MEG; what is measured is of the states that were sampled.
+In an environment with too many states, states are sampled by random walks, and each is solved by a separate search:
+breadth-first, every state carrying the first actions of the shortest paths to it. In the first layer d that holds a
+goal, ``d(s) = d``, and the optimal actions are those that its goals carry. The rest of the environment is unknown, so
+there is no MEG; measures cover the sampled states only.
 
 Source: Bellman (1957), Dynamic Programming, chapter III; Bertsekas (2017), section 2.1, for shortest paths.
 """
@@ -32,7 +32,7 @@ Array = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
 
 SEARCHED = 100_000
-"""Most states of one search from a sampled state."""
+"""Maximum states of one search from a sampled state."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,9 +72,9 @@ class SolvedTable:
         check_whole("horizon", horizon, 1, "decisions")
         self.table.check_horizon(horizon)
         mdp = self.table.mdp(self.table.goals[self.target], horizon)
-        found = value_iteration(mdp)
-        decides = np.ptp(found.action_values, axis=2) > 1e-12 * max(1, horizon)
-        return freeze(found.optimal & (decides & ~self.table.done)[:, :, None])
+        solution = value_iteration(mdp)
+        matters = np.ptp(solution.action_values, axis=2) > 1e-12 * max(1, horizon)
+        return freeze(solution.optimal & (matters & ~self.table.done)[:, :, None])
 
     def chance_of_arrival(self, horizon: int) -> Array:
         """Return ``[n + 1, S]``: the greatest chance to be at the goal within the decisions left, row t after t of n.
@@ -85,11 +85,11 @@ class SolvedTable:
         check_whole("horizon", horizon, 1, "decisions")
         reached = np.asarray(self.table.goals[self.target], dtype=np.float64)
         mdp = self.table.mdp(np.zeros_like(reached), horizon)
-        found = np.empty((horizon + 1, len(reached)))
-        found[horizon] = reached
+        arrival = np.empty((horizon + 1, len(reached)))
+        arrival[horizon] = reached
         for t in reversed(range(horizon)):
-            found[t] = np.maximum(reached, mdp.expect(found[t + 1]).max(axis=1))
-        return freeze(found)
+            arrival[t] = np.maximum(reached, mdp.expect(arrival[t + 1]).max(axis=1))
+        return freeze(arrival)
 
     def policy(self, horizon: int, epsilon: float = 0.0) -> Array:
         """Return ``[S, A]`` (with chance ``[n, S, A]``): uniform over optimal actions, with chance epsilon over all.
@@ -97,8 +97,8 @@ class SolvedTable:
         All are those that are offered; over these it is uniform where no action is optimal.
         """
         sets = self.optimal_by_time(horizon) if self.optimal is None else self.optimal
-        full = np.where(sets.any(axis=-1, keepdims=True), sets, self.table.offered)
-        best = full / full.sum(axis=-1, keepdims=True)
+        supported = np.where(sets.any(axis=-1, keepdims=True), sets, self.table.offered)
+        best = supported / supported.sum(axis=-1, keepdims=True)
         return np.asarray((1 - epsilon) * best + epsilon * self.table.uniform)
 
     @cached_property
@@ -127,9 +127,9 @@ def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
     if table.bound is not None:
         # A path of d steps from a state at depth t stays within depth t + d: what lies beyond cannot be shorter.
         distance = np.where(distance <= table.bound - table.depth, distance, -1)
-    before = distance[:, None]
-    after = distance[table.successor]
-    optimal = (before > 0) & (after >= 0) & (after == before - 1)
+    distance_before = distance[:, None]
+    distance_after = distance[table.successor]
+    optimal = (distance_before > 0) & (distance_after >= 0) & (distance_after == distance_before - 1)
     return SolvedTable(table=table, target=target, distance=freeze(distance), optimal=freeze(optimal))
 
 
@@ -143,8 +143,8 @@ def _distances(table: StateTable[Any], goal: npt.NDArray[np.bool_]) -> Numbers:
     while len(frontier):
         steps += 1
         parts = [source[edges[state] : edges[state + 1]] for state in frontier.tolist()]
-        found = np.unique(np.concatenate(parts))
-        frontier = found[distance[found] < 0]
+        predecessors = np.unique(np.concatenate(parts))
+        frontier = predecessors[distance[predecessors] < 0]
         distance[frontier] = steps
     return distance
 
@@ -158,7 +158,7 @@ class SampledStates:
         distance: ``[N]`` fewest steps to the goal; -1 where none leads there, or where it is left open.
         optimal: ``[N, A]`` bool, the optimal set, empty where no way is known.
         open: ``[N]`` bool, whether the search ended at its limit and the state is left open.
-        label: how the states were sampled and solved, for whatever is said of them.
+        label: how the states were sampled and solved, for notes on results.
     """
 
     states: tuple[Any, ...]
@@ -177,13 +177,17 @@ class SampledStates:
         Raises:
             ValueError: a way is known from none of the states.
         """
-        known = np.flatnonzero(self.distance > 0)
-        if not len(known):
+        solved = np.flatnonzero(self.distance > 0)
+        if not len(solved):
             raise ValueError(f"accuracy needs states from which a way to the goal is known, got none of {self.label}")
-        chance = [float(np.asarray(policy(self.states[at])) @ self.optimal[at]) for at in known.tolist()]
-        found = estimate_mean(np.clip(chance, 0.0, 1.0), known, unit="share", bounds=(0.0, 1.0), confidence=confidence)
-        note = f"{found.note}; {self.label}" if found.note else self.label
-        return replace(found, note=note)
+        probabilities = [
+            float(np.asarray(policy(self.states[index])) @ self.optimal[index]) for index in solved.tolist()
+        ]
+        estimate = estimate_mean(
+            np.clip(probabilities, 0.0, 1.0), solved, unit="share", bounds=(0.0, 1.0), confidence=confidence
+        )
+        note = f"{estimate.note}; {self.label}" if estimate.note else self.label
+        return replace(estimate, note=note)
 
 
 def sample_states(
@@ -197,9 +201,9 @@ def sample_states(
     Args:
         environment: without chance in its steps.
         walks: number of walks, and of states.
-        steps: most steps of a walk, and so the part of the environment that is spoken of.
+        steps: bound on the steps of a walk, which determines the part of the environment that is sampled.
         rng: draws the walks.
-        searched: most states of one search; a state whose search needs more is left open.
+        searched: maximum states of one search; a state whose search needs more is left open.
 
     Raises:
         ValueError: an action has several outcomes, or a number below 1.
@@ -212,60 +216,60 @@ def sample_states(
     for state in states:
         if state not in solved:
             solved[state] = _search(environment, state, searched)
-    distance, first, left_open = zip(*(solved[state] for state in states), strict=True)
+    distance, optimal_bits, left_open = zip(*(solved[state] for state in states), strict=True)
     actions = range(len(environment.actions))
-    unknown = sum(left_open)
+    n_open = sum(left_open)
     return SampledStates(
         states=tuple(states),
         distance=freeze(np.array(distance, dtype=np.int64)),
-        optimal=freeze(np.array([[bool(mask >> action & 1) for action in actions] for mask in first])),
+        optimal=freeze(np.array([[bool(mask >> action & 1) for action in actions] for mask in optimal_bits])),
         open=freeze(np.array(left_open)),
-        label=f"{walks} sampled states of random walks of fewer than {steps} steps, {unknown} of them left open by "
+        label=f"{walks} sampled states of random walks of fewer than {steps} steps, {n_open} of them left open by "
         f"searches of at most {searched:,} states",
     )
 
 
 def _next(environment: Environment[Any], state: Any, action: int) -> Any:
-    found = [to for to, chance in environment.step(state, action).items() if chance > 0]
-    if len(found) != 1:
+    next_states = [next_state for next_state, chance in environment.step(state, action).items() if chance > 0]
+    if len(next_states) != 1:
         raise ValueError(
             f"sampled states must be of an environment without chance, but action {environment.actions[action]!r} in "
-            f"{state!r:.200} has {len(found)} outcomes"
+            f"{state!r:.200} has {len(next_states)} outcomes"
         )
-    return found[0]
+    return next_states[0]
 
 
 def _walk(environment: Environment[Any], steps: int, rng: np.random.Generator) -> Any:
-    begin = environment.initial()
-    places, chances = list(begin), np.array(list(begin.values()), dtype=np.float64)
-    state = places[int(rng.choice(len(places), p=chances / chances.sum()))]
+    initial = environment.initial()
+    states, weights = list(initial), np.array(list(initial.values()), dtype=np.float64)
+    state = states[int(rng.choice(len(states), p=weights / weights.sum()))]
     for _ in range(steps):
         offered = np.flatnonzero(admissible_actions(environment, state))
-        after = _next(environment, state, int(offered[int(rng.integers(len(offered)))]))
-        if environment.done(after) or environment.goal(after):
+        next_state = _next(environment, state, int(offered[int(rng.integers(len(offered)))]))
+        if environment.done(next_state) or environment.goal(next_state):
             break
-        state = after
+        state = next_state
     return state
 
 
-def _search(environment: Environment[Any], state: Any, most: int) -> tuple[int, int, bool]:
+def _search(environment: Environment[Any], state: Any, max_states: int) -> tuple[int, int, bool]:
     """Return the distance (-1 for none), the optimal actions as bits, and whether the limit left both open."""
     if environment.goal(state):
         return 0, 0, False
-    seen, layer, depth = {state}, {state: 0}, 0
+    visited, layer, depth = {state}, {state: 0}, 0
     while layer:
         depth += 1
-        after: dict[Any, int] = {}
-        for place, first in layer.items():
-            for action in np.flatnonzero(admissible_actions(environment, place)).tolist():
-                to = _next(environment, place, action)
-                if to not in seen:
-                    after[to] = after.get(to, 0) | (first or 1 << action)
-        arrived = [first for place, first in after.items() if environment.goal(place)]
-        if arrived:
-            return depth, int(np.bitwise_or.reduce(np.array(arrived, dtype=object))), False
-        seen |= after.keys()
-        if len(seen) > most:
+        next_layer: dict[Any, int] = {}
+        for node, first_actions in layer.items():
+            for action in np.flatnonzero(admissible_actions(environment, node)).tolist():
+                next_state = _next(environment, node, action)
+                if next_state not in visited:
+                    next_layer[next_state] = next_layer.get(next_state, 0) | (first_actions or 1 << action)
+        goal_actions = [first_actions for node, first_actions in next_layer.items() if environment.goal(node)]
+        if goal_actions:
+            return depth, int(np.bitwise_or.reduce(np.array(goal_actions, dtype=object))), False
+        visited |= next_layer.keys()
+        if len(visited) > max_states:
             return -1, 0, True
-        layer = {place: first for place, first in after.items() if not environment.done(place)}
+        layer = {node: first_actions for node, first_actions in next_layer.items() if not environment.done(node)}
     return -1, 0, False

@@ -15,7 +15,7 @@ from goalscope.environments.environment import Environment, S, admissible_action
 from goalscope.planning import TabularMDP
 
 LIMIT = 200_000
-"""Most states of an enumeration where none is named."""
+"""Default maximum number of states of an enumeration."""
 
 _SUM = 1e-9
 Numbers = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class StateTable(Generic[S]):
         triples: ``[N, 3]`` int64: state, action and next state, by state and action.
         chance: ``[N]`` probability of each next state, > 0.
         reward: ``[N]`` reward of each transition, None where the environment has none.
-        start: ``[S]`` chances of the first state.
+        start: ``[S]`` probabilities of the first state.
         goals: name -> ``[S]`` bool, where each goal is fulfilled; "goal" is the environment's own.
         done: ``[S]`` bool, where an episode is over, solved or not.
         offered: ``[S, A]`` bool, the admissible actions.
@@ -87,9 +87,9 @@ class StateTable(Generic[S]):
         """
         if not self.deterministic:
             raise ValueError("successors must be asked of an environment without chance, got one with chance")
-        found = np.repeat(np.arange(len(self.states))[:, None], len(self.actions), axis=1)
-        found[self.triples[:, 0], self.triples[:, 1]] = self.triples[:, 2]
-        return freeze(found)
+        successors = np.repeat(np.arange(len(self.states))[:, None], len(self.actions), axis=1)
+        successors[self.triples[:, 0], self.triples[:, 1]] = self.triples[:, 2]
+        return freeze(successors)
 
     def outcomes(self, state: int, action: int) -> slice:
         """Return where the transitions of a state and action stand among the N; an empty slice where it stays."""
@@ -98,16 +98,16 @@ class StateTable(Generic[S]):
 
     def draw(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float | None]:
         """Return a next state and its reward; random numbers are drawn only where chance decides."""
-        found = self.outcomes(state, action)
-        count = found.stop - found.start
+        outcomes = self.outcomes(state, action)
+        count = outcomes.stop - outcomes.start
         if count == 0:
             return state, None if self.reward is None else 0.0
-        drawn = 0
+        offset = 0
         if count > 1:
-            total = np.cumsum(self.chance[found])
-            drawn = min(int(np.searchsorted(total, rng.random() * total[-1], side="right")), count - 1)
-        at = found.start + drawn
-        return int(self.triples[at, 2]), None if self.reward is None else float(self.reward[at])
+            cumulative = np.cumsum(self.chance[outcomes])
+            offset = min(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), count - 1)
+        row = outcomes.start + offset
+        return int(self.triples[row, 2]), None if self.reward is None else float(self.reward[row])
 
     def mdp(
         self,
@@ -127,23 +127,23 @@ class StateTable(Generic[S]):
             ValueError: a horizon beyond the bound of the search; whatever `TabularMDP` refuses.
         """
         self.check_horizon(horizon)
-        given = np.asarray(self.goal if utility is None else utility, dtype=np.float64)
-        rest: dict[str, Any] = {
-            "utility": given,
+        utilities = np.asarray(self.goal if utility is None else utility, dtype=np.float64)
+        settings: dict[str, Any] = {
+            "utility": utilities,
             "horizon": horizon,
             "start": self.start,
             "terminal_utility": terminal_utility,
             "offered": self.offered,
         }
         if self.deterministic:
-            return TabularMDP.deterministic(self.successor, **rest)
+            return TabularMDP.deterministic(self.successor, **settings)
         state, action = np.divmod(np.flatnonzero(np.diff(self.rows) == 0), len(self.actions))
         staying = np.stack([state, action, state], axis=1)
         return TabularMDP.sparse(
             np.concatenate([self.triples, staying]),
             np.concatenate([self.chance, np.ones(len(staying))]),
             actions=len(self.actions),
-            **rest,
+            **settings,
         )
 
     def check_horizon(self, horizon: int) -> None:
@@ -169,9 +169,9 @@ class _Search(Generic[S]):
 
     def number(self, state: S, depth: int) -> int:
         """Return the number of a state, a new one where it was not seen yet."""
-        found = self.index.get(state)
-        if found is not None:
-            return found
+        number = self.index.get(state)
+        if number is not None:
+            return number
         if len(self.states) >= self.limit:
             raise ValueError(
                 f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
@@ -188,7 +188,7 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
 
     Args:
         environment: what is enumerated.
-        limit: most states, >= 1.
+        limit: maximum number of states, >= 1.
         depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
             most this many decisions is exact; `solve_table` tells which optimal sets are.
 
@@ -204,18 +204,18 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
     beginning = [
         (search.number(state, 0), chance) for state, chance in _distribution(environment.initial(), "initial()").items()
     ]
-    done, offered, cut, at = list[bool](), list[npt.NDArray[np.bool_]](), False, 0
-    while at < len(search.states):
-        state = search.states[at]
-        over = bool(environment.done(state)) or bool(environment.goal(state))
-        done.append(over)
-        offered.append(np.ones(len(actions), dtype=bool) if over else admissible_actions(environment, state))
-        if not over and search.depth[at] == depth:
-            cut = True
-        elif not over:
+    done, offered, bounded, index = list[bool](), list[npt.NDArray[np.bool_]](), False, 0
+    while index < len(search.states):
+        state = search.states[index]
+        ended = bool(environment.done(state)) or bool(environment.goal(state))
+        done.append(ended)
+        offered.append(np.ones(len(actions), dtype=bool) if ended else admissible_actions(environment, state))
+        if not ended and search.depth[index] == depth:
+            bounded = True
+        elif not ended:
             for action in np.flatnonzero(offered[-1]).tolist():
-                _expand(search, at, action, actions)
-        at += 1
+                _expand(search, index, action, actions)
+        index += 1
     start = np.zeros(len(search.states))
     for number, chance in beginning:
         start[number] += chance
@@ -232,46 +232,46 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
         done=freeze(np.array(done, dtype=bool)),
         offered=freeze(np.stack(offered)),
         depth=freeze(np.array(search.depth, dtype=np.int64)),
-        bound=depth if cut else None,
+        bound=depth if bounded else None,
     )
 
 
-def _expand(search: _Search[S], at: int, action: int, actions: tuple[str, ...]) -> None:
+def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
     """Add what an action does in a state, next states in the order in which they were found."""
-    state = search.states[at]
+    state = search.states[index]
     where = f"step({state!r:.200}, {actions[action]!r})"
     outcomes = _distribution(search.environment.step(state, action), where)
-    numbered = {search.number(following, search.depth[at] + 1): chance for following, chance in outcomes.items()}
+    numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
     for number in sorted(numbered):
-        search.triples.append((at, action, number))
+        search.triples.append((index, action, number))
         search.chance.append(numbered[number])
 
 
 def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
-    given = environment.actions
-    names = tuple(given) if not isinstance(given, str) else ()
+    actions = environment.actions
+    names = tuple(actions) if not isinstance(actions, str) else ()
     if not names or not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the actions of an environment must be different names, one or more, got {given!r}")
+        raise ValueError(f"the actions of an environment must be different names, one or more, got {actions!r}")
     return names
 
 
-def _distribution(given: Any, where: str) -> dict[Any, float]:
-    """Return a distribution without chances of 0."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{where} must return chances by state, e.g. {{state: 1.0}}, got {type(given).__name__}")
-    found: dict[Any, float] = {}
-    for state, chance in given.items():
+def _distribution(outcomes: Any, where: str) -> dict[Any, float]:
+    """Return a distribution without zero probabilities."""
+    if not isinstance(outcomes, Mapping):
+        raise ValueError(f"{where} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
+    probabilities: dict[Any, float] = {}
+    for state, chance in outcomes.items():
         if not isinstance(state, Hashable):  # a mapping of another kind than dict
             raise ValueError(f"{where} must return states that can be hashed, got {type(state).__name__}")
         number = float(chance)
         if not 0 <= number <= 1:
             raise ValueError(f"{where} must return chances from 0 to 1, got {chance!r} for {state!r:.200}")
         if number > 0:
-            found[state] = number
-    total = math.fsum(found.values())
+            probabilities[state] = number
+    total = math.fsum(probabilities.values())
     if abs(total - 1) > _SUM:
         raise ValueError(f"{where} must return chances with the sum 1, got {total:.12g}")
-    return found
+    return probabilities
 
 
 def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
@@ -279,13 +279,13 @@ def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _rewards(environment: Environment[Any], states: list[Any], triples: Numbers) -> Array | None:
-    """Return ``[N]`` rewards, None where the environment tells none."""
+    """Return ``[N]`` rewards, None where the environment has none."""
     utility = getattr(environment, "utility", None)
     if utility is None:
         return None
-    found = [float(utility(states[one], action, states[other])) for one, action, other in triples.tolist()]
-    rewards = np.array(found, dtype=np.float64)
+    values = [float(utility(states[source], action, states[target])) for source, action, target in triples.tolist()]
+    rewards = np.array(values, dtype=np.float64)
     if not np.isfinite(rewards).all():
-        at = int(np.argmin(np.isfinite(rewards)))
-        raise ValueError(f"utility(state, action, next) must return finite numbers, got {found[at]!r}")
+        index = int(np.argmin(np.isfinite(rewards)))
+        raise ValueError(f"utility(state, action, next) must return finite numbers, got {values[index]!r}")
     return freeze(rewards)

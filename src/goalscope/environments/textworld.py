@@ -1,8 +1,8 @@
 """Generated games of TextWorld: breadth-first search over sets of facts, without the interpreter.
 
 A state is the set of facts that hold. The actions are all commands of the game that can change a fact, in its own
-words; those whose preconditions hold are offered, any other changes nothing, as in the game. What only tells (look,
-inventory, examine) is no action: what it would tell stands in what is shown.
+words; those whose preconditions hold are offered, any other changes nothing, as in the game. Commands that only display
+(look, inventory, examine) are no actions: the observation already holds their output.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from goalscope.extras import lacking
 from goalscope.ids import content_id
 
 Facts = frozenset[Any]
-_TELLS = ("look", "inventory", "examine")
+_DISPLAY_COMMANDS = ("look", "inventory", "examine")
 
 
 def _generated(seed: int, rooms: int, objects: int, quest_length: int) -> Any:
@@ -58,37 +58,42 @@ class TextWorldGame:
         self._close()
 
     def _close(self) -> None:
-        """Search all sets of facts once: only then all commands are known."""
-        ahead = [self._first]
+        """Search all sets of facts once, to find all commands."""
+        frontier = [self._first]
         commands: dict[Facts, dict[str, Facts]] = {}
-        while ahead:
-            facts = ahead.pop()
+        while frontier:
+            facts = frontier.pop()
             if facts in commands:
                 continue
             commands[facts] = {} if self.done(facts) else self._commands(facts)
-            ahead += commands[facts].values()
-        names = sorted({name for found in commands.values() for name in found})
+            frontier += commands[facts].values()
+        names = sorted({name for transitions in commands.values() for name in transitions})
         self.actions = tuple(names)
-        number = {name: at for at, name in enumerate(names)}
-        self._instances = {facts: {number[name]: to for name, to in found.items()} for facts, found in commands.items()}
+        number = {name: index for index, name in enumerate(names)}
+        self._instances = {
+            facts: {number[name]: next_facts for name, next_facts in transitions.items()}
+            for facts, transitions in commands.items()
+        }
 
     def _commands(self, facts: Facts) -> dict[str, Facts]:
-        """Return the commands that change something in a state, and what they lead to."""
+        """Return the commands that change a state, and the next states."""
         from textworld.logic import State
 
         game = self.game
         state = State(game.kb.logic, facts)
-        found: dict[str, Facts] = {}
+        transitions: dict[str, Facts] = {}
         for action in state.all_applicable_actions(game.kb.rules.values(), game.kb.types.constants_mapping):
-            if action.name.split("/")[0] in _TELLS:
+            if action.name.split("/")[0] in _DISPLAY_COMMANDS:
                 continue
             after = state.copy()
             after.apply(action)
-            name = action.format_command({one.name: game.infos[one.name].name for one in action.variables})
-            to = frozenset(after.facts)
-            if found.setdefault(name, to) != to:
+            name = action.format_command(
+                {variable.name: game.infos[variable.name].name for variable in action.variables}
+            )
+            next_facts = frozenset(after.facts)
+            if transitions.setdefault(name, next_facts) != next_facts:
                 raise ValueError(f"a command must have one effect, got two of {name!r}: take another seed")
-        return found
+        return transitions
 
     def initial(self) -> dict[Facts, float]:
         """Return the facts at the beginning."""
@@ -113,14 +118,14 @@ class TextWorldGame:
         return any(_holds(event, state) for event in quest.win_events)
 
     def goals(self) -> dict[str, Any]:
-        """Return what else can be pursued: to carry each thing that can be carried."""
-        found: dict[str, Any] = {}
+        """Return further goals: to carry each portable thing."""
+        goals: dict[str, Any] = {}
         for facts in self._instances:
             for fact in facts:
                 if fact.name == "in" and fact.arguments[1].type == "I":
                     thing = fact.arguments[0].name
-                    found[f"{self._name(thing)} held"] = partial(_carried, thing)
-        return dict(sorted(found.items()))
+                    goals[f"{self._name(thing)} held"] = partial(_carried, thing)
+        return dict(sorted(goals.items()))
 
     def observe(self, state: Facts) -> Observed:
         """Return the objective, the room, its exits and things, and what is carried."""
@@ -142,7 +147,7 @@ class TextWorldGame:
 
     @cached_property
     def _compiled(self) -> Path:
-        """The game as a file, compiled once; its folder goes with this object."""
+        """The game as a file, compiled once; its folder is removed with this object."""
         import textworld
         from textworld.generator import compile_game
 
@@ -154,15 +159,15 @@ class TextWorldGame:
 
     @cached_property
     def _by_words(self) -> dict[Facts, Facts]:
-        """The states by their facts in words, as the interpreter tells them."""
+        """The states by their facts in words, as the interpreter reports them."""
         return {
-            frozenset((fact.name, *(self._name(one.name) for one in fact.arguments)) for fact in facts): facts
+            frozenset((fact.name, *(self._name(argument.name) for argument in fact.arguments)) for fact in facts): facts
             for facts in self._instances
         }
 
-    def told(self, facts: Any) -> Facts:
-        """Return the state that facts in words stand for; they themselves where there is none."""
-        words = frozenset((fact.name, *(str(one.name) for one in fact.arguments)) for fact in facts)
+    def state_of(self, facts: Any) -> Facts:
+        """Return the state of facts in words; the words themselves where there is none."""
+        words = frozenset((fact.name, *(str(argument.name) for argument in fact.arguments)) for fact in facts)
         return self._by_words.get(words, words)
 
     def _name(self, thing: str) -> str:
@@ -171,36 +176,40 @@ class TextWorldGame:
     def _text(self, state: Facts) -> str:
         by_name: dict[str, list[tuple[str, ...]]] = {}
         for fact in state:
-            by_name.setdefault(fact.name, []).append(tuple(one.name for one in fact.arguments))
-        room = next(where for thing, where in by_name["at"] if thing == "P")
+            by_name.setdefault(fact.name, []).append(tuple(argument.name for argument in fact.arguments))
+        room = next(holder for thing, holder in by_name["at"] if thing == "P")
         lines = [self.game.objective, f"You are in the {self._name(room)}."]
         for direction in ("north", "south", "east", "west"):
             lines += [
-                f"To the {direction} is the {self._name(there)}{self._door(by_name, there, room)}."
-                for there, here in sorted(by_name.get(f"{direction}_of", []))
-                if here == room
+                f"To the {direction} is the {self._name(neighbour)}{self._door(by_name, neighbour, room)}."
+                for neighbour, origin in sorted(by_name.get(f"{direction}_of", []))
+                if origin == room
             ]
-        for thing, where in sorted(by_name.get("at", [])):
-            if where == room and thing != "P":
+        for thing, holder in sorted(by_name.get("at", [])):
+            if holder == room and thing != "P":
                 lines.append(f"There is a {self._name(thing)}{self._state(by_name, thing)}.")
                 lines += self._within(by_name, thing)
-        carried = [self._name(thing) for thing, where in sorted(by_name.get("in", [])) if where == "I"]
+        carried = [self._name(thing) for thing, holder in sorted(by_name.get("in", [])) if holder == "I"]
         return "\n".join([*lines, f"You carry {', '.join(carried) if carried else 'nothing'}."])
 
-    def _door(self, facts: Mapping[str, list[tuple[str, ...]]], there: str, room: str) -> str:
-        doors = [door for one, door, other in facts.get("link", []) if (one, other) == (room, there)]
+    def _door(self, facts: Mapping[str, list[tuple[str, ...]]], neighbour: str, room: str) -> str:
+        doors = [door for source, door, target in facts.get("link", []) if (source, target) == (room, neighbour)]
         return "".join(f", through the {self._name(door)}{self._state(facts, door)}" for door in doors)
 
     def _within(self, facts: Mapping[str, list[tuple[str, ...]]], holder: str) -> list[str]:
-        shut = any((holder,) in facts.get(name, []) for name in ("closed", "locked"))
-        inside = [] if shut else [self._name(thing) for thing, where in sorted(facts.get("in", [])) if where == holder]
-        upon = [self._name(thing) for thing, where in sorted(facts.get("on", [])) if where == holder]
-        found = [f"In it: {', '.join(inside)}."] if inside else []
-        return [*found, f"On it: {', '.join(upon)}."] if upon else found
+        is_closed = any((holder,) in facts.get(name, []) for name in ("closed", "locked"))
+        contents = (
+            []
+            if is_closed
+            else [self._name(thing) for thing, container in sorted(facts.get("in", [])) if container == holder]
+        )
+        on_top = [self._name(thing) for thing, container in sorted(facts.get("on", [])) if container == holder]
+        sentences = [f"In it: {', '.join(contents)}."] if contents else []
+        return [*sentences, f"On it: {', '.join(on_top)}."] if on_top else sentences
 
     def _state(self, facts: Mapping[str, list[tuple[str, ...]]], thing: str) -> str:
-        told = [name for name in ("open", "closed", "locked", "edible") if (thing,) in facts.get(name, [])]
-        return f" ({', '.join(told)})" if told else ""
+        properties = [name for name in ("open", "closed", "locked", "edible") if (thing,) in facts.get(name, [])]
+        return f" ({', '.join(properties)})" if properties else ""
 
 
 def _holds(event: Any, facts: Facts) -> bool:
@@ -208,37 +217,37 @@ def _holds(event: Any, facts: Facts) -> bool:
 
 
 def _carried(thing: str, facts: Facts) -> bool:
-    return any([one.name for one in fact.arguments] == [thing, "I"] for fact in facts if fact.name == "in")
+    return any([argument.name for argument in fact.arguments] == [thing, "I"] for fact in facts if fact.name == "in")
 
 
 class _Player:
     """An episode in the game as it is compiled, played by the interpreter in words."""
 
-    def __init__(self, outer: TextWorldGame, file: str) -> None:
+    def __init__(self, game: TextWorldGame, file: str) -> None:
         import textworld
 
-        self._outer = outer
+        self._game = game
         with warnings.catch_warnings():
-            # The interpreter knows the scores of published games alone; TextWorld keeps track of its own.
+            # The interpreter knows the scores of published games only; TextWorld tracks its own.
             warnings.filterwarnings("ignore", message=".*is not fully supported.*")
             self._real = textworld.start(file, textworld.EnvInfos(facts=True, won=True, lost=True))
-            self._told = self._real.reset()
+            self._info = self._real.reset()
 
     @property
     def state(self) -> Facts:
-        """The facts as the interpreter tells them."""
-        return self._outer.told(self._told["facts"])
+        """The facts as the interpreter reports them."""
+        return self._game.state_of(self._info["facts"])
 
     @property
     def done(self) -> bool:
         """Whether the game is won or lost."""
-        return bool(self._told["won"] or self._told["lost"])
+        return bool(self._info["won"] or self._info["lost"])
 
     @property
     def goal(self) -> bool:
         """Whether the game is won."""
-        return bool(self._told["won"])
+        return bool(self._info["won"])
 
     def act(self, action: int) -> None:
         """Type a command."""
-        self._told, _, _ = self._real.step(self._outer.actions[action])
+        self._info, _, _ = self._real.step(self._game.actions[action])

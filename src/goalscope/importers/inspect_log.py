@@ -1,7 +1,7 @@
-"""Logs of Inspect, read by its own public reader, a few samples in memory: ours replayed, others' by a reader.
+"""Logs of Inspect, read by its public reader with a few samples in memory: replayed, or read by a user's function.
 
-For a sample of ours the world is begun again, the answers are read again, and each step is compared with what is
-recorded.
+For a sample of goalscope's tasks the world is restarted, the answers are parsed again, and each step is compared with
+the recorded one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,12 +39,12 @@ def is_inspect_json(path: Path) -> bool:
         with path.open("rb") as stream:
             head = stream.read(_HEAD)
     except OSError:
-        return False  # the reader that gets it reports it
+        return False  # reported by the reader that opens it
     return b'"eval"' in head and (b'"eval_id"' in head or b'"run_id"' in head) and b'"status"' in head
 
 
 def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log; what cannot be used is reported.
+    """Yield the episodes of one log; unusable samples are reported.
 
     Raises:
         ImportError: inspect-ai is not installed.
@@ -75,16 +75,16 @@ class _Log:
         if self.header.status != "success":
             self.ledger.counts[f"logs that are not complete ({self.header.status})"] += 1
         for sample in self._samples():
-            place = f"sample {printable(str(sample.id))} epoch {sample.epoch}"
-            ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
-            if not ours and self.context.reader is None:
+            position = f"sample {printable(str(sample.id))} epoch {sample.epoch}"
+            is_ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
+            if not is_ours and self.context.reader is None:
                 raise UntrustedError(
                     "a log of a task that is not ours must be read by a function of yours: add --reader "
                     "module:function, ten lines (docs/inspect.md)",
                     f"the task {shorten(self.header.eval.task)}",
                 )
-            with self.ledger.reporting(self.source, place, count="trajectories not imported"):
-                episode = self._replayed(sample) if ours else self._read(sample)
+            with self.ledger.reporting(self.source, position, count="trajectories not imported"):
+                episode = self._replayed(sample) if is_ours else self._read(sample)
                 if episode is not None:
                     self.ledger.counts["trajectories"] += 1
                     self.ledger.counts["steps"] += len(episode.steps)
@@ -98,32 +98,32 @@ class _Log:
             yield from log.samples or ()
             return
         with _inspect("the list of samples"):
-            found = self.reader.read_eval_log_sample_summaries(self.location)
-        self._count_missing(len(found))
-        waiting = iter([(one.id, one.epoch) for one in found])
-        while part := list(islice(waiting, self.together)):
+            summaries = self.reader.read_eval_log_sample_summaries(self.location)
+        self._count_missing(len(summaries))
+        keys = iter([(key.id, key.epoch) for key in summaries])
+        while part := list(islice(keys, self.together)):
             try:
                 with _inspect("the samples"):
                     yield from self._read_part(part)
             except UntrustedError:
-                for one in part:
+                for key in part:
                     with self.ledger.reporting(self.source, count="trajectories not imported"):
-                        with _inspect(f"sample {shorten(one[0])} epoch {one[1]}"):
-                            samples = self._read_part([one])
+                        with _inspect(f"sample {shorten(key[0])} epoch {key[1]}"):
+                            samples = self._read_part([key])
                         yield from samples
 
     def _read_part(self, part: list[tuple[Any, int]]) -> list[Any]:
-        found: list[Any] = self.reader.read_eval_log_samples_by_id(self.location, part, resolve_attachments="full")
-        return found
+        samples: list[Any] = self.reader.read_eval_log_samples_by_id(self.location, part, resolve_attachments="full")
+        return samples
 
-    def _count_missing(self, there: int) -> None:
-        """Count what an unfinished log lacks; the sample ids and epochs of a finished one need not all be paired."""
+    def _count_missing(self, present: int) -> None:
+        """Count samples missing from an unfinished log; a finished one need not have every pair of id and epoch."""
         planned = len(self.header.eval.dataset.sample_ids or ()) * (self.header.eval.config.epochs or 1)
-        if self.header.status != "success" and planned > there:
-            self.ledger.counts["samples that are not in the log"] += planned - there
+        if self.header.status != "success" and planned > present:
+            self.ledger.counts["samples that are not in the log"] += planned - present
 
     def _replayed(self, sample: Any) -> Episode | None:
-        """Return the episode of a sample of ours, None for one that an error or an interruption ended."""
+        """Return the episode of a goalscope sample, None for one that an error or an interruption ended."""
         if sample.error is not None or KEY not in (sample.store or {}):
             self.ledger.counts["samples that an error or an interruption ended"] += 1
             return None
@@ -136,17 +136,17 @@ class _Log:
         reader = self.context.reader
         assert reader is not None  # asked before
         try:
-            found = reader(sample, self.header)
+            recorded = reader(sample, self.header)
         except Exception as error:
             must = "the reader must return a RecordedEpisode for each sample, or None to leave it out"
             raise UntrustedError(must, f"{type(error).__name__}: {shorten(str(error))}") from error
-        if found is None:
+        if recorded is None:
             self.ledger.counts["samples that the reader leaves out"] += 1
             return None
-        if not isinstance(found, RecordedEpisode):
+        if not isinstance(recorded, RecordedEpisode):
             must = "the reader must return a RecordedEpisode for each sample, or None to leave it out"
-            raise UntrustedError(must, type(found).__name__)
-        episode, agent = recorded_episode(found, sample, self.header)
+            raise UntrustedError(must, type(recorded).__name__)
+        episode, agent = recorded_episode(recorded, sample, self.header)
         self.context.take(episode)
         self.ledger.agents.setdefault(episode.spec.agent_id, (agent, {"recorded": agent}))
         return episode
@@ -163,14 +163,14 @@ def _public_reader() -> Any:
 
 @contextmanager
 def _inspect(what: str) -> Iterator[None]:
-    """Turn whatever Inspect's reader raises about a file into one sentence."""
+    """Raise one UntrustedError for any error of Inspect's reader."""
     try:
         yield
     except (OSError, UntrustedError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())
-        given = f"{type(error).__name__}: {printable(said[:_MOST_MESSAGE])}"
+        message = " ".join(str(error).split())
+        given = f"{type(error).__name__}: {printable(message[:_MOST_MESSAGE])}"
         raise UntrustedError(f"Inspect must be able to read {what}", given) from error
 
 
@@ -179,16 +179,16 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
 
     Args:
         sample: `inspect_ai.log.EvalSample`, its attachments resolved.
-        context: what the files of the import share.
+        context: state shared by the files of the import.
 
     Raises:
-        UntrustedError: what is recorded does not follow from the world and from what was written, or is not ours.
+        UntrustedError: the record does not follow from the world and the outputs, or is malformed.
     """
-    place = SampleRecord.read(sample.metadata[KEY], "metadata")
+    sample_record = SampleRecord.read(sample.metadata[KEY], "metadata")
     record = EpisodeRecord.read(sample.store[KEY], "store")
-    world = place.begin()
+    world = sample_record.begin()
     try:
-        spec = record.spec(place)
+        spec = record.spec(sample_record)
         history, failure = read_rules(record.rules)
     except ValueError as error:
         raise UntrustedError("the rules of an episode must be valid", str(error), "store") from error
@@ -196,15 +196,15 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
     for output in _outputs(sample, record.turns):
         if live.outcome is not None:
             raise UntrustedError(f"an episode must end where it is over ({live.outcome})", "a further turn")
-        observation, taken = live.observe(), len(live.steps)
+        observation, n_steps = live.observe(), len(live.steps)
         try:
-            said, reward = _turn(output, observation.view.actions)
-            live.apply(said)
+            answered_turn, reward = _turn(output, observation.view.actions)
+            live.apply(answered_turn)
         except UntrustedError:
             raise
         except ValueError as error:
-            raise UntrustedError("a turn must fit its world", str(error), f"step {taken}") from error
-        if len(live.steps) > taken and live.steps[-1].reward is None:  # the world gives none, a record may
+            raise UntrustedError("a turn must fit its world", str(error), f"step {n_steps}") from error
+        if len(live.steps) > n_steps and live.steps[-1].reward is None:  # the world gives none, a record may
             live.steps[-1] = replace(live.steps[-1], reward=reward)
     _compare(live, record, context, free=isinstance(world, RecordedWorld))
     live.outcome = record.outcome
@@ -215,26 +215,26 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
 
 def _outputs(sample: Any, turns: list[str]) -> list[Any]:
     """Return the outputs of the messages with these ids, in order."""
-    waiting, found = iter(turns), list[Any]()
-    wanted = next(waiting, None)
+    remaining, outputs = iter(turns), list[Any]()
+    message_id = next(remaining, None)
     for event in model_events(sample):
-        if wanted is not None and event.output.choices[0].message.id == wanted:
-            found.append(event.output)
-            wanted = next(waiting, None)
-    if wanted is not None:
+        if message_id is not None and event.output.choices[0].message.id == message_id:
+            outputs.append(event.output)
+            message_id = next(remaining, None)
+    if message_id is not None:
         must = f"each of the {len(turns)} turns must be among the calls of models in the log"
-        raise UntrustedError(must, f"{len(found)} of them", "events")
-    return found
+        raise UntrustedError(must, f"{len(outputs)} of them", "events")
+    return outputs
 
 
 def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
-    """Return the turn that an output amounts to, and the reward that is recorded beside it."""
-    held = (output.metadata or {}).get(KEY)
-    if isinstance(held, dict) and set(held) == {TURN}:
-        record = TurnRecord.read(held[TURN], "metadata")
+    """Return the turn of an output, and its recorded reward."""
+    stored = (output.metadata or {}).get(KEY)
+    if isinstance(stored, dict) and set(stored) == {TURN}:
+        record = TurnRecord.read(stored[TURN], "metadata")
         return record.turn(), record.reward
-    if held is not None:
-        return turn(CompletionRecord.read(held, "metadata").completion(), names), None
+    if stored is not None:
+        return turn(CompletionRecord.read(stored, "metadata").completion(), names), None
     message, finish = output.choices[0].message, output.choices[0].stop_reason
     completion = Completion(
         text=message.text,
@@ -247,14 +247,20 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:
     """Require that the recorded steps and outcome are those of the replay; ``free``: a record says how it ended."""
     ledger = context.ledger
-    given = [(tuple(state), action, failure) for state, action, failure in record.steps]
-    ours = [(tuple(step.state), None if step.action is None else int(step.action), step.failure) for step in live.steps]
-    if not ledger.check("step counts", len(given) == len(ours)):
-        raise UntrustedError(f"an episode must have the {len(ours)} steps that were answered", f"{len(given)}")
-    for index, (theirs, mine) in enumerate(zip(given, ours, strict=True)):
-        if not ledger.check("steps", theirs == mine):
+    recorded = [(tuple(state), action, failure) for state, action, failure in record.steps]
+    replayed_steps = [
+        (tuple(step.state), None if step.action is None else int(step.action), step.failure) for step in live.steps
+    ]
+    if not ledger.check("step counts", len(recorded) == len(replayed_steps)):
+        raise UntrustedError(
+            f"an episode must have the {len(replayed_steps)} steps that were answered", f"{len(recorded)}"
+        )
+    for index, (recorded_step, replayed_step) in enumerate(zip(recorded, replayed_steps, strict=True)):
+        if not ledger.check("steps", recorded_step == replayed_step):
             raise UntrustedError(
-                f"a step must be {mine}, as its answer and the rules say", shorten(theirs), f"step {index}"
+                f"a step must be {replayed_step}, as its answer and the rules say",
+                shorten(recorded_step),
+                f"step {index}",
             )
     ended = live.outcome or "stopped"
     if not ledger.check("outcomes", free or record.outcome == ended):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from goalscope.importers.problems import SAID, LogLine
+from goalscope.importers.problems import STEP_FIELDS, LogLine
 from goalscope.inspect_ai.record import TokenId
 from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World
@@ -201,6 +201,6 @@ def _step(step: Step) -> dict[str, Any]:
         "action": None if step.action is None else step.action.name,
         "failure": step.failure,
         **{name: getattr(step.state, name) or None for name in ("carrying_key", "door_open")},
-        **{name: getattr(step, name) for name in SAID},
+        **{name: getattr(step, name) for name in STEP_FIELDS},
         "extra": dict(step.extra) or None,
     }

@@ -1,4 +1,4 @@
-"""What all formats share: problems that name their place, counts of everything that was checked, lines, grids."""
+"""Shared by all formats: problems with their positions, counts of all comparisons, lines, grids."""
 
 import math
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from goalscope.worlds import Grid
 from goalscope.worlds.gridworld import GridWorld
 
 MOST_PROBLEMS = 1000
-"""Problems that are kept with their text; later ones are counted."""
+"""Maximum number of problems whose text is stored; later ones are only counted."""
 
 _MOST_ERRORS_A_RECORD = 5
 _MOST_GRID_CHARACTERS = 2**20
@@ -38,9 +38,9 @@ class Problem:
     given: str
 
     def __str__(self) -> str:
-        place = f"{self.source}: {self.where}" if self.where else self.source
+        position = f"{self.source}: {self.where}" if self.where else self.source
         given = f"; got {printable(self.given)}" if self.given else ""
-        return f"{printable(place)}: {printable(self.must)}{given}"
+        return f"{printable(position)}: {printable(self.must)}{given}"
 
 
 class Ledger:
@@ -51,7 +51,7 @@ class Ledger:
         problem_count: how many there were in all.
         counts: plain counts by name ("files read", "trajectories", "steps", ...).
         agents: (name, description) of each agent met, by its id.
-        checked, agreeing: how many recorded values were compared with ours, and how many were equal, by what they are.
+        checked, agreeing: by kind, how many recorded values were compared with computed ones, and how many were equal.
     """
 
     def __init__(self) -> None:
@@ -63,46 +63,46 @@ class Ledger:
         self.agreeing: Counter[str] = Counter()
 
     def report(self, source: str, where: str, must: str, given: object) -> None:
-        """Note one problem."""
+        """Record one problem."""
         self.problem_count += 1
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
-    def reporting(self, source: str, place: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
-        """Turn what is raised inside into problems: a file or value that cannot be read, a record that is not valid.
+    def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
+        """Record errors raised inside as problems: an unreadable file or value, or an invalid record.
 
         Args:
             source: the file.
             place: line or object in the file.
             keys: keys that a record may have, for near misses.
-            count: the count that goes up where something is raised, "" for none.
+            count: name of the count to increase on an error, "" for none.
         """
         try:
             yield
             return
         except OSError as error:
-            self.report(source, place, "a file must be readable", error.strerror or error)
+            self.report(source, position, "a file must be readable", error.strerror or error)
         except UntrustedError as error:
-            self.report(source, f"{place} {error.where}", error.must, error.given)
+            self.report(source, f"{position} {error.where}", error.must, error.given)
         except ValidationError as error:
-            found = faults(error, {"": tuple(keys)})
-            for where, must, given in found[:_MOST_ERRORS_A_RECORD]:
-                self.report(source, f"{place} {where}", must, given)
-            if len(found) > _MOST_ERRORS_A_RECORD:
-                more = f"{len(found) - _MOST_ERRORS_A_RECORD} more"
-                self.report(source, place, "a record must be valid everywhere", more)
+            errors = faults(error, {"": tuple(keys)})
+            for where, must, given in errors[:_MOST_ERRORS_A_RECORD]:
+                self.report(source, f"{position} {where}", must, given)
+            if len(errors) > _MOST_ERRORS_A_RECORD:
+                more = f"{len(errors) - _MOST_ERRORS_A_RECORD} more"
+                self.report(source, position, "a record must be valid everywhere", more)
         if count:
             self.counts[count] += 1
 
     def check(self, name: str, agrees: bool) -> bool:
-        """Count one comparison of a recorded value with ours, and return whether they agree."""
+        """Count one comparison of a recorded value with the computed one, and return whether they agree."""
         self.checked[name] += 1
         self.agreeing[name] += int(agrees)
         return agrees
 
     def compare(self, name: str, given: object, ours: object, source: str, where: str, must: str = "") -> None:
-        """Compare a recorded value, None where there is none, with ours; a difference is a problem.
+        """Compare a recorded value, None where there is none, with the computed one; a difference is a problem.
 
         Args:
             name: what the comparison is counted as.
@@ -140,11 +140,11 @@ class ImportResult:
     @property
     def counts(self) -> Mapping[str, int]:
         """Counts by name; for each kind of recorded value "NAME checked" and "NAME agreeing"."""
-        found = dict(self.ledger.counts)
+        counts = dict(self.ledger.counts)
         for name, checked in self.ledger.checked.items():
-            found[f"{name} checked"] = checked
-            found[f"{name} agreeing"] = self.ledger.agreeing[name]
-        return found
+            counts[f"{name} checked"] = checked
+            counts[f"{name} agreeing"] = self.ledger.agreeing[name]
+        return counts
 
     @property
     def exit_status(self) -> int:
@@ -163,14 +163,14 @@ class ImportResult:
             yield f"problem: {self.problem_count - len(self.ledger.problems)} more, not listed"
 
 
-SAID = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
-"""What a record holds of a step beside its state and action, as `Step` calls it."""
+STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
+"""Fields of `Step` that a record holds besides state and action."""
 
 
-def said_in(record: Any) -> dict[str, Any]:
-    """Return what a record says under the names of `SAID`, lists as tuples."""
-    found = {name: getattr(record, name) for name in SAID}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+def step_fields(record: Any) -> dict[str, Any]:
+    """Return the fields `STEP_FIELDS` of a record, lists as tuples."""
+    fields = {name: getattr(record, name) for name in STEP_FIELDS}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 class LogLine(BaseModel):
@@ -191,20 +191,20 @@ class Line(NamedTuple):
 def log_lines(
     stream: BinaryIO, source: str, ledger: Ledger, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
 ) -> Iterator[Line]:
-    """Yield the lines of a log; what is no record of the kind that a line's object has is reported.
+    """Yield the lines of a log; invalid records are reported.
 
     Raises:
         UntrustedError: binary data, or no line.
     """
     number = 0
     for number, octets in lines(stream):
-        value, record, place = None, None, f"line {number}"
-        with ledger.reporting(source, place, count=count):
+        value, record, position = None, None, f"line {number}"
+        with ledger.reporting(source, position, count=count):
             value = decode_line(octets)
             if not isinstance(value, dict):
                 raise UntrustedError("a line must hold a JSON object", shorten(value))
             model = kind(value)
-            with ledger.reporting(source, place, model.model_fields, count):
+            with ledger.reporting(source, position, model.model_fields, count):
                 record = model.model_validate(value)
         yield Line(number=number, size=len(octets or b""), value=value, record=record)
     if not number:
@@ -212,7 +212,7 @@ def log_lines(
 
 
 class Context:
-    """What the files of one import share."""
+    """State shared by the files of one import."""
 
     def __init__(self, ledger: Ledger, reader: Callable[[Any, Any], Any] | None = None) -> None:
         self.ledger, self.reader = ledger, reader  # the reader: of logs of other people's tasks
@@ -220,11 +220,13 @@ class Context:
         self.table: dict[str, tuple[str, str, Mapping[str, str]]] = {}
         self.sources: dict[str, str] = {}  # source trajectory ids met, and their files
         self.worlds: dict[str, World] = {}  # by their ids: a world keeps the tags that its first trajectory gave it
-        self.taken: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # trajectory numbers by world and agent
+        self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(
+            set
+        )  # trajectory numbers by world and agent
         self._lowest: Counter[tuple[str, str]] = Counter()
 
     def take(self, episode: Episode) -> None:
-        """Take the world and the trajectory's number of an episode that says both itself.
+        """Register the world and the trajectory number of an episode that states both.
 
         Raises:
             UntrustedError: the world was met with another cluster or other tags, or the number is taken.
@@ -235,22 +237,22 @@ class Context:
             raise UntrustedError(must, f"other ones for {shorten(world.id)}")
         self.number(world.id, spec.agent_id, spec.trajectory, exact=True)
 
-    def number(self, world_id: str, agent_id: str, wanted: int | None = None, *, exact: bool = False) -> int:
-        """Take a trajectory's number: the wanted one where it is free for its world and agent, else the lowest free.
+    def number(self, world_id: str, agent_id: str, requested: int | None = None, *, exact: bool = False) -> int:
+        """Reserve a trajectory number: the requested one if free for its world and agent, else the lowest free one.
 
         Raises:
             UntrustedError: exactly the wanted one is asked for, and it is taken.
         """
         key = (world_id, agent_id)
-        if exact and wanted in self.taken[key]:
+        if exact and requested in self.used_numbers[key]:
             must = "a trajectory's number must be free for its world and agent"
-            raise UntrustedError(must, f"{wanted} a second time", "trajectory")
-        if wanted is None or wanted in self.taken[key]:
-            while self._lowest[key] in self.taken[key]:
+            raise UntrustedError(must, f"{requested} a second time", "trajectory")
+        if requested is None or requested in self.used_numbers[key]:
+            while self._lowest[key] in self.used_numbers[key]:
                 self._lowest[key] += 1
-            wanted = self._lowest[key]
-        self.taken[key].add(wanted)
-        return wanted
+            requested = self._lowest[key]
+        self.used_numbers[key].add(requested)
+        return requested
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
@@ -275,5 +277,5 @@ def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
 
 
 def _first_line(error: ValueError) -> str:
-    """Return what an error says without the grid that it shows."""
+    """Return an error message without the grid in it."""
     return str(error).split("\n", 1)[0]

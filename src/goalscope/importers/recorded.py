@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from goalscope.ids import content_id
-from goalscope.importers.problems import said_in
+from goalscope.importers.problems import step_fields
 from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.untrusted import UntrustedError, shorten
@@ -170,6 +170,6 @@ def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:
         state=(index,),
         action=action,
         failure=UNKNOWN_ACTION if unknown else turn.failure,
-        **said_in(turn),
+        **step_fields(turn),
         extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
     )

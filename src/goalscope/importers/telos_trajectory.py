@@ -1,4 +1,4 @@
-"""One trajectory file in the authors' layout: to an episode, with every recorded label compared with ours."""
+"""Reader of one trajectory file in the authors' layout; every recorded label is compared with the computed one."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
 
 NO_ACTION = "N/A"
-"""What the authors write in place of an action that they could not parse."""
+"""The authors' entry for an action that they could not parse."""
 
 METRICS = ("goal_reached", "steps", "optimal_path_length", "optimal_action_fraction", "step_limit_reached")
 """The recorded metrics of a trajectory."""
@@ -47,7 +47,7 @@ _GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
 
 
 class Record(BaseModel):
-    """What is read of a file of the authors; other keys are counted."""
+    """The keys that are read from an authors' file; other keys are counted."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -108,7 +108,7 @@ class TrajectoryRecord(Record):
 
 
 def unread_keys(record: BaseModel) -> int:
-    """Return how many keys of a record, and of the records in it, are kept out."""
+    """Return how many keys of a record, and of the records in it, are not read."""
     count = len(record.model_extra or ())
     for name in type(record).model_fields:
         value = getattr(record, name)
@@ -144,7 +144,7 @@ def read_trajectory(value: object, source: str, context: Context) -> Episode | N
 
 def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode:
     world = _world(record)
-    own = world.tags
+    own_tags = world.tags
     world = context.worlds.setdefault(world.id, world)
     steps, final = _follow(record, world, context.ledger)
     horizon, outcome = _ending(record, world, final.position == world.grid.goal)
@@ -162,7 +162,7 @@ def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode
     )
     match = _NAME.search(record.source.trajectory_id or "", 0, 300) or _NAME.search(source)
     file_name = source.split("/")[-1].encode("utf-8", "backslashreplace").decode()  # it may be no Unicode text
-    tags: dict[str, Tag] = {**own} if own != world.tags else {}
+    tags: dict[str, Tag] = {**own_tags} if own_tags != world.tags else {}
     tags |= {name: model.get(name) for name in _SETTINGS}
     tags |= {"model": model.get("model_id"), "grid": match[0] if match else None}
     tags |= {"source": record.source.trajectory_id, "file": file_name}
@@ -173,7 +173,7 @@ def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode
         steps=steps,
         final=final,
         outcome=outcome,
-        tags=_given(tags),
+        tags=_not_none(tags),
     )
 
 
@@ -186,66 +186,70 @@ def _world(record: TrajectoryRecord) -> World:
     grid = parse_grid(record.steps[0].grid_state, where=where)
     transform = None if parameters.transform_type == "base" else parameters.transform_type
     tags = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
-    world = grid_world(grid, where, tags=_given(tags))
+    world = grid_world(grid, where, tags=_not_none(tags))
     stated = (
         ("grid_height", parameters.grid_height, grid.height),
         ("grid_width", parameters.grid_width, grid.width),
         ("agent_start_coordinates", parameters.agent_start_coordinates, list(grid.start or ())),
         ("goal_coordinates", parameters.goal_coordinates, list(grid.goal or ())),
     )
-    for name, given, ours in stated:
-        if given is not None and given != ours:
-            must = f"it must be {ours}, as the first grid shows"
-            raise UntrustedError(must, _where(grid, given), f"grid_params.{name}")
+    for name, recorded, shown_value in stated:
+        if recorded is not None and recorded != shown_value:
+            must = f"it must be {shown_value}, as the first grid shows"
+            raise UntrustedError(must, _where(grid, recorded), f"grid_params.{name}")
     return world
 
 
-def _given(tags: Mapping[str, Tag]) -> dict[str, Tag]:
+def _not_none(tags: Mapping[str, Tag]) -> dict[str, Tag]:
     return {name: value for name, value in tags.items() if value is not None}
 
 
-def _where(grid: Grid, given: object) -> str:
-    """Say what lies at a cell that a file names."""
+def _where(grid: Grid, recorded: object) -> str:
+    """Describe a cell that a file names."""
     try:
-        cell = grid.check_cell(given)  # type: ignore[arg-type]  # whatever was given, check_cell refuses what is no cell
+        cell = grid.check_cell(recorded)  # type: ignore[arg-type]  # whatever was given, check_cell refuses what is no cell
     except (ValueError, TypeError):
-        return shorten(given)
-    return f"{shorten(given)}, {'a wall' if grid.walls[cell] else 'another cell'}"
+        return shorten(recorded)
+    return f"{shorten(recorded)}, {'a wall' if grid.walls[cell] else 'another cell'}"
 
 
 def _follow(record: TrajectoryRecord, world: World, ledger: Ledger) -> tuple[tuple[Step, ...], State]:
-    """Follow the actions with our rules, and require that each recorded grid shows the state that they lead to."""
+    """Replay the actions by the rules, and require that each recorded grid shows the resulting state."""
     state, steps = begin(world), list[Step]()
-    for index, given in enumerate(record.steps):
-        place = f"steps[{index}]"
-        if given.step_id is not None and given.step_id != index:
-            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {given.step_id}", place)
+    for index, recorded in enumerate(record.steps):
+        path = f"steps[{index}]"
+        if recorded.step_id is not None and recorded.step_id != index:
+            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {recorded.step_id}", path)
         if state.position == world.grid.goal:
-            raise UntrustedError("a trajectory must end at the goal", "a further step", place)
-        grid = parse_grid(given.grid_state, where=f"{place}.grid_state")
-        ours = shown(world.grid, state)
+            raise UntrustedError("a trajectory must end at the goal", "a further step", path)
+        grid = parse_grid(recorded.grid_state, where=f"{path}.grid_state")
+        expected = shown(world.grid, state)
         if index:
-            ledger.check("transitions", grid == ours)
-        if grid != ours:
-            before = f" after {record.steps[index - 1].agent_action} at {steps[-1].state.position}" if index else ""
-            seen = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
-            raise UntrustedError(f"the agent must stand at {state.position}{before}", seen, f"{place}.grid_state")
-        if given.carrying_key not in (None, state.carrying_key):
+            ledger.check("transitions", grid == expected)
+        if grid != expected:
+            after_action = (
+                f" after {record.steps[index - 1].agent_action} at {steps[-1].state.position}" if index else ""
+            )
+            difference = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
+            raise UntrustedError(
+                f"the agent must stand at {state.position}{after_action}", difference, f"{path}.grid_state"
+            )
+        if recorded.carrying_key not in (None, state.carrying_key):
             must = f"carrying_key must be {state.carrying_key} by the rules"
-            raise UntrustedError(must, str(given.carrying_key), place)
-        action = _action(given.agent_action, place)
-        steps.append(_step(index, state, action, given, record))
+            raise UntrustedError(must, str(recorded.carrying_key), path)
+        action = _action(recorded.agent_action, path)
+        steps.append(_step(index, state, action, recorded, record))
         state = state if action is None else step(world.grid, state, action)
     return tuple(steps), state
 
 
-def _action(text: str | None, place: str) -> Action | None:
+def _action(text: str | None, path: str) -> Action | None:
     if text is None or text.strip().upper() == NO_ACTION:
         return None
     action = Action.__members__.get(text.strip().upper())
     if action is None:
         must = f"an action must be UP, DOWN, LEFT, RIGHT, or {NO_ACTION} for none"
-        raise UntrustedError(must, shorten(text), f"{place}.agent_action")
+        raise UntrustedError(must, shorten(text), f"{path}.agent_action")
     return action
 
 
@@ -256,33 +260,33 @@ def _caps(length: int) -> tuple[int, int]:
 
 def _ending(record: TrajectoryRecord, world: World, reached: bool) -> tuple[int, Outcome]:
     """Return the horizon and how the trajectory ended; see docs/import.md for the rule."""
-    taken, length = len(record.steps), max(shortest_length(world.grid), 0)
+    n_steps, length = len(record.steps), max(shortest_length(world.grid), 0)
     metrics = record.source.recorded_metrics or {}
-    most = record.model_params.get("max_steps_per_trajectory")
-    stopped = _truth(metrics.get("step_limit_reached")) is True or taken in (*_caps(length), most)
+    step_limit = record.model_params.get("max_steps_per_trajectory")
+    stopped = _truth(metrics.get("step_limit_reached")) is True or n_steps in (*_caps(length), step_limit)
     if not reached and stopped:
-        return taken, "horizon"
-    return max(_caps(length)[0], taken), "goal" if reached else "stopped"
+        return n_steps, "horizon"
+    return max(_caps(length)[0], n_steps), "goal" if reached else "stopped"
 
 
-def _step(index: int, state: State, action: Action | None, given: StepRecord, record: TrajectoryRecord) -> Step:
-    prompt, extra = given.prompt_tokens, {}
-    pieces = (record.prompt.prompt_prefix_tokens, given.grid_state_tokens, given.prompt_suffix_tokens)
+def _step(index: int, state: State, action: Action | None, recorded: StepRecord, record: TrajectoryRecord) -> Step:
+    prompt, extra = recorded.prompt_tokens, {}
+    pieces = (record.prompt.prompt_prefix_tokens, recorded.grid_state_tokens, recorded.prompt_suffix_tokens)
     if prompt is None and all(piece is not None for piece in pieces):
         prompt = [token for piece in pieces for token in piece or ()]
         extra["prompt_tokens"] = "joined from prefix, grid and suffix"
-    if given.recorded_optimal_actions is not None:
-        extra["recorded_optimal_actions"] = ",".join(given.recorded_optimal_actions)
+    if recorded.recorded_optimal_actions is not None:
+        extra["recorded_optimal_actions"] = ",".join(recorded.recorded_optimal_actions)
     return Step(
         index=index,
         state=state,
         action=action,
         failure=None if action is not None else "no action",
-        text=given.output_text,
-        reasoning=given.reasoning_content,
+        text=recorded.output_text,
+        reasoning=recorded.reasoning_content,
         prompt_tokens=None if prompt is None else tuple(prompt),
-        output_tokens=None if given.output_tokens is None else tuple(given.output_tokens),
-        reward=given.reward,
+        output_tokens=None if recorded.output_tokens is None else tuple(recorded.output_tokens),
+        reward=recorded.reward,
         extra=extra,
     )
 
@@ -318,36 +322,38 @@ def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledge
 
 
 def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, context: Context) -> None:
-    inside = record.source.recorded_metrics
-    if inside is not None:
+    recorded = record.source.recorded_metrics
+    if recorded is not None:
         name = "metrics in trajectory files"
-        _compare_metrics(inside, episode, source, "source.recorded_metrics", name, context.ledger)
+        _compare_metrics(recorded, episode, source, "source.recorded_metrics", name, context.ledger)
     if (entry := context.table.pop(record.source.trajectory_id or "", None)) is not None:
-        table, place, metrics = entry
-        _compare_metrics(metrics, episode, table, place, "metrics in tables", context.ledger)
+        table, path, metrics = entry
+        _compare_metrics(metrics, episode, table, path, "metrics in tables", context.ledger)
 
 
 def _compare_metrics(
-    recorded: Mapping[str, Scalar], episode: Episode, source: str, place: str, name: str, ledger: Ledger
+    recorded: Mapping[str, Scalar], episode: Episode, source: str, path: str, name: str, ledger: Ledger
 ) -> None:
     paths = solve(episode.world.grid)
-    good = sum(step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps)
-    length, taken = shortest_length(episode.world.grid), len(episode.steps)
+    n_optimal = sum(
+        step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps
+    )
+    length, n_steps = shortest_length(episode.world.grid), len(episode.steps)
     # A cap that the record names is believed as long as the goal was not reached: the layout states no cap of its own.
     limit = _truth(recorded.get("step_limit_reached"))
-    stopped = not episode.success and (limit is True or taken >= _caps(length)[0])
-    ours: tuple[bool | float, ...] = (episode.success, taken, length, good / taken, stopped)
-    for key, expected in zip(METRICS, ours, strict=True):
+    stopped = not episode.success and (limit is True or n_steps >= _caps(length)[0])
+    computed: tuple[bool | float, ...] = (episode.success, n_steps, length, n_optimal / n_steps, stopped)
+    for key, expected in zip(METRICS, computed, strict=True):
         if key not in recorded:
             continue
-        given, kind = _number(recorded[key]), "a number"
-        agrees = given is not None and math.isclose(given, expected, rel_tol=1e-9)
+        value, kind = _number(recorded[key]), "a number"
+        agrees = value is not None and math.isclose(value, expected, rel_tol=1e-9)
         if isinstance(expected, bool):
-            given, kind = _truth(recorded[key]), "True or False"
-            agrees = given == expected
+            value, kind = _truth(recorded[key]), "True or False"
+            agrees = value == expected
         if not ledger.check(name, agrees):
-            must = f"{key} must be {kind if given is None else expected}"
-            ledger.report(source, f"{place}.{key}", must, shorten(recorded[key]))
+            must = f"{key} must be {kind if value is None else expected}"
+            ledger.report(source, f"{path}.{key}", must, shorten(recorded[key]))
 
 
 def _truth(value: Scalar) -> bool | None:

@@ -1,7 +1,7 @@
-"""An episode in Inspect: the chat agent of a task, the solver that plays with it, the scorer of what was played.
+"""Episodes in Inspect: the chat agent of a task, the solver that plays, the scorer of the episode.
 
-The agent has our prompts and our parser, around whatever model Inspect asks. The solver observes, asks that model,
-reads the answer and acts.
+The agent uses goalscope's prompts and parser with whatever model Inspect calls. The solver observes, calls that model,
+parses the answer and acts.
 """
 
 import math
@@ -66,7 +66,7 @@ class AskedByInspect:
 
 
 def asked_model(model: InspectModel) -> Model:
-    """Return the model of ours behind one of Inspect's, or what stands for it where there is none."""
+    """Return the goalscope model behind one of Inspect's, or a placeholder where there is none."""
     return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedByInspect(str(model))
 
 
@@ -86,11 +86,11 @@ def split_parameters(kind: str, parameters: Mapping[str, Any]) -> tuple[dict[str
             "the agent of a task of Inspect must read generated answers, got answer: likelihood, which Inspect cannot "
             "ask for: leave answer out, or use goalscope run"
         )
-    taken = {entry.name for entry in fields(_KINDS[kind]) if entry.init} & set(_TYPES)
-    own = {name: value for name, value in parameters.items() if name in taken}
-    for name, value in own.items():
+    accepted = {entry.name for entry in fields(_KINDS[kind]) if entry.init} & set(_TYPES)
+    own_parameters = {name: value for name, value in parameters.items() if name in accepted}
+    for name, value in own_parameters.items():
         check_type(name, value, _TYPES[name])
-    return own, Sampling(**{name: value for name, value in parameters.items() if name in _SAMPLING})
+    return own_parameters, Sampling(**{name: value for name, value in parameters.items() if name in _SAMPLING})
 
 
 @solver(name="episode")
@@ -108,16 +108,16 @@ def play(
         history: what it is shown of earlier steps, where it does not say so itself.
         failure: what becomes of a turn without an action, as in a study.
     """
-    own, sampling = split_parameters(kind, agent or {})
+    own_parameters, sampling = split_parameters(kind, agent or {})
     policy = FailurePolicy.model_validate(dict(failure or {}))
-    made: dict[int, tuple[InspectModel, ChatAgent]] = {}
+    agents: dict[int, tuple[InspectModel, ChatAgent]] = {}
 
     def acting(model: InspectModel) -> ChatAgent:
         # Its description hashes the files of a model: once, not for each sample.
-        if id(model) not in made:
-            asked = read_config(model.config, sampling)
-            made[id(model)] = model, _KINDS[kind](model=asked_model(model), sampling=asked, **own)
-        return made[id(model)][1]
+        if id(model) not in agents:
+            settings = read_config(model.config, sampling)
+            agents[id(model)] = model, _KINDS[kind](model=asked_model(model), sampling=settings, **own_parameters)
+        return agents[id(model)][1]
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         model = get_model()
@@ -125,16 +125,16 @@ def play(
         sample = SampleRecord.read((state.metadata or {}).get(KEY), "metadata")
         world = sample.begin()
         check_fits(player, world.view)
-        shown = player.history or history
+        history_shown = player.history or history
         spec = EpisodeSpec(
             world_id=world.id,
             agent_id=agent_id(player),
             trajectory=state.epoch - 1,
             seed=sample.seed,
             horizon=sample.horizon,
-            rules=write_rules(shown, policy),
+            rules=write_rules(history_shown, policy),
         )
-        live, turns = LiveEpisode(spec, world, None, shown, policy), list[str]()
+        live, turns = LiveEpisode(spec, world, None, history_shown, policy), list[str]()
         state.messages = []
         try:
             while live.outcome is None:
@@ -155,8 +155,8 @@ async def _ask(model: InspectModel, player: ChatAgent, observation: Observation,
     """Ask about an observation; the messages of the sample show each question with its answer."""
     request = player.request(observation)
     messages = write_messages(request.messages)
-    own = isinstance(model.api, GoalscopeAPI)
-    output = await model.generate(messages, config=GenerateConfig(extra_body=body_of(request) if own else None))
+    is_ours = isinstance(model.api, GoalscopeAPI)
+    output = await model.generate(messages, config=GenerateConfig(extra_body=body_of(request) if is_ours else None))
     _check_settings(player.sampling)
     state.output = output
     if observation.history_as in ("conversation", "reasoning"):
@@ -189,11 +189,11 @@ def episode_measures() -> Scorer:
     """Score an episode by our measures; the standard errors are over the clusters that worlds belong to."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        held = state.store.get(KEY, None)
-        if held is None:
+        stored = state.store.get(KEY, None)
+        if stored is None:
             return Score.unscored("the sample holds no episode: it ended before its first turn")
         sample = SampleRecord.read(state.metadata.get(KEY), "metadata")
-        record = EpisodeRecord.read(held, "store")
+        record = EpisodeRecord.read(stored, "store")
         return score_of(recorded_episode(sample, record))
 
     return score
@@ -203,13 +203,13 @@ def score_of(episode: Episode) -> Score:
     """Return the score of an episode; a measure that is not defined for it is NaN, which Inspect leaves out."""
     names = TASK_MEASURES if episode.world.own_measures else MEASURES
     rows = measure_episodes([episode], [registry.resolve("measure", name) for name in names])
-    found = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
-    value: dict[str, Any] = {name: float(found.get(name, math.nan)) for name in names}
+    by_measure = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
+    value: dict[str, Any] = {name: float(by_measure.get(name, math.nan)) for name in names}
     return Score(value=value, answer=episode.outcome, explanation=_in_words(episode))
 
 
 def recorded_episode(sample: SampleRecord, record: EpisodeRecord) -> Episode:
-    """Return the episode that a log records, without what was said.
+    """Return the episode that a log records, without its texts.
 
     Raises:
         UntrustedError: its records are not those of an episode.

@@ -46,7 +46,7 @@ from goalscope.runs.store import Store
 from goalscope.runs.study import read_rules
 
 MOST_STEPS: Final = 20_000
-"""Steps of one log: Inspect writes a log out of memory."""
+"""Maximum steps of one log: Inspect holds a log in memory while writing it."""
 
 _BEGAN: Final = "1970-01-01T00:00:00+00:00"
 _SCORER: Final = "episode_measures"
@@ -77,10 +77,10 @@ def export_logs(
     if not rows:
         raise ValueError(f"a run must hold an episode to be exported, {store.path} holds none: run or import first")
     folder.mkdir(parents=True, exist_ok=True)
-    known, study = store.agents(), store.study()
-    written, done = list[Path](), 0
+    agents, study = store.agents(), store.study()
+    written, n_done = list[Path](), 0
     for number, (identity, ids) in enumerate(_parts(rows)):
-        name, description = known.get(identity, ("", {}))
+        name, description = agents.get(identity, ("", {}))
         agent = agent_of(study, identity)
         writer = _Writer(agent if isinstance(agent, ChatAgent) else None, dict(description))
         samples = [writer.sample(episode) for episode in store.episodes(ids)]
@@ -89,9 +89,9 @@ def export_logs(
         path = folder / f"{number:04d}_{_file_name(name)}_{identity.removeprefix('agent-')[:8]}.eval"
         write_eval_log(log, path.resolve().as_posix())
         written.append(path)
-        done += len(ids)
+        n_done += len(ids)
         if progress is not None:
-            progress(done, len(rows))
+            progress(n_done, len(rows))
     return written
 
 
@@ -116,8 +116,8 @@ class _Writer:
     """Writes the episodes of one agent as samples.
 
     Attributes:
-        agent: the chat agent where it can be built here: it writes its prompts again.
-        description: what the store says of it.
+        agent: the chat agent where it can be built here, to render its prompts again.
+        description: its description in the store.
     """
 
     agent: ChatAgent | None
@@ -149,20 +149,20 @@ class _Writer:
         )
 
     def _events(self, episode: Episode) -> tuple[list[ModelEvent], list[str], str]:
-        """Return the calls of an episode, the ids of their answers, and what was seen first."""
+        """Return the calls of an episode, the ids of their answers, and the text of the first observation."""
         history, failure = read_rules(episode.spec.rules)
         live = LiveEpisode(episode.spec, episode.world, None, history, failure)
-        found, turns, first = list[ModelEvent](), list[str](), ""
+        events, turns, first = list[ModelEvent](), list[str](), ""
         for step in episode.steps:
-            said = step.extra.get("attempts", ())
+            attempts = step.extra.get("attempts", ())
             extra = {name: value for name, value in step.extra.items() if name != "attempts"}
-            for attempt in said[: failure.retries]:
-                asked = self._asked(live)
+            for attempt in attempts[: failure.retries]:
+                chat = self._chat(live)
                 turn = TurnRecord(**{name: attempt.get(name) for name in ("failure", "text", "reasoning")})
-                found.append(_event(asked, turn, None, episode, len(found)))
+                events.append(_event(chat, turn, None, episode, len(events)))
                 live.apply(turn.turn())
-            asked = self._asked(live)
-            first = first or str(asked[-1].content)
+            chat = self._chat(live)
+            first = first or str(chat[-1].content)
             turn = TurnRecord(
                 action=None if step.action is None else int(step.action),
                 failure=step.failure,
@@ -173,27 +173,29 @@ class _Writer:
                 reward=step.reward,
                 extra=extra,
             )
-            named = None if step.action is None else live.observe().view.actions[int(step.action)]
-            found.append(_event(asked, turn, named, episode, len(found)))
+            action_name = None if step.action is None else live.observe().view.actions[int(step.action)]
+            events.append(_event(chat, turn, action_name, episode, len(events)))
             live.apply(turn.turn())
             if not live.steps or tuple(live.steps[-1].state) != tuple(step.state):
                 raise ValueError(
                     f"an episode must follow from its world to be exported, {episode.id} does not at step "
                     f"{step.index}: goalscope verify says whether the run is damaged"
                 )
-        turns = [str(event.output.message.id) for event in found]
-        return found, turns, first
+        turns = [str(event.output.message.id) for event in events]
+        return events, turns, first
 
-    def _asked(self, live: LiveEpisode) -> list[ChatMessage]:
+    def _chat(self, live: LiveEpisode) -> list[ChatMessage]:
         observation = live.observe()
         if self.agent is None:
             return [ChatMessageUser(content=observation.view.text)]
         return write_messages(self.agent.messages(observation))
 
 
-def _event(asked: list[ChatMessage], turn: TurnRecord, named: str | None, episode: Episode, number: int) -> ModelEvent:
-    """Return one call: what was asked, and the turn that came of it."""
-    text = turn.text if turn.text is not None else named or f"({turn.failure})"
+def _event(
+    chat: list[ChatMessage], turn: TurnRecord, action_name: str | None, episode: Episode, number: int
+) -> ModelEvent:
+    """Return one call as an event: its chat and the resulting turn."""
+    text = turn.text if turn.text is not None else action_name or f"({turn.failure})"
     parts: list[Content] = [ContentReasoning(reasoning=turn.reasoning)] if turn.reasoning else []
     parts.append(ContentText(text=text))
     message = ChatMessageAssistant(
@@ -207,7 +209,7 @@ def _event(asked: list[ChatMessage], turn: TurnRecord, named: str | None, episod
     output.metadata = {KEY: {TURN: turn.plain()}}
     return ModelEvent(
         model=f"{KEY}/{episode.agent}",
-        input=asked,
+        input=chat,
         tools=[],
         tool_choice="none",
         config=GenerateConfig(),
@@ -218,12 +220,12 @@ def _event(asked: list[ChatMessage], turn: TurnRecord, named: str | None, episod
 
 
 def _at(number: int) -> datetime:
-    """Return a time that orders events and says nothing else."""
+    """Return a time whose only meaning is the order of events."""
     return datetime.fromtimestamp(number, UTC)
 
 
 def _conversation(events: Sequence[ModelEvent], episode: Episode) -> list[ChatMessage]:
-    """Return what a reader of the sample sees: all questions and answers, each once."""
+    """Return the displayed messages of a sample: all questions and answers, each once."""
     history, _ = read_rules(episode.spec.rules)
     if history in ("conversation", "reasoning") and events:
         return [*events[-1].input, events[-1].output.message]
@@ -265,7 +267,9 @@ def _results(samples: Sequence[EvalSample]) -> EvalResults:
 def _values(sample: EvalSample) -> dict[str, float]:
     value = (sample.scores or {})[_SCORER].value
     assert isinstance(value, dict)  # of our own scorer
-    return {name: float(one) for name, one in value.items() if isinstance(one, float) and not math.isnan(one)}
+    return {
+        name: float(number) for name, number in value.items() if isinstance(number, float) and not math.isnan(number)
+    }
 
 
 def _score(name: str, samples: Sequence[EvalSample]) -> EvalScore:
@@ -276,9 +280,11 @@ def _score(name: str, samples: Sequence[EvalSample]) -> EvalScore:
             worlds.setdefault(sample.id, []).append(values[name])
             clusters[sample.id] = {CLUSTER: sample.metadata[CLUSTER]}
     scores = [
-        SampleScore(score=Score(value=sum(found) / len(found)), sample_id=world, sample_metadata=clusters[world])
-        for world, found in worlds.items()
+        SampleScore(
+            score=Score(value=sum(values) / len(values)), sample_id=sample_id, sample_metadata=clusters[sample_id]
+        )
+        for sample_id, values in worlds.items()
     ]
     metrics = {"mean": mean(), "stderr": stderr(cluster=CLUSTER)}
-    found = {kind: EvalMetric(name=kind, value=metric(scores)) for kind, metric in metrics.items()}
-    return EvalScore(name=name, scorer=_SCORER, scored_samples=len(scores), metrics=found)
+    values = {kind: EvalMetric(name=kind, value=metric(scores)) for kind, metric in metrics.items()}
+    return EvalScore(name=name, scorer=_SCORER, scored_samples=len(scores), metrics=values)

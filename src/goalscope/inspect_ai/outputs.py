@@ -1,4 +1,4 @@
-"""Chats, completions and sampling settings of ours as Inspect's, and back."""
+"""Conversion of chats, completions and sampling settings to and from Inspect's types."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,9 +24,9 @@ from goalscope.inspect_ai.record import KEY, CompletionRecord
 from goalscope.models.base import Completion, Message, Sampling
 
 NO_EFFORT: Final = "none"
-"""How Inspect is told to ask for no effort of reasoning."""
+"""Inspect's value for no reasoning effort."""
 
-_TAKEN: Final = ("temperature", "top_p", "max_tokens", "reasoning_effort")
+_SUPPORTED: Final = ("temperature", "top_p", "max_tokens", "reasoning_effort")
 _REFUSED: Final = (
     *("stop_seqs", "best_of", "frequency_penalty", "presence_penalty", "logit_bias", "top_k", "prompt_logprobs"),
     *("reasoning_tokens", "response_schema", "system_message", "modalities"),
@@ -49,22 +49,22 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     Raises:
         ValueError: a message that is not text, or one of a tool.
     """
-    found = []
+    chat = []
     for message in messages:
         content = [] if isinstance(message.content, str) else message.content
-        odd = [part.type for part in content if not isinstance(part, ContentText | ContentReasoning)]
-        if isinstance(message, ChatMessageTool) or odd:
-            what = "one of a tool" if isinstance(message, ChatMessageTool) else f"one with {odd[0]}"
+        unsupported = [part.type for part in content if not isinstance(part, ContentText | ContentReasoning)]
+        if isinstance(message, ChatMessageTool) or unsupported:
+            kind = "one of a tool" if isinstance(message, ChatMessageTool) else f"one with {unsupported[0]}"
             raise ValueError(
-                f"models of goalscope must be asked in text, without tools, got {what}: choose another task, or "
+                f"models of goalscope must be asked in text, without tools, got {kind}: choose another task, or "
                 "another provider of Inspect"
             )
-        found.append(Message(role=message.role, content=message.text))
-    return tuple(found)
+        chat.append(Message(role=message.role, content=message.text))
+    return tuple(chat)
 
 
 def write_output(completion: Completion, model: str) -> ModelOutput:
-    """Return what a model of ours wrote; everything that Inspect has no place for stands in its metadata."""
+    """Return a completion as Inspect's output; values without a field of Inspect's are in its metadata."""
     parts: list[Content] = [ContentReasoning(reasoning=completion.reasoning)] if completion.reasoning else []
     parts.append(ContentText(text=completion.text))
     content: str | list[Content] = parts if len(parts) > 1 else completion.text
@@ -83,15 +83,15 @@ def write_output(completion: Completion, model: str) -> ModelOutput:
 
 
 def read_output(output: ModelOutput) -> Completion:
-    """Return the completion that an output is: exact where a model of ours wrote it, else text and reasoning.
+    """Return the completion of an output: exact for goalscope's models, else text and reasoning.
 
     Raises:
         UntrustedError: our values in it are no completion.
         ValueError: an output without a choice.
     """
-    held = (output.metadata or {}).get(KEY)
-    if held is not None:
-        return CompletionRecord.read(held, "metadata").completion()
+    stored = (output.metadata or {}).get(KEY)
+    if stored is not None:
+        return CompletionRecord.read(stored, "metadata").completion()
     if output.empty:
         raise ValueError(f"a model must answer, {output.model} gave none: {output.error or 'no reason is told'}")
     message = output.message
@@ -107,30 +107,30 @@ def read_output(output: ModelOutput) -> Completion:
 
 
 def _usage(usage: ModelUsage) -> dict[str, float]:
-    # What was read from a cache is not among the input tokens.
+    # Cached tokens are not among the input tokens.
     cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-    found: dict[str, float] = {
+    numbers: dict[str, float] = {
         "prompt_tokens": usage.input_tokens + cached,
         "output_tokens": usage.output_tokens,
     }
     if usage.reasoning_tokens is not None:
-        found["reasoning_tokens"] = usage.reasoning_tokens
+        numbers["reasoning_tokens"] = usage.reasoning_tokens
     if usage.total_cost is not None:
-        found["usd"] = usage.total_cost
-    return found
+        numbers["usd"] = usage.total_cost
+    return numbers
 
 
 def write_config(sampling: Sampling) -> GenerateConfig:
     """Return sampling settings as Inspect's, for the whole of a task."""
-    asked = {name: getattr(sampling, name) for name in _TAKEN}
-    asked["reasoning_effort"] = sampling.reasoning_effort or NO_EFFORT
+    settings = {name: getattr(sampling, name) for name in _SUPPORTED}
+    settings["reasoning_effort"] = sampling.reasoning_effort or NO_EFFORT
     if sampling.top_logprobs:
-        asked |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
-    return GenerateConfig(**asked)
+        settings |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+    return GenerateConfig(**settings)
 
 
 def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sampling:
-    """Return Inspect's settings as ours.
+    """Return Inspect's settings as sampling settings.
 
     Args:
         config: Inspect's; what it leaves open is as in ``otherwise``.
@@ -139,22 +139,22 @@ def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sa
     Raises:
         ValueError: a value that ours cannot have.
     """
-    found: dict[str, Any] = asdict(otherwise or Sampling())
-    for name in _TAKEN:
+    settings: dict[str, Any] = asdict(otherwise or Sampling())
+    for name in _SUPPORTED:
         value = getattr(config, name)
         # Inspect makes 0.0 of the 0 that a study holds; the id of an agent tells them apart.
-        if value is not None and value != found[name]:
-            found[name] = int(value) if isinstance(value, float) and value.is_integer() else value
-    if found["reasoning_effort"] == NO_EFFORT:
-        found["reasoning_effort"] = None
+        if value is not None and value != settings[name]:
+            settings[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    if settings["reasoning_effort"] == NO_EFFORT:
+        settings["reasoning_effort"] = None
     if config.logprobs is not None or config.top_logprobs is not None:
-        found["top_logprobs"] = (config.top_logprobs or 1) if config.logprobs is not False else 0
-    return Sampling(**found)
+        settings["top_logprobs"] = (config.top_logprobs or 1) if config.logprobs is not False else 0
+    return Sampling(**settings)
 
 
 def check_config(config: GenerateConfig) -> None:
     """Raise a ValueError for settings that the models of goalscope do not have."""
-    given = [name for name in _REFUSED if getattr(config, name)]
-    given += ["num_choices"] if (config.num_choices or 1) > 1 else []
-    if given:
-        raise ValueError(f"models of goalscope must be asked without {', '.join(given)}: leave it out")
+    unsupported = [name for name in _REFUSED if getattr(config, name)]
+    unsupported += ["num_choices"] if (config.num_choices or 1) > 1 else []
+    if unsupported:
+        raise ValueError(f"models of goalscope must be asked without {', '.join(unsupported)}: leave it out")

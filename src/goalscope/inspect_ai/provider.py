@@ -21,7 +21,7 @@ MOST_WAITING: Final = 256
 
 
 def body_of(request: Request) -> dict[str, Any]:
-    """Return the extra body that tells the provider the stream of a request, and the answers that there are."""
+    """Return the extra body with the random stream key of a request and its possible answers."""
     return {KEY: {"key": list(request.key), "answers": list(request.answers)}}
 
 
@@ -31,7 +31,7 @@ class GoalscopeAPI(ModelAPI):
     Args:
         model_name: as the parameter ``model`` of a chat agent in a study.
         base_url: address of a server; its other settings are ``server={...}``.
-        api_key: not taken: keys come from the environment.
+        api_key: refused: keys come from the environment.
         config: see `ModelAPI`.
         **model_args: further parameters of the model, as in a study: ``device``, ``dtype``, ``revision``, ...
 
@@ -58,13 +58,13 @@ class GoalscopeAPI(ModelAPI):
         if base_url is not None:
             model_args["server"] = {**model_args.get("server", {}), "base_url": base_url}
         self.asked: Model = build_model(model_name, model_args, backend=backend)
-        self._together = _Together(self.asked)
+        self._shared_model = _SharedModel(self.asked)
         self._limiter: CapacityLimiter | None = None
 
     def max_connections(self) -> int:
         """Requests at the same time: a local model decodes them together."""
-        wanted = getattr(self.asked, "concurrency", None)
-        return int(wanted) if wanted is not None else 64
+        limit = getattr(self.asked, "concurrency", None)
+        return int(limit) if limit is not None else 64
 
     async def generate(
         self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
@@ -84,18 +84,18 @@ class GoalscopeAPI(ModelAPI):
         if self._limiter is None:
             self._limiter = CapacityLimiter(MOST_WAITING)
         completion = await anyio.to_thread.run_sync(
-            self._together.complete, request, read_config(config), limiter=self._limiter
+            self._shared_model.complete, request, read_config(config), limiter=self._limiter
         )
         return write_output(completion, self.model_name)
 
     def _request(self, messages: tuple[Message, ...], config: GenerateConfig) -> Request:
-        told = (config.extra_body or {}).get(KEY)
-        if told is not None:
-            seed, episode, step, attempt = told["key"]
-            return Request(messages=messages, key=(seed, episode, step, attempt), answers=tuple(told["answers"]))
-        # A task of others: the n-th equal chat has the n-th stream, so that epochs differ.
-        said = content_id("chat", [[message.role, message.content] for message in messages])
-        return Request(messages=messages, key=(config.seed or 0, said, self._together.met(said), 0))
+        stored = (config.extra_body or {}).get(KEY)
+        if stored is not None:
+            seed, episode, step, attempt = stored["key"]
+            return Request(messages=messages, key=(seed, episode, step, attempt), answers=tuple(stored["answers"]))
+        # Another task's chat: the n-th equal chat has the n-th stream, so that epochs differ.
+        chat_id = content_id("chat", [[message.role, message.content] for message in messages])
+        return Request(messages=messages, key=(config.seed or 0, chat_id, self._shared_model.count(chat_id), 0))
 
 
 @modelapi(name=KEY)
@@ -105,29 +105,29 @@ def provider() -> type[ModelAPI]:
 
 
 @dataclass(eq=False)
-class _Waiting:
-    """A request until it is answered."""
+class _PendingRequest:
+    """A request that waits for its answer."""
 
     request: Request
     sampling: Sampling
-    found: Completion | None = None
+    completion: Completion | None = None
     error: Exception | None = None
     done: bool = False
 
 
 @dataclass
-class _Together:
-    """One model for many threads: whoever has it answers for all that wait."""
+class _SharedModel:
+    """One model shared by many threads: the thread that holds it answers all waiting requests."""
 
     model: Model
     _turn: threading.Lock = field(default_factory=threading.Lock)
-    _queue: deque[_Waiting] = field(default_factory=deque)
-    _met: Counter[str] = field(default_factory=Counter)
+    _queue: deque[_PendingRequest] = field(default_factory=deque)
+    _counts: Counter[str] = field(default_factory=Counter)
 
-    def met(self, chat: str) -> int:
-        """Return how often a chat was asked before."""
-        self._met[chat] += 1
-        return self._met[chat] - 1
+    def count(self, chat: str) -> int:
+        """Return how often a chat was requested before."""
+        self._counts[chat] += 1
+        return self._counts[chat] - 1
 
     def complete(self, request: Request, sampling: Sampling) -> Completion:
         """Return the completion of a request.
@@ -137,35 +137,35 @@ class _Together:
         """
         if getattr(self.model, "largest_batch", 0) == 1:  # behind a server: its answers arrive one by one
             return self.model.complete([request], sampling)[0]
-        mine = _Waiting(request, sampling)
-        self._queue.append(mine)
-        while not mine.done:
+        pending = _PendingRequest(request, sampling)
+        self._queue.append(pending)
+        while not pending.done:
             with self._turn:
-                if not mine.done:
+                if not pending.done:
                     self._answer(self._next())
-        if mine.error is not None:
-            raise mine.error
-        assert mine.found is not None  # done without an error
-        return mine.found
+        if pending.error is not None:
+            raise pending.error
+        assert pending.completion is not None  # done without an error
+        return pending.completion
 
-    def _next(self) -> list[_Waiting]:
-        """Take those from the queue that have the settings of the first."""
-        here = [self._queue.popleft() for _ in range(len(self._queue))]
-        chosen = [one for one in here if one.sampling == here[0].sampling]
-        self._queue.extendleft(reversed([one for one in here if one.sampling != here[0].sampling]))
+    def _next(self) -> list[_PendingRequest]:
+        """Remove from the queue and return the requests with the sampling settings of the first."""
+        queued = [self._queue.popleft() for _ in range(len(self._queue))]
+        chosen = [pending for pending in queued if pending.sampling == queued[0].sampling]
+        self._queue.extendleft(reversed([pending for pending in queued if pending.sampling != queued[0].sampling]))
         return chosen
 
-    def _answer(self, waiting: Sequence[_Waiting]) -> None:
+    def _answer(self, requests: Sequence[_PendingRequest]) -> None:
         try:
-            found = self.model.complete([one.request for one in waiting], waiting[0].sampling)
-            for one, completion in zip(waiting, found, strict=True):
-                one.found = completion
+            completions = self.model.complete([pending.request for pending in requests], requests[0].sampling)
+            for pending, completion in zip(requests, completions, strict=True):
+                pending.completion = completion
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the request that caused it
-            if len(waiting) == 1:
-                waiting[0].error = error
+            if len(requests) == 1:
+                requests[0].error = error
             else:
-                for one in waiting:
-                    self._answer([one])
+                for pending in requests:
+                    self._answer([pending])
         finally:
-            for one in waiting:
-                one.done = True
+            for pending in requests:
+                pending.done = True

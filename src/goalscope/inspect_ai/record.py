@@ -1,4 +1,4 @@
-"""What a log of Inspect holds of an episode of ours: plain values under one key, checked whenever they are read."""
+"""Records of goalscope's episodes in Inspect logs: plain values under one key, checked whenever they are read."""
 
 from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
@@ -14,13 +14,13 @@ from goalscope.untrusted import UntrustedError, faults, shorten
 from goalscope.worlds.world import World
 
 KEY: Final = "goalscope"
-"""Under which our values stand: in the metadata of a sample, in its store, in the metadata of a model's output."""
+"""Key of goalscope's values in a sample's metadata and store, and in the metadata of a model's output."""
 
 CLUSTER: Final = "cluster"
 """The metadata of a sample that clustered standard errors read."""
 
 TURN: Final = "turn"
-"""Under which an exported log holds a turn that was recorded elsewhere, in our values of an output."""
+"""Key of an exported turn that was recorded elsewhere, in goalscope's values of an output."""
 
 VERSION: Final = 1
 """Version of these values; another one is refused."""
@@ -36,22 +36,22 @@ class _Values(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @classmethod
-    def read(cls, given: Any, where: str) -> Self:
+    def read(cls, stored: Any, path: str) -> Self:
         """Return values as they stand in a log.
 
         Raises:
             UntrustedError: another version, an unknown or missing key, or a value of the wrong type.
         """
-        if not isinstance(given, dict):
-            raise UntrustedError("it must be an object", shorten(given), where)
-        if given.get("version", VERSION) != VERSION:
+        if not isinstance(stored, dict):
+            raise UntrustedError("it must be an object", shorten(stored), path)
+        if stored.get("version", VERSION) != VERSION:
             must = f"it must be of version {VERSION}, which this goalscope reads"
-            raise UntrustedError(must, f"version {shorten(given['version'])}", where)
+            raise UntrustedError(must, f"version {shorten(stored['version'])}", path)
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(stored)
         except ValidationError as error:
-            found = faults(error, {"": tuple(cls.model_fields)})[0]
-            raise UntrustedError(found.must, found.given, f"{where}.{found.where}") from None
+            problem = faults(error, {"": tuple(cls.model_fields)})[0]
+            raise UntrustedError(problem.must, problem.given, f"{path}.{problem.where}") from None
 
     def plain(self) -> dict[str, Any]:
         """Return the values as they are written into a log."""
@@ -69,7 +69,7 @@ class StoredWorld(_Values):
 
 
 class SampleRecord(_Values):
-    """Where a sample is played: the world, the root seed of its random streams, the most actions."""
+    """Conditions of a sample: the world, the root seed of its random streams, the maximum number of actions."""
 
     version: Literal[1]
     world: StoredWorld
@@ -80,19 +80,27 @@ class SampleRecord(_Values):
     def of(cls, world: World, *, seed: int, horizon: int) -> "SampleRecord":
         """Return the record of a world."""
         identity, stored, fog_radius, cluster, _ = encode_world(world)
-        kept = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
-        held = StoredWorld.model_validate({**kept, "tags": dict(world.tags)})
-        return cls(version=VERSION, world=held, seed=seed, horizon=horizon)
+        world_fields = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
+        stored_world = StoredWorld.model_validate({**world_fields, "tags": dict(world.tags)})
+        return cls(version=VERSION, world=stored_world, seed=seed, horizon=horizon)
 
     def begin(self) -> World:
         """Return the world.
 
         Raises:
-            UntrustedError: what stands there is no world, or not the one with this id.
+            UntrustedError: the record holds no world, or not the one with this id.
         """
-        held = self.world
+        stored_world = self.world
         try:
-            return decode_world((held.id, held.stored, held.fog_radius, held.cluster, encode_tags(held.tags)))
+            return decode_world(
+                (
+                    stored_world.id,
+                    stored_world.stored,
+                    stored_world.fog_radius,
+                    stored_world.cluster,
+                    encode_tags(stored_world.tags),
+                )
+            )
         except ValueError as error:
             raise UntrustedError("it must hold a world", str(error).split("\n", 1)[0], "world") from error
 
@@ -104,7 +112,7 @@ def metadata_of(world: World, *, seed: int, horizon: int) -> dict[str, Any]:
 
 
 class EpisodeRecord(_Values):
-    """What was played in a sample.
+    """The episode that was played in a sample.
 
     Attributes:
         agent: the agent's short name.
@@ -164,8 +172,8 @@ class EpisodeRecord(_Values):
         )
 
 
-class _Said(_Values):
-    """What a model wrote, with exact token ids."""
+class _OutputRecord(_Values):
+    """A model's output, with exact token ids."""
 
     text: str | None = None
     reasoning: str | None = None
@@ -173,7 +181,7 @@ class _Said(_Values):
     output_tokens: list[TokenId] | None = None
 
 
-class CompletionRecord(_Said):
+class CompletionRecord(_OutputRecord):
     """A `Completion`, beside the message that Inspect shows."""
 
     text: str
@@ -198,7 +206,7 @@ class CompletionRecord(_Said):
         return Completion(**{name: _frozen(getattr(self, name)) for name in CompletionRecord.model_fields})
 
 
-class TurnRecord(_Said):
+class TurnRecord(_OutputRecord):
     """A turn that was recorded elsewhere: its action is not read out of the answer again.
 
     Attributes:

@@ -16,7 +16,7 @@ from goalscope.runs.study import Study
 from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.world import World
 
-# What a command line hands over: one value, several with commas between them, or a list.
+# Command-line values: one value, several separated by commas, or a list.
 Numbers = str | float | Sequence[str] | Sequence[float]
 Texts = str | Sequence[str]
 
@@ -41,7 +41,7 @@ def grids(
         sizes, densities: sides of the grids, shares of inner walls.
         count: grids of each size and density.
         trajectories: episodes on each grid (epochs of Inspect).
-        horizon_factor: most actions, as a multiple of the shortest path.
+        horizon_factor: maximum actions, as a multiple of the shortest path.
         seed: root seed of grids, examples in prompts and, with models of goalscope, of their draws.
         fog_radius: how far the agent sees, all of the grid where None.
         transforms: versions of each grid: identity, reflect, rotate, transpose, swap. They are one cluster.
@@ -51,15 +51,15 @@ def grids(
     """
     entry: dict[str, Any] = {
         "kind": "grid",
-        "sizes": [int(one) for one in _numbers("sizes", sizes)],
+        "sizes": [int(size) for size in _numbers("sizes", sizes)],
         "densities": _numbers("densities", densities),
         "count": count,
         "transforms": _texts(transforms),
         "fog_radius": fog_radius,
     }
     rules = {"horizon": {"factor": float(horizon_factor)}, "history": history, "trajectories": trajectories}
-    asked = prompt or ("grid" if fog_radius is None else "fog")
-    return _task("grids", [entry], seed, rules, {"kind": CHAT, "task": asked, "template": template})
+    prompt_name = prompt or ("grid" if fog_radius is None else "fog")
+    return _task("grids", [entry], seed, rules, {"kind": CHAT, "task": prompt_name, "template": template})
 
 
 @task
@@ -104,7 +104,7 @@ def textworld(
         rooms, objects, quest_length: size of each game.
         seeds: one game for each.
         trajectories: episodes in each game (epochs of Inspect).
-        horizon_factor: most actions, as a multiple of the shortest way.
+        horizon_factor: maximum actions, as a multiple of the shortest way.
         history: what is shown of earlier steps: none, actions, conversation, reasoning.
         template: form of the bundled template, the model's own where empty.
     """
@@ -113,7 +113,7 @@ def textworld(
         "rooms": rooms,
         "objects": objects,
         "quest_length": quest_length,
-        "seeds": [int(one) for one in _numbers("seeds", seeds)],
+        "seeds": [int(game_seed) for game_seed in _numbers("seeds", seeds)],
     }
     rules = {"horizon": {"factor": float(horizon_factor)}, "history": history, "trajectories": trajectories}
     return _task("textworld", [entry], 0, rules, {"kind": CHAT, "task": "text", "template": template})
@@ -127,16 +127,16 @@ def study(path: str, agent: str | None = None) -> Task:
         path: a study file, or the name of a shipped study.
         agent: name of the chat agent whose prompt and sampling are taken, where the study has several.
     """
-    found = Study.load(path) if Path(path).is_file() else Study.parse(read_yaml_text(studies.text(path), path))
-    entries = [one for one in found.agents_ if one.kind in (CHAT, TASK_CHAT)]
-    names = {one.build().name: one for one in entries}
+    loaded = Study.load(path) if Path(path).is_file() else Study.parse(read_yaml_text(studies.text(path), path))
+    entries = [chat_agent for chat_agent in loaded.agents_ if chat_agent.kind in (CHAT, TASK_CHAT)]
+    names = {chat_agent.build().name: chat_agent for chat_agent in entries}
     if agent is not None and agent not in names:
         raise ValueError(f"agent must be a chat agent of the study ({', '.join(names)}), got {agent!r}")
     if agent is None and len(names) != 1:
         raise ValueError(f"the study must have one chat agent, got {', '.join(names) or 'none'}: name one, agent=NAME")
     entry = names[agent] if agent is not None else entries[0]
-    failure = entry.failure or found.failure
-    return study_task(found.name, found, entry.kind, entry.parameters, failure.model_dump())
+    failure = entry.failure or loaded.failure
+    return study_task(loaded.name, loaded, entry.kind, entry.parameters, failure.model_dump())
 
 
 def study_task(
@@ -151,13 +151,13 @@ def study_task(
         parameters: those of the agent as in a study.
         failure: what becomes of turns without an action, as the study says where None.
     """
-    own, sampling = split_parameters(kind, parameters)
+    own_parameters, sampling = split_parameters(kind, parameters)
     policy = dict(study.failure.model_dump() if failure is None else failure)
     return Task(
         dataset=MemoryDataset(
             [sample_of(world, seed=study.seed, horizon=study.horizon.of(world)) for world in study.worlds()], name=name
         ),
-        solver=play(kind=kind, agent={**own, **sampling.describe()}, history=study.history, failure=policy),
+        solver=play(kind=kind, agent={**own_parameters, **sampling.describe()}, history=study.history, failure=policy),
         scorer=episode_measures(),
         epochs=study.trajectories,
         config=write_config(sampling),
@@ -166,26 +166,28 @@ def study_task(
 
 
 def sample_of(world: World, *, seed: int, horizon: int) -> Sample:
-    """Return the sample that a world is: its tags and its cluster stand in the metadata."""
-    seen = world.begin_episode(seed, "sample").view.text
-    return Sample(id=world.id, input=seen, target="goal", metadata=metadata_of(world, seed=seed, horizon=horizon))
+    """Return the sample of a world, with its tags and cluster in the metadata."""
+    text = world.begin_episode(seed, "sample").view.text
+    return Sample(id=world.id, input=text, target="goal", metadata=metadata_of(world, seed=seed, horizon=horizon))
 
 
 def _task(name: str, worlds: list[dict[str, Any]], seed: int, rules: Mapping[str, Any], agent: dict[str, Any]) -> Task:
     kind = agent.pop("kind")
-    # A study has agents; Inspect's model takes their place.
+    # A study needs an agent; Inspect's model replaces it.
     stand_in = {CHAT: {"kind": "random"}, TASK_CHAT: {"kind": "task-random-walk"}}[kind]
-    made = Study.parse({"name": name, "seed": seed, "worlds": worlds, "agents": [stand_in], **rules})
-    return study_task(name, made, kind, agent)
+    study = Study.parse({"name": name, "seed": seed, "worlds": worlds, "agents": [stand_in], **rules})
+    return study_task(name, study, kind, agent)
 
 
-def _texts(given: Texts) -> list[str]:
-    return given.split(",") if isinstance(given, str) else [str(one) for one in given]
+def _texts(values: Texts) -> list[str]:
+    return values.split(",") if isinstance(values, str) else [str(value) for value in values]
 
 
-def _numbers(name: str, given: Any) -> list[float]:
-    listed = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int | float) else list(given)
+def _numbers(name: str, values: Any) -> list[float]:
+    items = (
+        values.split(",") if isinstance(values, str) else [values] if isinstance(values, int | float) else list(values)
+    )
     try:
-        return [float(one) for one in listed]
+        return [float(item) for item in items]
     except ValueError:
-        raise ValueError(f"{name} must be numbers with commas between them, got {given!r}") from None
+        raise ValueError(f"{name} must be numbers with commas between them, got {values!r}") from None

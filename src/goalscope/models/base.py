@@ -1,4 +1,4 @@
-"""The seam of language models: chat messages and sampling settings in, completions out; models by name of a backend.
+"""Interface of language models: chat messages and sampling settings in, completions out; a registry of backends.
 
 ``local`` runs a Hugging Face model here, ``server`` asks an OpenAI-compatible server; a chat agent with the parameter
 ``server`` has the latter unless it names another one. Other packages register backends of theirs.
@@ -17,7 +17,7 @@ from goalscope import registry
 from goalscope.checks import near_miss
 from goalscope.rng import stream
 
-Maker = TypeVar("Maker", bound=Callable[..., Any])
+ModelFactory = TypeVar("ModelFactory", bound=Callable[..., Any])
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length"]
 """How an output ended: by a stop token, or at the limit of tokens."""
@@ -39,11 +39,17 @@ COMPLETION: Final = "completion"
 """Form of a prompt template for base models, which have no chat template: a text with worked examples to go on with."""
 
 ANSWER_CUE: Final = "\nAnswer:\n"
-"""What stands between a question and its answer where no chat template sets them apart."""
+"""Text between a question and its answer where there is no chat template."""
 
 
-_WORDS: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "nothing"}
-_OTHER: Final = {"local": "server", "server": "local"}  # our two backends
+_TYPE_NAMES: Final = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    NoneType: "nothing",
+}
+_OTHER_BACKEND: Final = {"local": "server", "server": "local"}  # our two backends
 
 
 class NotSentError(ValueError):
@@ -77,8 +83,8 @@ class Sampling:
     Attributes:
         temperature: 0 takes the most likely token, the one with the lowest id on exact ties.
         top_p: mass of the most likely tokens that is drawn from, in (0, 1].
-        max_tokens: most output tokens, reasoning included.
-        reasoning_effort: what the chat template or the server is told, None to tell it nothing.
+        max_tokens: maximum output tokens, reasoning included.
+        reasoning_effort: passed to the chat template or the server, None to pass nothing.
         top_logprobs: number of alternatives whose log-probabilities are kept with each output token, 0 for none.
 
     Raises:
@@ -145,21 +151,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a model answered.
+    """A model's output.
 
     Attributes:
         text: the final answer, "" where the output never came to one.
-        reasoning: the written reasoning before it, None where there is none or it is not handed over.
+        reasoning: the written reasoning before it, None where there is none or it is not returned.
         prompt_tokens, output_tokens: exact token ids where they are known, the stop token included.
         finish: how the output ended.
         usage: tokens, seconds, USD: numbers by name.
         logprobs: one mapping an output token: ``token`` and ``logprob`` of what was drawn, ``top`` the list of
             [token, logprob] of the most likely ones, in nats and before temperature; tokens are ids, or texts where a
             server gives no ids; None where not asked for.
-        reconstructed: whether the token ids were made again from the text.
-        unsupported: settings that the model has no place for, by name.
+        reconstructed: whether the token ids were reconstructed from the text.
+        unsupported: names of settings that the model does not support.
         raw: the whole output as one text, special tokens included.
-        marked: whether the answer still holds markers of the model's channels; no action is read out of it then.
+        marked: whether the answer still contains markers of the model's channels; then no action is parsed from it.
     """
 
     text: str
@@ -188,9 +194,9 @@ class Likelihoods:
         beginning: log-probability of the beginning that the answers share, nats, 0.0 where they share none.
         prompt_tokens: token ids of the prompt.
         outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer; no stop token.
-        reasoned: what the model wrote before, None where it was not let to reason.
+        reasoned: the completion with the reasoning, None where the model answers without reasoning.
         usage: tokens, seconds, USD: numbers by name, the reasoning included.
-        unsupported: settings that the model has no place for, by name.
+        unsupported: names of settings that the model does not support.
     """
 
     logprobs: tuple[float, ...]
@@ -226,7 +232,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Scoring(Model, Protocol):
-    """A model that also tells how likely it finds given answers."""
+    """A model that also returns the likelihoods of given answers."""
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return the likelihoods of the answers of each request, in order; they depend on that request alone.
@@ -237,13 +243,13 @@ class Scoring(Model, Protocol):
             reasoned: whether the model reasons freely before its answer.
 
         Raises:
-            ValueError: answers that the model's tokenizer cannot tell apart, a model that does not set its reasoning
-                apart, or one that hands over no log-probabilities.
+            ValueError: answers that the model's tokenizer cannot distinguish, a model without separate reasoning, or
+                one that returns no log-probabilities.
         """
         ...
 
 
-def model_backend(name: str) -> Callable[[Maker], Maker]:
+def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
     """Return a decorator that registers how the models of a backend are made; chat agents of studies then name it.
 
     It stands above a function, or a class, that is called as ``make(model=..., name=..., **options)``: ``model`` is
@@ -271,57 +277,61 @@ def _options(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def build_model(
     model: str, options: Mapping[str, Any], *, backend: str = "", name: str | None = None, others: Sequence[str] = ()
 ) -> Model:
-    """Make a model from what a study says of it; nothing is read or sent yet.
+    """Build a model from a study's settings; nothing is read or sent yet.
 
     Args:
-        model: what the study calls it.
+        model: its name in the study.
         options: the options of its backend.
         backend: name of the backend; "" for ``server`` where the options have a server, else ``local``.
-        name: what tables shall call it, None for its own choice.
-        others: further parameters that the caller takes, for the error that names what there is.
+        name: short name for tables, None for its own choice.
+        others: further parameters that the caller accepts, listed in the error message.
 
     Raises:
         ValueError: an unknown backend or option, one that is missing, or a value of the wrong type or out of its range.
-        TypeError: what the backend makes is no model.
+        TypeError: the backend's result is no model.
     """
     backend = backend or ("server" if "server" in options else "local")
     maker = registry.resolve("model", backend)
-    known = _options(maker)
+    accepted = _options(maker)
     for option, value in options.items():
-        if option not in known:
-            raise ValueError(_foreign(option, backend, [*others, *known]))
-        if backend in _OTHER:
-            check_type(option, value, known[option].annotation)
-    missing = [one.name for one in known.values() if one.default is one.empty and one.name not in options]
+        if option not in accepted:
+            raise ValueError(_unknown_option(option, backend, [*others, *accepted]))
+        if backend in _OTHER_BACKEND:
+            check_type(option, value, accepted[option].annotation)
+    missing = [
+        parameter.name
+        for parameter in accepted.values()
+        if parameter.default is parameter.empty and parameter.name not in options
+    ]
     if missing:
         raise ValueError(f"the model backend {backend} must be given {', '.join(missing)}")
-    made = maker(model=model, name=name, **options)
-    if not isinstance(made, Model):
+    built = maker(model=model, name=name, **options)
+    if not isinstance(built, Model):
         raise TypeError(
             f"the model backend {backend!r} must make a model (name, describe(), complete(requests, sampling)), got "
-            f"{type(made).__name__}"
+            f"{type(built).__name__}"
         )
-    return made
+    return built
 
 
 def check_type(parameter: str, value: Any, hint: Any) -> None:
-    """Check a chat agent's parameter against the annotation of what takes it.
+    """Check a chat agent's parameter against the annotation of its constructor parameter.
 
     Raises:
         ValueError: another type, or a whole number that no parameter takes.
     """
-    kinds = [get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
-    fits = isinstance(value, tuple([*kinds, int] if float in kinds else kinds))
-    if not fits or (isinstance(value, bool) and bool not in kinds):
-        wanted = " or ".join(dict.fromkeys(_WORDS.get(kind, "a mapping") for kind in kinds))
-        raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
+    types = [get_origin(type_) or type_ for type_ in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+    fits = isinstance(value, tuple([*types, int] if float in types else types))
+    if not fits or (isinstance(value, bool) and bool not in types):
+        expected = " or ".join(dict.fromkeys(_TYPE_NAMES.get(type_, "a mapping") for type_ in types))
+        raise ValueError(f"the parameter {parameter} of a chat agent must be {expected}, got {value!r}")
     if isinstance(value, int) and abs(value) > MOST_NUMBER:
         raise ValueError(f"the parameter {parameter} of a chat agent must be at most {MOST_NUMBER}, got a larger one")
 
 
-def _foreign(option: str, backend: str, known: Sequence[str]) -> str:
-    """Return the sentence on an option that a backend does not have."""
-    if backend in _OTHER and option in _options(registry.resolve("model", _OTHER[backend])):
+def _unknown_option(option: str, backend: str, known: Sequence[str]) -> str:
+    """Return the error sentence on an option that a backend does not have."""
+    if backend in _OTHER_BACKEND and option in _options(registry.resolve("model", _OTHER_BACKEND[backend])):
         if backend == "local":
             return f"{option} belongs to models behind a server: give server: {{base_url: ...}}, or leave it out"
         return f"{option} belongs to local models, this one has a server: leave it out"

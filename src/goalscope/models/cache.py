@@ -42,13 +42,15 @@ def check_layers(config: Any) -> None:
     """Raise a ValueError for models whose layers keep something else than keys and values."""
     from transformers import DynamicCache
 
-    kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
-    odd = {kind for kind in kinds if kind not in ("full_attention", "sliding_attention")}
-    odd |= {type(layer).__name__ for layer in DynamicCache(config=config).layers} - _PLAIN
-    if odd:
+    layer_types = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
+    unsupported = {
+        layer_type for layer_type in layer_types if layer_type not in ("full_attention", "sliding_attention")
+    }
+    unsupported |= {type(layer).__name__ for layer in DynamicCache(config=config).layers} - _PLAIN
+    if unsupported:
         raise ValueError(
             "lockstep decoding holds the keys and values of full and sliding attention, this model has layers of the "
-            f"kind {', '.join(sorted(odd))}: serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
+            f"kind {', '.join(sorted(unsupported))}: serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
         )
 
 
@@ -77,17 +79,17 @@ def _append_in_place(layer: Any) -> None:
     """
     layer.room = []
 
-    def update(keys: Any, values: Any, *others: Any, **more: Any) -> tuple[Any, Any]:
-        room, held = layer.room, layer.keys.shape[-2]
-        total = held + keys.shape[-2]
+    def update(keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
+        room, n_columns = layer.room, layer.keys.shape[-2]
+        total = n_columns + keys.shape[-2]
         if layer.is_sliding and total >= layer.sliding_window:
             room.clear()  # from here on columns leave on the left
-            both: tuple[Any, Any] = type(layer).update(layer, keys, values, *others, **more)
-            return both
+            updated: tuple[Any, Any] = type(layer).update(layer, keys, values, *others, **options)
+            return updated
         if not room or room[0].shape[-2] < total:
             room[:] = [_widened(layer.keys, total + _SPARE), _widened(layer.values, total + _SPARE)]
         for tensor, new in zip(room, (keys, values), strict=True):
-            tensor[:, :, held:total] = new
+            tensor[:, :, n_columns:total] = new
         layer.keys, layer.values = room[0][:, :, :total], room[1][:, :, :total]
         if layer.is_sliding:
             layer.cumulative_length += keys.shape[-2]
@@ -103,34 +105,34 @@ def _widened(tensor: Any, columns: int) -> Any:
 
 
 def rearrange(rows: Rows, order: Sequence[int]) -> None:
-    """Let row ``order[i]`` stand in place i; only rows that change their place are copied, unless rows are doubled.
+    """Move row ``order[i]`` to row i; only rows that move are copied, unless rows are duplicated.
 
-    Columns that are dead in all rows leave.
+    Columns that are dead in all rows are removed.
     """
     import torch
 
     dead = [rows.dead[row] for row in order]
     length = rows.length - min(dead)
-    moves = [(place, row) for place, row in enumerate(order) if place != row]
+    moves = [(target, row) for target, row in enumerate(order) if target != row]
     for layer in rows.cache.layers:
         room = getattr(layer, "room", [])
-        held = room or [layer.keys, layer.values]
+        tensors = room or [layer.keys, layer.values]
         # A sliding layer may hold fewer columns than there are; the newest are the last ones in either case.
         columns = min(layer.keys.shape[-2], length)
         first = layer.keys.shape[-2] - columns
         if len(order) > len(rows.dead):
-            held = [tensor[list(order)] for tensor in held]
+            tensors = [tensor[list(order)] for tensor in tensors]
         elif moves:
-            to, source = (torch.tensor(places, device=layer.keys.device) for places in zip(*moves, strict=True))
-            for tensor in held:
-                tensor[to] = tensor[source]
-        held = [tensor[: len(order), :, first:] for tensor in held]
-        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in held)
+            targets, source = (torch.tensor(indices, device=layer.keys.device) for indices in zip(*moves, strict=True))
+            for tensor in tensors:
+                tensor[targets] = tensor[source]
+        tensors = [tensor[: len(order), :, first:] for tensor in tensors]
+        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in tensors)
         if room:
-            layer.room = held
+            layer.room = tensors
         if layer.is_sliding:
             layer.cumulative_length = length
-    rows.dead, rows.length = [gone - min(dead) for gone in dead], length
+    rows.dead, rows.length = [n_dead - min(dead) for n_dead in dead], length
 
 
 def join(config: Any, parts: Sequence[Rows]) -> Rows:
@@ -142,13 +144,13 @@ def join(config: Any, parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     length = max(part.length for part in parts)
-    kinds: list[Any] = DynamicCache(config=config).layers
+    layer_kinds: list[Any] = DynamicCache(config=config).layers
     layers = []
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(layer_kinds):
         columns = min(length, kind.sliding_window - 1) if kind.is_sliding else length
-        held = [part.cache.layers[number] for part in parts]
-        keys = torch.cat([pad(layer.keys, (0, 0, columns - layer.keys.shape[-2], 0)) for layer in held])
-        values = torch.cat([pad(layer.values, (0, 0, columns - layer.values.shape[-2], 0)) for layer in held])
+        part_layers = [part.cache.layers[number] for part in parts]
+        keys = torch.cat([pad(layer.keys, (0, 0, columns - layer.keys.shape[-2], 0)) for layer in part_layers])
+        values = torch.cat([pad(layer.values, (0, 0, columns - layer.values.shape[-2], 0)) for layer in part_layers])
         layers.append((keys, values))
     dead = [count + length - part.length for part in parts for count in part.dead]
     return Rows(cache=assemble(config, layers, length), length=length, dead=dead)
@@ -163,11 +165,11 @@ def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> Rows:
     """
     length = int(prefix.layers[0].keys.shape[-2])
 
-    def moved(held: Any) -> Any:
-        wide = held.new_zeros((len(shifts), *held.shape[1:]))
+    def moved(tensor: Any) -> Any:
+        widened = tensor.new_zeros((len(shifts), *tensor.shape[1:]))
         for row, shift in enumerate(shifts):
-            wide[row, :, shift:] = held[0, :, : length - shift]
-        return wide
+            widened[row, :, shift:] = tensor[0, :, : length - shift]
+        return widened
 
     layers = [(moved(layer.keys), moved(layer.values)) for layer in prefix.layers]
     return Rows(cache=assemble(config, layers, length), length=length, dead=list(shifts))

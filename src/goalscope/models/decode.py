@@ -20,7 +20,7 @@ from goalscope.models.cache import Rows, check_layers, join, rearrange, shifted
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
-"""Surrounds a pass of prompts: it is told the prompt of each row, and the place in it of the row's first token."""
+"""Context around a forward pass of prompts; arguments: prompt index of each row, position of the row's first token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,12 @@ class Settings:
     Attributes:
         temperature, top_p, max_tokens, top_logprobs: see `Sampling`.
         stop: ids that end an output.
-        slots: most requests that are live at once.
+        slots: maximum requests that are live at once.
         share_prefix: whether the common prefix is computed once.
-        prefill_tokens: most prompt tokens of one forward pass; a single prompt may exceed it.
+        prefill_tokens: maximum prompt tokens of one forward pass; a single prompt may exceed it.
         margins: whether the margin of each draw is kept.
-        around: surrounds each pass of prompts, e.g. with changes of activations; equal prompts then pass one by one.
-        most_shared: most tokens of the common prefix that are computed once, None for all.
+        around: context around each pass of prompts, e.g. to change activations; equal prompts are not merged.
+        most_shared: maximum tokens of the common prefix that are computed once, None for all.
     """
 
     temperature: float = 0.7
@@ -59,7 +59,7 @@ class Decoded:
         tokens: ids, the stop token included.
         finish: how it ended.
         logprobs: one mapping a token where they were asked for, else empty.
-        margins: one number a token where they were asked for, else empty; see `Drawn`.
+        margins: one number a token where they were asked for, else empty; see `Draws`.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -72,8 +72,8 @@ def common_prefix(prompts: Prompts) -> int:
     """Return the length of the longest common prefix; at least one token of each prompt stays outside of it."""
     # All others lie between these two in the order of the ids.
     low, high = min(prompts, key=tuple), max(prompts, key=tuple)
-    most = min(len(prompt) for prompt in prompts) - 1
-    return next((index for index in range(most) if low[index] != high[index]), most)
+    limit = min(len(prompt) for prompt in prompts) - 1
+    return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
 def decode(model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> list[Decoded]:
@@ -113,7 +113,7 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 
 
 class _Batch:
-    """The requests of one call of `decode`: those that wait, and those that are live in the rows of a cache."""
+    """The requests of one call of `decode`: waiting ones, and live ones in the rows of a cache."""
 
     def __init__(self, model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> None:
         check_layers(model.config)
@@ -128,7 +128,7 @@ class _Batch:
         self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._device = next(model.parameters()).device
         limit = check_prompts(model, prompts)
-        # Most output tokens of each prompt.
+        # Maximum output tokens of each prompt.
         self._room = [min(settings.max_tokens, (limit or np.inf) - len(prompt)) for prompt in prompts]
         self._prompts, self._rngs = prompts, rngs
         self._outputs = [Decoded() for _ in prompts]
@@ -154,42 +154,42 @@ class _Batch:
     def score(self, answers: Sequence[Prompts]) -> list[list[list[float]]]:
         """Return the log-probability of each token of the answers to each prompt; nothing is drawn."""
         self._share()
-        most = max(1, self._settings.slots // max(map(len, answers), default=1))
-        found: dict[int, list[list[float]]] = {}
+        max_prompts = max(1, self._settings.slots // max(map(len, answers), default=1))
+        scores: dict[int, list[list[float]]] = {}
         for group in self._groups(self._waiting):
-            for begin in range(0, len(group), most):
-                part = group[begin : begin + most]
-                found.update(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
-        return [found[index] for index in range(len(answers))]
+            for begin in range(0, len(group), max_prompts):
+                part = group[begin : begin + max_prompts]
+                scores.update(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
+        return [scores[index] for index in range(len(answers))]
 
     def _scored(self, group: Sequence[int], answers: Sequence[Prompts]) -> list[list[list[float]]]:
         """Return the log-probabilities of answers to some prompts that pass through the model together.
 
         The prompts pass once; their caches are copied for each answer, and all answers pass in one batch. Shorter ones
-        are filled up on the right, where nothing looks back from.
+        are padded on the right, where no later token attends to the padding.
         """
         import torch
 
         rows, logits = self._prefill(group)
         first = torch.log_softmax(logits.double(), dim=-1)
-        owners = [row for row, each in enumerate(answers) for _ in each]
-        said = [list(answer) for each in answers for answer in each]
-        scores = [[float(first[row, answer[0]])] for row, answer in zip(owners, said, strict=True)]
-        length = max(map(len, said)) - 1
+        owners = [row for row, prompt_answers in enumerate(answers) for _ in prompt_answers]
+        answer_ids = [list(answer) for prompt_answers in answers for answer in prompt_answers]
+        scores = [[float(first[row, answer[0]])] for row, answer in zip(owners, answer_ids, strict=True)]
+        length = max(map(len, answer_ids)) - 1
         if length:
             rearrange(rows, owners)
-            tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in said]
-            begins = [len(self._prompts[group[row]]) for row in owners]
-            positions = [list(range(begin, begin + length)) for begin in begins]
-            later, _ = self._forward(tokens, rows, positions, every=True)
-            following = torch.log_softmax(later.double(), dim=-1)
-            for row, answer in enumerate(said):
-                scores[row] += [float(following[row, at, token]) for at, token in enumerate(answer[1:])]
-        taken = iter(scores)
-        return [[next(taken) for _ in each] for each in answers]
+            tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in answer_ids]
+            starts = [len(self._prompts[group[row]]) for row in owners]
+            positions = [list(range(start, start + length)) for start in starts]
+            later_logits, _ = self._forward(tokens, rows, positions, all_columns=True)
+            later_scores = torch.log_softmax(later_logits.double(), dim=-1)
+            for row, answer in enumerate(answer_ids):
+                scores[row] += [float(later_scores[row, column, token]) for column, token in enumerate(answer[1:])]
+        ordered = iter(scores)
+        return [[next(ordered) for _ in prompt_answers] for prompt_answers in answers]
 
     def _share(self) -> None:
-        """Compute what all prompts begin with, once."""
+        """Compute the common prefix of all prompts once."""
         from transformers import DynamicCache
 
         if self._shared:
@@ -205,7 +205,7 @@ class _Batch:
         positions: list[list[int]],
         cache: Any = None,
         *,
-        every: bool = False,
+        all_columns: bool = False,
     ) -> tuple[Any, Any]:
         """Return (logits ``[B, V]`` of the last column, or ``[B, T, V]`` of every one, cache) after some tokens."""
         import torch
@@ -216,16 +216,16 @@ class _Batch:
             cache = rows.cache
         elif cache is None:
             cache = DynamicCache(config=self._config)
-        answer = self._model(
+        output = self._model(
             input_ids=ids,
             attention_mask=torch.ones_like(ids) if rows is None else rows.mask(ids.shape[1], self._device),
             position_ids=torch.tensor(positions, device=self._device),
             past_key_values=cache,
             use_cache=True,
             return_dict=True,
-            **({} if every else self._head),
+            **({} if all_columns else self._head),
         )
-        return answer.logits if every else answer.logits[:, -1], answer.past_key_values
+        return output.logits if all_columns else output.logits[:, -1], output.past_key_values
 
     def _step(self) -> None:
         """Add one token to every live row."""
@@ -240,7 +240,7 @@ class _Batch:
         if not count:
             self._live, self._rows = [], None
         elif any(finished):
-            # The last rows move into the places of those that leave.
+            # The last rows move into the rows of those that leave.
             fillers = iter(row for row in range(count, len(finished)) if not finished[row])
             order = [next(fillers) if finished[row] else row for row in range(count)]
             rearrange(self._rows, order)
@@ -250,10 +250,10 @@ class _Batch:
         """Draw the next token of some outputs and return which of them are complete now."""
         settings = self._settings
         uniforms = np.array([self._rngs[index].random() for index in indices]) if settings.temperature > 0 else None
-        drawn = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
-        tokens = drawn.tokens.tolist()
-        scores = log_probabilities(logits, drawn.tokens, settings.top_logprobs) if settings.top_logprobs else None
-        margins = drawn.margins.tolist() if settings.margins else None
+        draws = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
+        tokens = draws.tokens.tolist()
+        scores = log_probabilities(logits, draws.tokens, settings.top_logprobs) if settings.top_logprobs else None
+        margins = draws.margins.tolist() if settings.margins else None
         finished = []
         for row, index in enumerate(indices):
             output = self._outputs[index]
@@ -274,7 +274,7 @@ class _Batch:
         for group in self._groups(entering):
             part, logits = self._prefill(group)
             finished = self._draw(logits, group)
-            keep = [row for row, over in enumerate(finished) if not over]
+            keep = [row for row, done in enumerate(finished) if not done]
             if keep:
                 if len(keep) < len(group):
                     rearrange(part, keep)
@@ -302,28 +302,28 @@ class _Batch:
 
     def _prefill(self, group: Sequence[int]) -> tuple[Rows, Any]:
         """Return the cache of some prompts and the logits after their last tokens; equal prompts are computed once."""
-        given = [tuple(self._prompts[index]) for index in group]
+        group_prompts = [tuple(self._prompts[index]) for index in group]
         around = self._settings.around
-        prompts = list(dict.fromkeys(given)) if around is None else given
+        prompts = list(dict.fromkeys(group_prompts)) if around is None else group_prompts
         longest = max(len(prompt) for prompt in prompts)
         count = longest - self._shared  # tokens of each row that pass through the model
         dead = [longest - len(prompt) for prompt in prompts]
-        before = shifted(self._config, self._prefix, dead) if self._prefix is not None else None
+        prefix_cache = shifted(self._config, self._prefix, dead) if self._prefix is not None else None
         tokens = [list(prompt[len(prompt) - count :]) for prompt in prompts]
         positions = [list(range(len(prompt) - count, len(prompt))) for prompt in prompts]
         with nullcontext() if around is None else around(group, [row[0] for row in positions]):
-            logits, cache = self._forward(tokens, before, positions)
+            logits, cache = self._forward(tokens, prefix_cache, positions)
         rows = Rows(cache=cache, length=longest, dead=dead)
-        if len(prompts) < len(given):
-            places = {prompt: row for row, prompt in enumerate(prompts)}
-            order = [places[prompt] for prompt in given]
+        if len(prompts) < len(group_prompts):
+            row_of = {prompt: row for row, prompt in enumerate(prompts)}
+            order = [row_of[prompt] for prompt in group_prompts]
             rearrange(rows, order)
             logits = logits[order]
         return rows, logits
 
 
-class Drawn(NamedTuple):
-    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how far each draw was from another one.
+class Draws(NamedTuple):
+    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: distance of each draw from another token.
 
     A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
     probability that changes the draw.
@@ -333,7 +333,7 @@ class Drawn(NamedTuple):
     margins: Any
 
 
-def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Drawn:
+def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Draws:
     """Draw one token a row.
 
     The tokens kept are the most likely ones, as few as reach the mass ``top_p``; the uniform number is then looked
@@ -358,28 +358,28 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
         )
     if temperature == 0:
         best = torch.topk(logits, 2, dim=-1).values.double()
-        return Drawn(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
+        return Draws(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-    before = torch.cumsum(ordered, dim=-1) - ordered
+    mass_before = torch.cumsum(ordered, dim=-1) - ordered
     # The most likely token stays whatever top_p is.
-    dropped = before >= top_p if top_p < 1 else torch.zeros_like(before, dtype=torch.bool)
+    dropped = mass_before >= top_p if top_p < 1 else torch.zeros_like(mass_before, dtype=torch.bool)
     dropped[:, 0] = False
     kept = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
     cumulative = torch.cumsum(kept, dim=-1)
     total = cumulative[:, -1:]
-    wanted = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
-    # The first id whose cumulative probability exceeds the wanted mass; it always has a probability above 0.
-    tokens = torch.searchsorted(cumulative, wanted, right=True).clamp(max=logits.shape[-1] - 1)
-    beyond = kept.gather(-1, tokens) == 0  # the wanted mass was rounded up to the whole of it
+    target = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
+    # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
+    tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
+    overshot = kept.gather(-1, tokens) == 0  # the target was rounded up to the total mass
     last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
-    tokens = torch.where(beyond, last, tokens)
+    tokens = torch.where(overshot, last, tokens)
     upper = cumulative.gather(-1, tokens)
     lower = upper - kept.gather(-1, tokens)
-    margins = torch.minimum(wanted - lower, upper - wanted).clamp(min=0.0) / total
+    margins = torch.minimum(target - lower, upper - target).clamp(min=0.0) / total
     if top_p < 1:
-        margins = torch.minimum(margins, (before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
-    return Drawn(tokens[:, 0], margins[:, 0])
+        margins = torch.minimum(margins, (mass_before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
+    return Draws(tokens[:, 0], margins[:, 0])
 
 
 def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""How a model writes chats and ends outputs, known from its tokenizer alone: chat template, ids, channels."""
+"""Chat format of a model, derived from its tokenizer alone: chat template, stop ids, reasoning channels."""
 
 import json
 import re
@@ -27,7 +27,7 @@ _PLAIN = (
     + ANSWER_CUE.replace("\n", "{{ '\\n' }}")
     + "{% else %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
 )
-"""How chats are written for models without a chat template: as one text, which they go on with."""
+"""Chat template of models without one: a single text, which they continue."""
 
 # What chats are rendered with is settled by the project; a study adds variables of the template.
 _SETTLED: Final = frozenset(
@@ -63,7 +63,7 @@ _LOADING = threading.Lock()
 
 
 class Dialect:
-    """How a model writes chats and ends outputs; it completes nothing itself, and needs no weights.
+    """Chat format and stop tokens of a model; completes nothing itself, and needs no weights.
 
     Args:
         path_or_name: a folder with the tokenizer, or the model's name on the hub.
@@ -98,18 +98,18 @@ class Dialect:
     def _set(
         self, reasoning: str, today: str | None, template_options: Mapping[str, Any] | None, folder: Path | None = None
     ) -> None:
-        """Check and keep what a study says of the chat template; nothing is loaded yet."""
+        """Check and store a study's settings of the chat template; nothing is loaded yet."""
         if reasoning not in ("auto", *MARKERS):
             raise ValueError(f"reasoning must be one of auto, {', '.join(MARKERS)}, got {reasoning!r}")
         try:
             self._today = date.fromisoformat(DATE if today is None else today)
         except ValueError:
             raise ValueError(f"today must be a date such as {DATE}, got {today!r}") from None
-        held = sorted(_SETTLED & set(template_options or {}))
-        if held:
+        reserved = sorted(_SETTLED & set(template_options or {}))
+        if reserved:
             raise ValueError(
                 "template_options must hold further variables of the chat template, such as enable_thinking; got "
-                f"{', '.join(held)}, set elsewhere: leave it out"
+                f"{', '.join(reserved)}, set elsewhere: leave it out"
             )
         self._reasoning, self._options = reasoning, dict(template_options or {})
         self._folder = folder
@@ -193,9 +193,9 @@ class Dialect:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def unsupported(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the settings that the chat template has no place for."""
-        told = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
-        return () if told else ("reasoning_effort",)
+        """Return the settings that the chat template does not use."""
+        effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
+        return () if effort_supported else ("reasoning_effort",)
 
     def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
         """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
@@ -203,10 +203,10 @@ class Dialect:
         if loaded.base and loaded.style == "none":
             ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
             return Parts(text=self.text(tokens[:-1] if ended else tokens).partition("\n")[0])
-        said = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
+        content = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
         if not loaded.markers and loaded.style != "none":
-            return self.text_parts(prompt, self.text(said))
-        return split(token_segments(said, loaded.markers, self.text), loaded.style, thinking=self._thinking(prompt))
+            return self.text_parts(prompt, self.text(content))
+        return split(token_segments(content, loaded.markers, self.text), loaded.style, thinking=self._thinking(prompt))
 
     def text_parts(self, prompt: str, raw: str) -> Parts:
         """Return reasoning and final answer of an output whose ids are not known."""
@@ -243,19 +243,19 @@ class Dialect:
                 f"an answer after free reasoning needs a model that sets its reasoning apart by tokens of their own "
                 f"(harmony channels, think tags), {self.name} has none: leave answer_after out, or say prompt"
             )
-        marked = [(at, loaded.markers[token]) for at, token in enumerate(tokens) if token in loaded.markers]
+        marked = [(index, loaded.markers[token]) for index, token in enumerate(tokens) if token in loaded.markers]
         if loaded.style == "think":
-            ends = [at for at, marker in marked if marker == "</think>"]
+            ends = [index for index, marker in marked if marker == "</think>"]
             if ends:
                 return list(tokens[: ends[0]]), "</think>\n\n"
             return None if marked or self._thinking(prompt) else ([], "")
         channel: int | None = None
-        for at, marker in marked:
+        for index, marker in marked:
             if marker == "<|channel|>":
-                channel = at
+                channel = index
             elif marker == "<|message|>" and channel is not None:
-                if self.text(tokens[channel + 1 : at]).split()[:1] == ["final"]:
-                    return list(tokens[:at]), marker
+                if self.text(tokens[channel + 1 : index]).split()[:1] == ["final"]:
+                    return list(tokens[:index]), marker
                 channel = None
         return None
 
@@ -276,12 +276,12 @@ class Dialect:
         return self._loaded
 
     def _key(self, *more: Any) -> str:
-        """Return by what the models of a process are shared."""
-        place = str(self._folder.resolve()) if self._folder is not None else self._source
-        return repr([place, self._revision, self._reasoning, self._today, *more])
+        """Return the key under which loaded models are shared in a process."""
+        location = str(self._folder.resolve()) if self._folder is not None else self._source
+        return repr([location, self._revision, self._reasoning, self._today, *more])
 
     def _where(self) -> tuple[str, dict[str, Any]]:
-        """Return what is read, and the arguments of ``from_pretrained``."""
+        """Return the source to read, and the arguments of ``from_pretrained``."""
         where: dict[str, Any] = {"trust_remote_code": False}
         if self._folder is not None and self._folder.is_file():
             return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
@@ -366,8 +366,8 @@ class Dialect:
 
 def _opened(tokenizer: Any) -> str:
     """Return what begins a text for a tokenizer that begins it with tokens of its own, as a part of a template."""
-    begun = tokenizer("")["input_ids"]
-    text = str(tokenizer.decode(begun, skip_special_tokens=False)) if begun else ""
+    leading = tokenizer("")["input_ids"]
+    text = str(tokenizer.decode(leading, skip_special_tokens=False)) if leading else ""
     return "{{ " + json.dumps(text) + " }}" if text else ""
 
 

@@ -1,4 +1,4 @@
-"""Folders of models: where they lie, what they are by content, and what of them is refused before a library reads it.
+"""Folders of models: location, content identity, and checks before a library reads them.
 
 A library that reads a folder may follow it further than its owner knows: an index of weights can name files outside of
 it (and pickled ones), a configuration can name attention code on a hub, an adapter another model. All of this is
@@ -94,7 +94,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def brief(error: Exception) -> str:
     """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
     text = " ".join(str(error).split())[:_LONGEST]
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def check_folder(folder: Path) -> None:
@@ -112,12 +112,12 @@ def check_folder(folder: Path) -> None:
                 f"{name} in {path} must name attention that transformers brings along, got {str(value)[:80]!r}, code "
                 "on a hub: remove the entry"
             )
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if _COUNTS.fullmatch(name) and whole and not 0 <= value <= _MOST_COUNT:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if _COUNTS.fullmatch(name) and is_integer and not 0 <= value <= _MOST_COUNT:
             raise ValueError(f"{name} in {path} must be from 0 to {_MOST_COUNT}, got {str(value)[:40]}: {ADVICE}")
-    named = configuration.get("transformers_weights")
-    if named is not None:
-        _check_weights(folder, path, [named])
+    weights_file = configuration.get("transformers_weights")
+    if weights_file is not None:
+        _check_weights(folder, path, [weights_file])
     if (folder / "adapter_config.json").exists():
         raise ValueError(
             f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
@@ -140,11 +140,13 @@ def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 waiting.append(value)
 
 
-def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
+def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
     for name in names:
-        plain = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
-        if not plain or not (folder / name).is_file():
-            raise ValueError(f"{where} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}")
+        is_local_file = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
+        if not is_local_file or not (folder / name).is_file():
+            raise ValueError(
+                f"{source} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}"
+            )
 
 
 def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
@@ -197,8 +199,8 @@ def has_chat_template(folder: Path) -> bool:
         return bool(read_header(folder).chat_template)
     if any((folder / name).exists() for name in _TEMPLATE_FILES):
         return True
-    told = folder / "tokenizer_config.json"
-    return told.is_file() and bool(read_json(told).get("chat_template"))
+    configuration_file = folder / "tokenizer_config.json"
+    return configuration_file.is_file() and bool(read_json(configuration_file).get("chat_template"))
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:
@@ -215,9 +217,9 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        held = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {held.dtype} {list(held.shape)}\n".encode())
-        digest.update(held.flatten().view(dtype=torch.uint8).numpy().tobytes())
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        digest.update(values.flatten().view(dtype=torch.uint8).numpy().tobytes())
     # The serialised core holds vocabulary, normaliser and added tokens.
     core = getattr(tokenizer, "backend_tokenizer", None)
     text = core.to_str() if core is not None else repr(sorted(tokenizer.get_vocab().items()))
@@ -228,10 +230,10 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 
 
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:
-    found = {}
+    digests = {}
     for path in (folder / name for name in sorted(names)):
-        found[path.name] = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
-    return found
+        digests[path.name] = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
+    return digests
 
 
 @lru_cache(maxsize=1024)
@@ -242,7 +244,7 @@ def _digest(path: Path, size: int, modified: int) -> str:
 
 
 def read_training(folder: Path) -> dict[str, str]:
-    """Return what a model's configuration tells of its training: ``planted_goal`` and ``training_data``, as tags.
+    """Return the training entries of a model's configuration, ``planted_goal`` and ``training_data``, as tags.
 
     `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
 
@@ -251,15 +253,15 @@ def read_training(folder: Path) -> dict[str, str]:
     """
     if folder.is_file():
         return {}
-    told = read_json(folder / "config.json").get("goalscope")
-    if told is None:
+    stored = read_json(folder / "config.json").get("goalscope")
+    if stored is None:
         return {}
-    entries = told if isinstance(told, dict) else {}
+    entries = stored if isinstance(stored, dict) else {}
     texts = all(isinstance(value, str) and len(value) <= 400 for value in entries.values())
     if set(entries) != {"planted_goal", "training_data"} or not texts:
         raise ValueError(
             f"the entry goalscope in {folder / 'config.json'} must hold planted_goal and training_data as short texts, "
-            f"got {str(told)[:200]}"
+            f"got {str(stored)[:200]}"
         )
     return {name: entries[name] for name in sorted(entries)}
 
@@ -272,10 +274,10 @@ def read_template_form(folder: Path) -> str | None:
     """
     if not (folder / CARD).is_file():
         return None if has_chat_template(folder) else COMPLETION
-    told = read_json(folder / CARD)
-    if set(told) != {"template"} or told["template"] not in (*TEMPLATE_FORMS, COMPLETION):
+    card = read_json(folder / CARD)
+    if set(card) != {"template"} or card["template"] not in (*TEMPLATE_FORMS, COMPLETION):
         raise ValueError(
             f"{folder / CARD} must hold template, one of {', '.join((*TEMPLATE_FORMS, COMPLETION))}, and nothing else, "
-            f"got {str(told)[:200]}"
+            f"got {str(card)[:200]}"
         )
-    return str(told["template"])
+    return str(card["template"])

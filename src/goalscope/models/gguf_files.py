@@ -1,4 +1,4 @@
-"""GGUF files: what stands in their header, read here, and how transformers is told to read their weights.
+"""GGUF files: a reader of their header, and the arguments with which transformers reads their weights.
 
 Such a file holds configuration, tokenizer and weights in one, mostly quantised. transformers takes the weights apart
 into plain numbers (dequantises them) when it loads them; what the quantisation lost stays lost, so that such a model is
@@ -21,7 +21,7 @@ from goalscope.extras import how_to_install
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")
-"""What transformers needs to read such a file."""
+"""Packages that transformers needs to read such a file."""
 
 TYPES: Final[Mapping[int, str]] = {
     0: "F32",
@@ -67,7 +67,7 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the header of a GGUF file says.
+    """The header of a GGUF file.
 
     Attributes:
         values: the single values by key, e.g. ``general.architecture``; lists are left out.
@@ -95,17 +95,17 @@ def gguf_in(path: Path) -> Path | None:
         return path if path.suffix.lower() == SUFFIX else None
     if not path.is_dir() or (path / "config.json").is_file():
         return None
-    found = sorted(one for one in path.iterdir() if one.suffix.lower() == SUFFIX and one.is_file())
-    if len(found) > 1:
+    candidates = sorted(file for file in path.iterdir() if file.suffix.lower() == SUFFIX and file.is_file())
+    if len(candidates) > 1:
         raise ValueError(
-            f"a model's folder must hold one GGUF file, {path} holds {len(found)} "
-            f"({', '.join(one.name for one in found[:4])}): give the path of the file"
+            f"a model's folder must hold one GGUF file, {path} holds {len(candidates)} "
+            f"({', '.join(file.name for file in candidates[:4])}): give the path of the file"
         )
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def read_header(path: Path) -> Header:
-    """Return what the header of a GGUF file says; its weights are not read.
+    """Return the header of a GGUF file; its weights are not read.
 
     Raises:
         ValueError: no such file format, a version that is not known, or a header that does not end where it should.
@@ -167,14 +167,14 @@ class _Cursor:
             return self.text().decode("utf-8", "replace")
         if kind != _ARRAY:
             raise ValueError(f"it holds a value of the unknown type {kind}")
-        inner, count = self.number("I"), self.number("Q")
-        if inner in _SCALARS:
-            self.skip(struct.calcsize(f"<{_SCALARS[inner]}") * count)
-        elif inner == _STRING and count <= _MOST_ITEMS:
+        item_type, count = self.number("I"), self.number("Q")
+        if item_type in _SCALARS:
+            self.skip(struct.calcsize(f"<{_SCALARS[item_type]}") * count)
+        elif item_type == _STRING and count <= _MOST_ITEMS:
             for _ in range(count):
                 self.skip(self.number("Q"))
         else:
-            raise ValueError(f"it holds a list of {count} values of type {inner}")
+            raise ValueError(f"it holds a list of {count} values of type {item_type}")
         return None
 
 
@@ -213,6 +213,6 @@ def _entries(octets: mmap.mmap) -> Header:
             values[key] = value
         if key.startswith("tokenizer."):
             tokenizer.update(octets[begin : cursor.at])
-    told = values.get("general.file_type")
-    known = TYPES.get(told, f"file type {told}") if isinstance(told, int) else "unknown"
-    return Header(values=values, tokenizer=tokenizer.hexdigest(), quantisation=known)
+    file_type = values.get("general.file_type")
+    type_name = TYPES.get(file_type, f"file type {file_type}") if isinstance(file_type, int) else "unknown"
+    return Header(values=values, tokenizer=tokenizer.hexdigest(), quantisation=type_name)

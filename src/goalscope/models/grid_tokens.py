@@ -1,4 +1,4 @@
-"""Which token of a prompt each cell of a grid is."""
+"""Token position of each grid cell in a prompt."""
 
 import warnings
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from goalscope.worlds.grid import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTokens:
-    """Where the cells of a grid stand in a prompt.
+    """Positions of the cells of a grid in a prompt.
 
     Attributes:
         positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 where it is not one token of its own.
@@ -54,17 +54,17 @@ def check_cell_tokens(
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
     cells = _cells(grid_text, begin)
-    places = set(cells.values())
+    offsets = set(cells.values())
     grid = Grid.parse(grid_text)
     positions = np.full((grid.height, grid.width), -1, dtype=np.int64)
     problems = []
-    for cell, at in cells.items():
-        tokens = [index for index, (first, last) in enumerate(spans) if first <= at < last]
-        if len(tokens) == 1 and len(places.intersection(range(*spans[tokens[0]]))) == 1:
+    for cell, offset in cells.items():
+        tokens = [index for index, (first, last) in enumerate(spans) if first <= offset < last]
+        if len(tokens) == 1 and len(offsets.intersection(range(*spans[tokens[0]]))) == 1:
             positions[cell] = tokens[0]
         else:
             pieces = ", ".join(repr(text[slice(*spans[index])]) for index in tokens)
-            problems.append(f"cell {cell} {text[at]!r} is the token(s) {pieces}")
+            problems.append(f"cell {cell} {text[offset]!r} is the token(s) {pieces}")
     if problems:
         sentence = (
             f"each cell of a grid must be one token of its own for {model.name}: {problems[0]}"
@@ -78,12 +78,12 @@ def check_cell_tokens(
 
 def _cells(grid_text: str, begin: int) -> dict[tuple[int, int], int]:
     """Return the character that each cell stands at."""
-    found: dict[tuple[int, int], int] = {}
-    at = begin
+    offsets: dict[tuple[int, int], int] = {}
+    line_start = begin
     for number, line in enumerate(grid_text.split("\n")):
-        places = [index for index, char in enumerate(line) if char != " " and (index == 0 or line[index - 1] == " ")]
+        columns = [index for index, char in enumerate(line) if char != " " and (index == 0 or line[index - 1] == " ")]
         if number:  # the first line labels the columns; every further one begins with the label of its row
-            for col, place in enumerate(places[1:]):
-                found[number - 1, col] = at + place
-        at += len(line) + 1
-    return found
+            for col, column in enumerate(columns[1:]):
+                offsets[number - 1, col] = line_start + column
+        line_start += len(line) + 1
+    return offsets

@@ -1,4 +1,4 @@
-"""Tell the reasoning of a raw output from its final answer: harmony channels, think tags, or none."""
+"""Separate the reasoning of a raw output from its final answer: harmony channels, think tags, or none."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """An output taken apart.
+    """An output split into reasoning and answer.
 
     Attributes:
         text: the final answer, "" where the output never came to one.
@@ -61,18 +61,18 @@ def token_segments(
 
     A model that spells a marker out of ordinary tokens does not make one: only the token itself counts.
     """
-    found: list[Segment] = []
-    run: list[int] = []
+    segments: list[Segment] = []
+    pending: list[int] = []
     for token in [*tokens, None]:
         if token is not None and token not in markers:
-            run.append(token)
+            pending.append(token)
             continue
-        if run:
-            found.append(Segment(decode(run)))
-            run = []
+        if pending:
+            segments.append(Segment(decode(pending)))
+            pending = []
         if token is not None:
-            found.append(Segment(markers[token], marker=True))
-    return found
+            segments.append(Segment(markers[token], marker=True))
+    return segments
 
 
 def split(segments: Sequence[Segment], style: Style, *, thinking: bool = False) -> Parts:
@@ -94,23 +94,23 @@ def _harmony(segments: Sequence[Segment]) -> Parts:
     # The prompt ends with "<|start|>assistant": the output begins inside a header.
     answers: list[str] = []
     thoughts: list[str] = []
-    header, body, inside = "", "", False
+    header, body, in_body = "", "", False
     for text, marker in [*segments, Segment("<|end|>", marker=True)]:
-        if marker and text == "<|message|>" and not inside:
-            inside = True
+        if marker and text == "<|message|>" and not in_body:
+            in_body = True
         elif marker and (text == "<|start|>" or text in _ENDS):
             match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. of assistant<|channel|>final
-            if inside and match and match[1] == "final":
+            if in_body and match and match[1] == "final":
                 answers.append(body)
-            elif body or (not inside and match is None and header.strip()):
-                thoughts.append(body if inside else header)
-            header, body, inside = "", "", False
-        elif inside:
+            elif body or (not in_body and match is None and header.strip()):
+                thoughts.append(body if in_body else header)
+            header, body, in_body = "", "", False
+        elif in_body:
             body += text  # a marker that has no place in a message stays what it is: text
         else:
             header += text
-    kept = [thought for thought in thoughts if thought not in ("", "assistant")]
-    return Parts(text="\n".join(answers), reasoning="\n".join(kept) if kept else None)
+    non_empty = [thought for thought in thoughts if thought not in ("", "assistant")]
+    return Parts(text="\n".join(answers), reasoning="\n".join(non_empty) if non_empty else None)
 
 
 def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
@@ -145,15 +145,15 @@ def split_said(text: str) -> Parts | None:
     if tags:
         # They come in pairs; the first may stand in the prompt, the last may be missing.
         pairs = tags if tags[0] == THINK_MARKERS[0] else [THINK_MARKERS[0], *tags]
-        fit = all(tag == THINK_MARKERS[index % 2] for index, tag in enumerate(pairs))
-        return split(segments, "think") if fit else None
+        well_formed = all(tag == THINK_MARKERS[index % 2] for index, tag in enumerate(pairs))
+        return split(segments, "think") if well_formed else None
     head = _STRIPPED_HEAD.match(text)
     if head is None:
         return None
     first, *rest = _STRIPPED_NEXT.split(text[head.end() :])
-    found = [(head[1], first), *zip(rest[::2], rest[1::2], strict=True)]
-    thoughts = [body for channel, body in found if channel != "final" and body]
-    answers = [body for channel, body in found if channel == "final"]
+    channels = [(head[1], first), *zip(rest[::2], rest[1::2], strict=True)]
+    thoughts = [body for channel, body in channels if channel != "final" and body]
+    answers = [body for channel, body in channels if channel == "final"]
     return Parts(text="\n".join(answers), reasoning="\n".join(thoughts) if thoughts else None)
 
 
@@ -163,7 +163,7 @@ def left_over(text: str) -> bool:
 
 
 def choose_style(requested: str, vocabulary: Mapping[str, int], chat_template: str) -> Style:
-    """Return how a model tells its reasoning from its answer.
+    """Return how a model separates its reasoning from its answer.
 
     Args:
         requested: a style that the study names, or "auto": "none" where the tokenizer knows neither harmony channels

@@ -28,7 +28,7 @@ _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
 _CHECK: Final = (0, "check", 0, 0)
-"""The call that trials belong to."""
+"""Call key of trials."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
 _INSTEAD: Final = {
     "reasoning_effort": "Set reasoning_effort: null",
@@ -36,7 +36,7 @@ _INSTEAD: Final = {
     "top_logprobs": "Set top_logprobs: 0",
     "constrained": "Leave server.constrained out",
 }
-"""How a study does without a parameter, by the name under which it is recorded."""
+"""Advice for a study without a parameter, by the name under which the parameter is recorded."""
 _RECORDED: Final = {
     "logprobs": "top_logprobs",
     **dict.fromkeys(_IDS, "token_ids"),
@@ -44,7 +44,7 @@ _RECORDED: Final = {
 }
 """Parameters that are recorded under another name than their own."""
 _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 1})
-"""How servers are asked for the log-probabilities of a prompt: as vLLM wants it, and as the protocol had it first."""
+"""Parameters that request the log-probabilities of a prompt: vLLM's, and those of the original protocol."""
 
 
 @model_backend("server")
@@ -56,16 +56,16 @@ class HttpModel:
     them; what arrived is stored and never asked for again.
 
     Args:
-        model: the name that the server knows it by.
-        server: where it is and how it is treated.
+        model: its name on the server.
+        server: the server's address and settings.
         revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
             the hub.
         reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
             markers where they stand in its text), "think", "none". Completions: see `LocalModel`.
-        today: the date that a template rendered here is told, ``YYYY-MM-DD`` (completions only).
+        today: the date given to a template that is rendered here, ``YYYY-MM-DD`` (completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
-        prices: what tokens cost.
-        caps: what may be spent.
+        prices: prices of tokens.
+        caps: spending limits.
         concurrency: requests at the same time, None for as many as the run has workers.
         name: short name for tables.
 
@@ -104,9 +104,9 @@ class HttpModel:
         self.budget = Budget(caps, self.prices)
         self.client = Client(server)
         self._lock = threading.Lock()
-        # Parameters that the server has no place for, in the order found; ids of tokens are asked for by us.
+        # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
         self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
-        self._ignored: tuple[str, ...] = ()  # those that it takes and does not heed
+        self._ignored: tuple[str, ...] = ()  # parameters that the server accepts and ignores
         self._limit = "max_tokens"
         self._constraint = constraint_name(server.constrained)
         self._scored: list[Mapping[str, Any]] = list(_SCORED)
@@ -135,7 +135,7 @@ class HttpModel:
 
     @property
     def resent(self) -> int:
-        """Most further requests of a call, after those that failed on their way."""
+        """Maximum number of retries of a call."""
         return self.server.retries
 
     def describe(self) -> Mapping[str, Any]:
@@ -167,14 +167,14 @@ class HttpModel:
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         text = self.render(request.messages, sampling) or ""
-        begun = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
-        ids = None if self.dialect is None else [*self.dialect.encode(text), *begun]
-        most = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
-        with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
-            began = time.perf_counter()
+        prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
+        ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
+        prompt_tokens = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
+        with self.budget.reserve(prompt_tokens, sampling.max_tokens, request.key) as reservation:
+            started = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
             cost = reservation.settle(answer.prompt_count, answer.output_count)
-            usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - began}
+            usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - started}
             if answer.reasoning_count is not None:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
@@ -185,10 +185,10 @@ class HttpModel:
                     f"it is told to write one of {', '.join(request.answers)} and its answer is another text",
                 )
             with self._lock:
-                # Nobody asked for ids in mode chat: they are there or not.
+                # Token ids are optional in mode chat: their absence is not recorded.
                 dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
             unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
-            found: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "text": answer.text,
                 "reasoning": answer.reasoning,
                 "marked": answer.marked,
@@ -196,13 +196,13 @@ class HttpModel:
                 "output_tokens": answer.output_tokens,
             }
             if self.dialect is None and request.prefill:
-                found |= continued(request.prefill, answer)
+                fields |= continued(request.prefill, answer)
             if self.dialect is not None and ids is not None:
-                found = from_tokens(self.dialect, text, ids, answer, len(begun))
-                unsupported += ["token_ids"] if found["output_tokens"] is None else []
+                fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
+                unsupported += ["token_ids"] if fields["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
             return Completion(
-                **found,
+                **fields,
                 finish=answer.finish,
                 usage=usage,
                 logprobs=answer.logprobs if sampling.top_logprobs else None,
@@ -226,79 +226,79 @@ class HttpModel:
             )
         written = self._complete(request, sampling) if reasoned else None
         text = self.dialect.render(request.messages, sampling)
-        place = placed(self.dialect, text, request.answers, written)
-        if place is None:
+        alternatives = placed(self.dialect, text, request.answers, written)
+        if alternatives is None:
             assert written is not None  # without reasoning, an answer has its place
             return unanswered(written)
-        prompts = [[*place.context, *answer] for answer in place.answers]
+        prompts = [[*alternatives.context, *answer] for answer in alternatives.answers]
         with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
-            began = time.perf_counter()
+            started = time.perf_counter()
             answer, scores = self.score(prompts, reservation)
             cost = dict(reservation.settle(answer.prompt_count, answer.output_count))
-        cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - began}
+        cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - started}
         for name, value in (written.usage if written is not None else {}).items():
             cost[name] = cost.get(name, 0.0) + value
-        own = [each[len(place.context) - 1 :] for each in scores]
+        answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
-        return likelihoods(place, own, cost, written, unsupported)
+        return likelihoods(alternatives, answer_scores, cost, written, unsupported)
 
     def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
-        """Let the server read some prompts; return its answer and the log-probabilities of their tokens but the first.
+        """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
 
-        What it has no place for, or ignores, is not asked for again.
+        A way of requesting them that the server rejects or ignores is not tried again.
         """
-        said, answer = "", None
-        for way in tuple(self._scored):
-            # One token must be written; at temperature 1 a server has nothing to divide the logits by.
-            body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **way}
+        why, answer = "", None
+        for score_parameters in tuple(self._scored):
+            # At least one token must be generated; at temperature 1 a server does not rescale the logits.
+            body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **score_parameters}
             try:
                 answer = self.client.ask(
                     {**body, "prompt": prompts},
-                    lambda found: scores_answer(found, prompts),
+                    lambda response_body: scores_answer(response_body, prompts),
                     request=reservation.request,
                     call=reservation.key or (0, "", 0, 0),
                     most=_LARGEST + _LARGEST_TOKEN * sum(map(len, prompts)),
                 )
             except RejectedError as rejected:
-                answer, said = None, f"; it says: {rejected}"
+                answer, why = None, f"; it says: {rejected}"
             if answer is not None and answer.scores is not None:
                 return answer, answer.scores
             with self._lock:
-                self._scored = [one for one in self._scored if one is not way]
+                self._scored = [parameters for parameters in self._scored if parameters is not score_parameters]
         raise ValueError(
             f"{self.served} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
-            f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{said}. Use vLLM, SGLang "
+            f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
             "or a local model, or answer: generated"
         )
 
     def _obeyed(self, request: Request, answer: Answer) -> bool:
-        """Return whether an answer is what it was constrained to, as far as it came to its end."""
-        free = not (self._constraint and request.answers) or self._constraint in self._dropped
-        return free or answer.finish == "length" or kept_to(answer.text, request.answers)
+        """Return whether a complete answer satisfies its constraint."""
+        unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
+        return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Answer:
-        """Ask until there is an answer, without the parameters that the server has no place for."""
+        """Send the request until it is answered, without the parameters that the server rejects."""
         chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
-        asked: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
+        prompt_fields: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
         if ids is None and request.prefill:
-            asked |= {"add_generation_prompt": False, "continue_final_message": True}
+            prompt_fields |= {"add_generation_prompt": False, "continue_final_message": True}
         while True:
             optional = self.parameters(request, sampling)
-            body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **asked}
+            body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **prompt_fields}
             try:
                 return self._ask(body, reservation, request.key, sampling.top_logprobs)
             except RejectedError as rejected:
-                said = str(rejected)
-                if self._renamed(said):
+                message = str(rejected)
+                if self._renamed(message):
                     continue
-                named = rejected.named(optional)
-                if named is None and ids is None and _IDS[0] in optional:
-                    named = _IDS[0]  # it may be what nobody set
-                if named is None:
-                    raise rejection(self.served, self.server, said, as_ids=ids is not None) from None
-                self.drop(named, f"it says: {said}")
+                parameter = rejected.named(optional)
+                if parameter is None and ids is None and _IDS[0] in optional:
+                    parameter = _IDS[0]  # the rejected parameter may be the one added here
+                if parameter is None:
+                    raise rejection(self.served, self.server, message, as_ids=ids is not None) from None
+                self.drop(parameter, f"it says: {message}")
 
     def _ask(
         self,
@@ -308,26 +308,26 @@ class HttpModel:
         alternatives: int,
         client: Client | None = None,
     ) -> Answer:
-        # Text and reasoning, both perhaps twice, and each token with those beside it.
-        most = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
-        read = completions_answer if "prompt" in body else lambda found: chat_answer(found, self._reasoning)
-        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=most)
+        # Text and reasoning, both perhaps twice, and each token with its alternatives.
+        max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
+        read = completions_answer if "prompt" in body else lambda reply: chat_answer(reply, self._reasoning)
+        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
 
-    def _renamed(self, said: str) -> bool:
-        """Return whether a server wants the limit of tokens under its newer name, which is then used."""
-        wanted = self._limit == "max_tokens" and "max_completion_tokens" in said
-        if wanted:
+    def _renamed(self, message: str) -> bool:
+        """Return whether a server requires the newer name of the token limit, which is then used."""
+        renamed = self._limit == "max_tokens" and "max_completion_tokens" in message
+        if renamed:
             self._limit = "max_completion_tokens"
-        return wanted
+        return renamed
 
     def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Answer:
-        """Make one request that belongs to no episode, to see what the server does with it; the budget counts it.
+        """Make one request that belongs to no episode, to test the server; the budget counts it.
 
         Args:
-            asked: ``messages``, or a ``prompt`` as token ids.
-            max_tokens: most output tokens.
+            asked: ``messages``, or ``prompt`` as token ids.
+            max_tokens: maximum output tokens.
             parameters: all others; those of ``server.body`` are added.
-            wait: whether a failure that may pass is waited out as in a run; else it is tried once more.
+            wait: whether temporary failures are retried as in a run; else the request is retried once.
 
         Raises:
             NotSentError: it would not fit under a cap.
@@ -337,11 +337,11 @@ class HttpModel:
         client = self.client
         if not wait:
             client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
-        chat = [Message(**one) for one in asked.get("messages", ())]
-        most = most_prompt_tokens(chat, max_tokens) if chat else len(asked["prompt"])
+        chat = [Message(**message) for message in asked.get("messages", ())]
+        prompt_tokens = most_prompt_tokens(chat, max_tokens) if chat else len(asked["prompt"])
         while True:
             body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
-            with self.budget.reserve(most, max_tokens) as reservation:
+            with self.budget.reserve(prompt_tokens, max_tokens) as reservation:
                 try:
                     answer = self._ask(body, reservation, _CHECK, 5, client)
                 except RejectedError as rejected:
@@ -352,42 +352,42 @@ class HttpModel:
                 return answer
 
     def heed(self, ignored: Sequence[str]) -> None:
-        """Take note of settings that the server takes and does not heed; each step names them as unsupported."""
+        """Record settings that the server accepts and ignores; each step names them as unsupported."""
         self._ignored = tuple(ignored)
 
     def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """Return what is sent with a request beside prompt and limit, without what the server has no place for."""
-        found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        """Return the parameters of a request besides prompt and token limit, without unsupported ones."""
+        parameters: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.temperature > 0:
             seed, episode_id, step, attempt = request.key
-            found["seed"] = int(uniform(seed, "server", episode_id, step, attempt) * _SEEDS)
+            parameters["seed"] = int(uniform(seed, "server", episode_id, step, attempt) * _SEEDS)
         if self.dialect is not None:
-            found |= {
+            parameters |= {
                 "stop_token_ids": sorted(self.dialect.stop),
-                "skip_special_tokens": False,  # channels are told apart by them
+                "skip_special_tokens": False,  # they mark the channels
                 "return_token_ids": True,
             }
             if sampling.top_logprobs:
-                found |= {"logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
+                parameters |= {"logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
         else:
             if sampling.reasoning_effort is not None:
-                found["reasoning_effort"] = sampling.reasoning_effort
+                parameters["reasoning_effort"] = sampling.reasoning_effort
             if self._options:
-                found["chat_template_kwargs"] = self._options
+                parameters["chat_template_kwargs"] = self._options
             if sampling.top_logprobs:
-                found |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
-            found |= constraint(self.server.constrained, request.answers) | {_IDS[0]: True}
-        found |= self.server.body
-        return {name: value for name, value in found.items() if name not in self._dropped}
+                parameters |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+            parameters |= constraint(self.server.constrained, request.answers) | {_IDS[0]: True}
+        parameters |= self.server.body
+        return {name: value for name, value in parameters.items() if name not in self._dropped}
 
     def drop(self, parameter: str, reason: str) -> None:
-        """Leave a parameter out from now on, where the study allows it."""
-        # Where ids are not returned they are made again from the text, and the steps say so.
+        """Omit a parameter from now on, where the study allows it."""
+        # Token ids that are not returned are reconstructed from the text, which the steps record.
         if self.server.unsupported != "record" and parameter not in _IDS:
             name = _RECORDED.get(parameter, parameter)
-            instead = "Take it out of server.body" if parameter in self.server.body else _INSTEAD.get(name)
+            advice = "Take it out of server.body" if parameter in self.server.body else _INSTEAD.get(name)
             raise ValueError(
-                f"{self.served} must have a place for {name}: {reason}. {f'{instead}, or say' if instead else 'Say'} "
+                f"{self.served} must have a place for {name}: {reason}. {f'{advice}, or say' if advice else 'Say'} "
                 "server: {unsupported: record} to go on without it and have that recorded with each step"
             )
         with self._lock:

@@ -1,9 +1,9 @@
-"""Caps on calls, tokens and USD that hold, and the most tokens that a prompt can have.
+"""Strict caps on calls, tokens and USD, and upper bounds on the tokens of a prompt.
 
-The most that a call may cost is set aside before it is made. A token of a byte-level, byte-fallback, character or word
-vocabulary stands for at least one byte of the text that its model reads. That text may be a normal form of the one that
-was sent, so that the longest of them is counted, and some vocabularies put a blank before it. What a chat template adds
-is not known: an allowance is declared for the chat and for each message.
+The maximum cost of a call is reserved before it is made. A token of a byte-level, byte-fallback, character or word
+vocabulary stands for at least one byte of the text that its model reads. That text may be a Unicode normal form of the
+text that was sent, so the longest form is counted, and some vocabularies put a blank before it. The tokens that a chat
+template adds are not known: there is an allowance for the chat and for each message.
 """
 
 import threading
@@ -26,12 +26,12 @@ CallKey = tuple[int, str, int, int]
 """(root seed, episode id, step, attempt) of a call."""
 
 _FORMS: Final[tuple[Literal["NFC", "NFKC", "NFD", "NFKD"], ...]] = ("NFC", "NFKC", "NFD", "NFKD")
-_BLANK: Final = 2  # reasoning and answer are set apart by an empty line
+_BLANK: Final = 2  # an empty line between reasoning and answer
 _GO_ON = "what was answered is stored; raise the cap and run the same study on the same directory to go on"
 
 
 class ExchangeError(ConnectionError):
-    """A request without an answer; ``sent`` tells whether anything of it can have reached the server."""
+    """A request without an answer; ``sent``: whether any of it may have reached the server."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -39,10 +39,10 @@ class ExchangeError(ConnectionError):
 
 
 class Requests(Protocol):
-    """What remembers requests over all sessions of a run; safe to use from several threads."""
+    """Journal of the requests of all sessions of a run; safe to use from several threads."""
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Commit that a request of a call is about to be made, and the most that it can cost."""
+        """Commit that a request of a call is about to be made, and its maximum cost."""
         ...
 
     def unsent(self, key: CallKey) -> None:
@@ -50,16 +50,16 @@ class Requests(Protocol):
         ...
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Commit that a request of a call was made and brought no answer, and the most that it can have cost."""
+        """Commit that a request of a call was made without an answer, and its maximum cost."""
         ...
 
 
 class Reservation:
-    """What is set aside for one call.
+    """The budget reserved for one call.
 
     Attributes:
         requests: number of requests made for it.
-        cost: what it turned out to cost, by name; empty while nothing is known.
+        cost: the actual cost, by name; empty while it is not known.
         key: the call, None where it belongs to no run.
     """
 
@@ -73,15 +73,15 @@ class Reservation:
 
     @property
     def most(self) -> Mapping[str, float]:
-        """The most that one request of the call can cost, by name."""
+        """Maximum cost of one request of the call, by name."""
         return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one request, which is made inside; one of which nothing was sent does not count.
+        """Count one request, which is made in this context; a request of which nothing was sent does not count.
 
-        Where a request was sent and its answer was lost on the way, or is none, it may have cost the most that it can;
-        one that the server refuses costs nothing.
+        A request whose answer was lost or is malformed counts at its maximum cost; one that the server rejects costs
+        nothing.
         """
         problem = self._budget.count_call(room=self.requests > 0)
         if problem:
@@ -111,7 +111,7 @@ class Reservation:
             raise
 
     def settle(self, prompt: int | None, output: int | None) -> Mapping[str, float]:
-        """Return what the call cost; where the server does not say, the most that it can have cost."""
+        """Return the cost of the call; its maximum where the server does not report usage."""
         if prompt is None or output is None:
             usd = self.usd
             self.cost = {"tokens_at_most": self.tokens}
@@ -123,7 +123,7 @@ class Reservation:
         return self.cost
 
     def give_up(self) -> None:
-        """Count a request that was answered, where its answer is of no use after all."""
+        """Count a request whose answer turned out to be unusable."""
         if self._answered:
             self._lose(self.cost or self.most)
             self.cost = {}
@@ -135,19 +135,19 @@ class Reservation:
 
 
 class Budget:
-    """What has been spent and what may be; safe to use from several threads.
+    """Spending so far and its limits; safe to use from several threads.
 
-    What a server charges for requests whose answer was lost on the way is not known: the most that it can be counts.
+    The charge for a request whose answer was lost is not known: its maximum counts.
 
     Args:
         caps: the limits.
-        prices: what tokens cost; None where USD are not counted.
+        prices: prices of tokens; None where USD are not counted.
     """
 
     def __init__(self, caps: Caps, prices: Prices | None) -> None:
         self._caps, self._prices = caps, prices
         self._changed = threading.Condition()
-        self._held: list[Reservation] = []
+        self._reservations: list[Reservation] = []
         self.calls, self.tokens, self.usd = 0, 0, 0.0
         self.journal: Requests | None = None
 
@@ -157,16 +157,16 @@ class Budget:
         return self._prices is not None
 
     def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Return what so many tokens cost in USD, 0 where USD are not counted."""
+        """Return the price of tokens in USD, 0 where USD are not counted."""
         return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
 
     def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:
-        """Start from what earlier sessions spent.
+        """Start from the spending of earlier sessions.
 
         Args:
-            spent: sums of `Completion.usage` by name over all journalled answers, and ``lost``, the requests that
-                brought none.
-            journal: what remembers the requests of this session for later ones; None where there are none.
+            spent: sums of `Completion.usage` by name over all journalled answers, and ``lost``, the number of requests
+                without an answer.
+            journal: journal of this session's requests; None for none.
         """
         with self._changed:
             self.journal = journal
@@ -175,19 +175,19 @@ class Budget:
             self.usd = float(spent.get("usd", 0.0))
 
     def end(self) -> None:
-        """Forget the journal: what is asked from now on belongs to no run."""
+        """Detach the journal: later requests belong to no run."""
         self.journal = None
 
     @contextmanager
     def reserve(self, prompt_tokens: int, output_tokens: int, key: CallKey | None = None) -> Iterator[Reservation]:
-        """Set aside the most that a call can cost; wait while calls under way may still leave room for it."""
+        """Reserve the maximum cost of a call; wait while calls under way may still leave room for it."""
         reservation = Reservation(self, prompt_tokens, output_tokens, key)
         with self._changed:
             while problem := self._problem(reservation):
-                if not self._held:
+                if not self._reservations:
                     raise NotSentError(problem)
                 self._changed.wait()
-            self._held.append(reservation)
+            self._reservations.append(reservation)
         try:
             yield reservation
         except (OSError, ValueError):
@@ -195,11 +195,11 @@ class Budget:
             raise
         finally:
             with self._changed:
-                self._held.remove(reservation)
+                self._reservations.remove(reservation)
                 self._spend(reservation.cost)
 
     def spend(self, cost: Mapping[str, float]) -> None:
-        """Count what a request that brought no answer can have cost."""
+        """Count the maximum cost of a request without an answer."""
         with self._changed:
             self._spend(cost)
 
@@ -209,9 +209,9 @@ class Budget:
         self._changed.notify_all()
 
     def count_call(self, change: int = 1, *, room: bool = False) -> str | None:
-        """Count a request that is about to be made, or was not made after all; return why it must not be made.
+        """Count a request that is about to be made, or undo the count; return why it must not be made, or None.
 
-        With ``room``, what was set aside must still fit: an earlier request of the same call may have been charged.
+        With ``room``, the reservation must still fit: an earlier request of the same call may have been charged.
         """
         with self._changed:
             problem = self._too_many_calls() if change > 0 else None
@@ -219,11 +219,14 @@ class Budget:
             self.calls += 0 if problem else change
             return problem
 
-    def _problem(self, wanted: Reservation | None) -> str | None:
-        """Return why a further call, or another request of those under way, would not fit; None where it does."""
+    def _problem(self, candidate: Reservation | None) -> str | None:
+        """Return why a new call, or another request of a call under way, would not fit; None where it fits."""
         caps = self._caps
-        held = [*self._held, *([] if wanted is None else [wanted])]
-        tokens, usd = sum(one.tokens for one in held), sum(one.usd for one in held)
+        reservations = [*self._reservations, *([] if candidate is None else [candidate])]
+        tokens, usd = (
+            sum(reservation.tokens for reservation in reservations),
+            sum(reservation.usd for reservation in reservations),
+        )
         if caps.tokens is not None and self.tokens + tokens > caps.tokens:
             return (
                 f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "
@@ -237,10 +240,10 @@ class Budget:
         return self._too_many_calls()
 
     def _too_many_calls(self) -> str | None:
-        most = self._caps.calls
-        if most is None or self.calls < most:
+        limit = self._caps.calls
+        if limit is None or self.calls < limit:
             return None
-        return f"caps.calls must leave room for the next call: {self.calls} of {most} requests are made; {_GO_ON}"
+        return f"caps.calls must leave room for the next call: {self.calls} of {limit} requests are made; {_GO_ON}"
 
 
 def _tokens(cost: Mapping[str, float]) -> int:
@@ -248,7 +251,7 @@ def _tokens(cost: Mapping[str, float]) -> int:
 
 
 def most_text_tokens(text: str) -> int:
-    """Return the most tokens that a text can have: the bytes of its longest normal form, and a blank before it."""
+    """Return the maximum tokens of a text: the bytes of its longest normal form, and a blank before it."""
     if text.isascii():
         return len(text) + 1
     forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
@@ -256,14 +259,14 @@ def most_text_tokens(text: str) -> int:
 
 
 def most_answer_tokens(max_tokens: int) -> int:
-    """Return the most tokens of an earlier answer in a prompt; the model wrote it within its limit."""
+    """Return the maximum tokens of an earlier answer in a prompt; the model wrote it within its limit."""
     return max_tokens + _BLANK
 
 
 def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
-    """Return the most tokens that a chat can have on a server that renders it."""
+    """Return the maximum tokens of a chat on a server that renders it."""
     total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
     for message in messages:
-        most = most_text_tokens(message.content)
-        total += min(most, most_answer_tokens(max_tokens)) if message.role == "assistant" else most
+        text_tokens = most_text_tokens(message.content)
+        total += min(text_tokens, most_answer_tokens(max_tokens)) if message.role == "assistant" else text_tokens
     return total

@@ -1,4 +1,4 @@
-"""What goes wrong with a request to a server: told in one sentence, with what to do about it, and without secrets."""
+"""Errors of requests to a server: one sentence with advice and without secrets."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[A-Za-z0-9_*-]
 
 
 class GarbledError(ValueError):
-    """A body that is no answer; the request is made again."""
+    """A malformed response body; the request is retried."""
 
 
 class RejectedError(ValueError):
@@ -28,7 +28,7 @@ class RejectedError(ValueError):
         self.parameter = parameter
 
     def named(self, sent: Iterable[str]) -> str | None:
-        """Return which of the parameters that were sent is rejected, None where none of them is named."""
+        """Return the rejected one of the parameters that were sent, None where the message names none."""
         sent = list(sent)
         if self.parameter in sent:
             return self.parameter
@@ -41,7 +41,7 @@ class MissingError(ValueError):
 
 
 class PassingError(ConnectionError):
-    """A failure that may pass; ``seconds`` is how long the server asks to wait, 0 where it does not."""
+    """A temporary failure; ``seconds`` is the wait that the server requests, 0 for none."""
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__(text)
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
 
 
 def explain(reply: Reply, server: Server, key: str) -> NoReturn:
-    """Raise what a status that is no success means, with what to do about it."""
+    """Raise the error of a failure status, with advice."""
     status, where = reply.status, server.base_url
     if 300 <= status < 400:
         raise ValueError(
@@ -68,25 +68,25 @@ def explain(reply: Reply, server: Server, key: str) -> NoReturn:
         )
     document = _error(reply.content)
     raw = reply.content[: LONGEST_TEXT * 4].decode("utf-8", "replace")
-    said = scrub(str(document.get("message") or document.get("detail") or raw), key, LONGEST_TEXT)
+    message = scrub(str(document.get("message") or document.get("detail") or raw), key, LONGEST_TEXT)
     if status == 429 and document.get("code") == "insufficient_quota":
-        raise PermissionError(f"the key must have quota left at {where}, the server says: {said}")
+        raise PermissionError(f"the key must have quota left at {where}, the server says: {message}")
     if status in _PASSING or status >= 500:
-        raise PassingError(f"status {status}: {said}", retry_after(reply.headers))
+        raise PassingError(f"status {status}: {message}", retry_after(reply.headers))
     if status in (401, 403):
         variable = server.key_variable
-        held = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
+        problem = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
         raise PermissionError(
-            f"{where} must accept the key, {held} (status {status}); check the key and what it may use. The server "
-            f"says: {said}"
+            f"{where} must accept the key, {problem} (status {status}); check the key and what it may use. The server "
+            f"says: {message}"
         )
     if status == 404:
         raise MissingError(
-            f"model and server.base_url must exist, {where} says: {said} (status 404). Check the model's name with "
+            f"model and server.base_url must exist, {where} says: {message} (status 404). Check the model's name with "
             "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
             + ("; a server without a completions endpoint needs mode chat" * (server.mode == "completions"))
         )
-    raise RejectedError(f"{said} (status {status})", str(document.get("param") or ""))
+    raise RejectedError(f"{message} (status {status})", str(document.get("param") or ""))
 
 
 def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
@@ -98,21 +98,21 @@ def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
 
 
 def read_json_body(content: bytes) -> Any:
-    """Return the JSON document of a body; a `GarbledError` where it is none."""
+    """Return the JSON document of a body; raises `GarbledError` where it is malformed."""
     try:
-        return decode_json(content, strict=False, finite=False)  # of a paid answer only what is used is looked at
+        return decode_json(content, strict=False, finite=False)  # only the fields that are used are checked
     except UntrustedError as error:
         raise GarbledError(f"the body of a response is no JSON: {error}") from None
 
 
 def _error(content: bytes) -> Mapping[str, Any]:
-    """Return what the body of a failure tells by name, nothing where it tells nothing so."""
+    """Return the fields of an error body, empty where it has none."""
     try:
-        found = read_json_body(content)
+        document = read_json_body(content)
     except GarbledError:
         return {}
-    inner = found.get("error", found) if isinstance(found, dict) else found
-    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else {}
+    detail = document.get("error", document) if isinstance(document, dict) else document
+    return detail if isinstance(detail, dict) else {"message": detail} if isinstance(detail, str) else {}
 
 
 def _place(location: str) -> str:
@@ -122,8 +122,8 @@ def _place(location: str) -> str:
         host = parts.netloc.rpartition("@")[2]
     except ValueError:
         return "an address that cannot be read"
-    shown = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
-    printable = "".join(sign if sign.isprintable() else "?" for sign in shown)
+    address = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
+    printable = "".join(character if character.isprintable() else "?" for character in address)
     return printable[:LONGEST_TEXT] or "an address that it does not name"
 
 
@@ -141,11 +141,11 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return seconds if 0 < seconds < math.inf else 0.0
 
 
-def rejection(served: str, server: Server, said: str, *, as_ids: bool) -> ValueError:
+def rejection(served: str, server: Server, reply: str, *, as_ids: bool) -> ValueError:
     """Return the error of a request that is rejected for no parameter that could be left out."""
     body = " and server.body" if server.body else ""
     ids = ", and that the server takes prompts as token ids: where it does not, use mode chat" if as_ids else ""
     return ValueError(
-        f"{served} must accept the request, the server says: {said}. Check max_tokens, the length of the prompt, the "
+        f"{served} must accept the request, the server says: {reply}. Check max_tokens, the length of the prompt, the "
         f"model's name{body}{ids}"
     )

@@ -1,4 +1,4 @@
-"""What a study says about a model behind a server: where it is, what it costs, how much may be spent."""
+"""A study's settings for a model behind a server: address, prices, spending limits."""
 
 import json
 import re
@@ -36,19 +36,21 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**given)
+            super().__init__(**values)
         except ValidationError as error:
             name = type(self).__name__.lower()
-            found = faults(error, {"": list(type(self).model_fields)})
-            sentences = [f"{name}.{where}{' ' if must.startswith('must') else ': '}{must}" for where, must, _ in found]
+            problems = faults(error, {"": list(type(self).model_fields)})
+            sentences = [f"{name}.{path}{' ' if must.startswith('must') else ': '}{must}" for path, must, _ in problems]
             raise ValueError("; ".join(sentences)) from None
 
     @classmethod
-    def of(cls, given: Self | Mapping[Any, Any]) -> Self:
+    def of(cls, settings: Self | Mapping[Any, Any]) -> Self:
         """Return settings from what a study says."""
-        return given if isinstance(given, cls) else cls(**{str(key): value for key, value in dict(given).items()})
+        return (
+            settings if isinstance(settings, cls) else cls(**{str(key): value for key, value in dict(settings).items()})
+        )
 
 
 class Server(Settings):
@@ -150,9 +152,9 @@ class Server(Settings):
     @field_validator("body")
     @classmethod
     def _is_free(cls, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        held = sorted(set(body) & set(_RESERVED))
-        if held:
-            raise ValueError(f"must not hold {', '.join(held)}: the study sets them elsewhere")
+        reserved = sorted(set(body) & set(_RESERVED))
+        if reserved:
+            raise ValueError(f"must not hold {', '.join(reserved)}: the study sets them elsewhere")
         return body
 
     @property
@@ -228,14 +230,14 @@ def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
         "required": ["action"],
         "additionalProperties": False,
     }
-    wanted = {"name": "action", "strict": True, "schema": schema}
-    return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+    named_schema = {"name": "action", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named_schema}}
 
 
 def kept_to(text: str, answers: Sequence[str]) -> bool:
     """Return whether a text is one of some JSON objects, whatever its blanks."""
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return any(said == json.loads(answer) for answer in answers)
+    return any(document == json.loads(answer) for answer in answers)

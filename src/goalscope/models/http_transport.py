@@ -34,11 +34,11 @@ from goalscope.rng import uniform
 Answer = TypeVar("Answer")
 
 _CHUNK: Final = 65_536
-_LONGEST: Final = 1e8  # seconds; more than a system's clocks take is for ever
-_LONGEST_WAIT: Final = 60.0  # seconds, of the waits of our own choosing
+_LONGEST: Final = 1e8  # seconds; longest timeout that system clocks accept
+_LONGEST_WAIT: Final = 60.0  # seconds; longest backoff
 _GZIP: Final = 31  # zlib's name for a gzip stream
-_LOOK: Final = 10.0  # seconds for what a server says of itself
-_LARGEST_PAGE: Final = 2**20  # bytes of it
+_LOOK: Final = 10.0  # seconds; timeout of an information page
+_LARGEST_PAGE: Final = 2**20  # bytes of an information page
 
 
 class Pace:
@@ -81,7 +81,7 @@ class Client:
         self._connect: Callable[[], _Connection] | None = None
         self._free: list[_Connection] = []
         self._key = ""
-        # Connections end with their owner, not whenever the garbage collector comes by.
+        # Connections are closed with their owner, not at garbage collection.
         weakref.finalize(self, _close_all, self._free)
 
     def ask(
@@ -97,10 +97,10 @@ class Client:
 
         Args:
             body: the whole request, ``messages`` or ``prompt`` included.
-            read: makes the answer of a response; raises `GarbledError` where it is none.
-            request: encloses each request, and sees what it raises; what its own beginning raises ends the asking.
+            read: parses a response; raises `GarbledError` where it is malformed.
+            request: context manager around each request; an error on entering it ends the retries.
             call: (root seed, episode id, step, attempt); it names the waits and, for its server, the request.
-            most: most bytes of a response.
+            most: maximum bytes of a response.
 
         Raises:
             RejectedError: the server does not accept the request.
@@ -117,10 +117,10 @@ class Client:
                 with request():
                     return read(self._exchange(connect, body, call, most))
             except (PassingError, ExchangeError, GarbledError) as error:
-                problem, wanted = str(error), getattr(error, "seconds", 0.0)
+                problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
             # Drawn evenly from 0 to a limit that doubles (full jitter).
             limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
-            wait = wanted + limit * uniform(call[0], "retry", *call[1:], failed)
+            wait = requested_wait + limit * uniform(call[0], "retry", *call[1:], failed)
             failed += 1
             spent = time.monotonic() - began
             if failed > self._server.retries or spent + wait > self._server.patience:
@@ -134,12 +134,12 @@ class Client:
                         2 * LONGEST_TEXT,
                     )
                 ) from None
-            if wanted:
-                self._pace.hold(wanted)
+            if requested_wait:
+                self._pace.hold(requested_wait)
             time.sleep(wait)
 
     def _prepared(self) -> Callable[[], "_Connection"]:
-        """Return what makes a connection; the key is read from the environment once."""
+        """Return the connection factory; the key is read from the environment once."""
         with self._lock:
             if self._connect is None:
                 variable = self._server.key_variable
@@ -171,15 +171,15 @@ class Client:
         reply = self._send(connect, "POST", url, json.dumps(body).encode(), headers, most, timeout)
         if not 200 <= reply.status < 300:
             explain(reply, self._server, self._key)
-        found = read_json_body(reply.content)
-        if not isinstance(found, dict):
+        document = read_json_body(reply.content)
+        if not isinstance(document, dict):
             raise GarbledError("the body of a response is no JSON object")
-        return found
+        return document
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
-        """Return a page on which a server tells of itself, and its header ``Server``; None where it cannot be reached.
+        """Return an information page of a server, and its header ``Server``; None where it cannot be reached.
 
-        It is asked for once and is no call: nothing is generated. A page that is not there is an empty one.
+        It is requested once and counts as no call, since nothing is generated. A missing page is returned as empty.
 
         Args:
             path: beside ``/v1`` where it begins with ``/``, else below it.
@@ -199,14 +199,14 @@ class Client:
         except ValueError:
             return {}, ""  # larger than any such page
         try:
-            found = read_json_body(reply.content) if reply.status == 200 else {}
+            document = read_json_body(reply.content) if reply.status == 200 else {}
         except GarbledError:
-            found = {}
-        return found if isinstance(found, dict) else {}, reply.headers.get("server", "")
+            document = {}
+        return document if isinstance(document, dict) else {}, reply.headers.get("server", "")
 
     def _headers(self, request: str) -> dict[str, str]:
         """Return the headers of a request, these and no others, whatever the environment holds."""
-        named = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
+        optional = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
         return {
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
@@ -214,7 +214,7 @@ class Client:
             "Content-Type": "application/json",
             "User-Agent": f"goalscope/{__version__}",
             "X-Client-Request-Id": request,
-            **{name: value for name, value in named.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
     def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Reply:
@@ -239,7 +239,7 @@ def _certificates(web: Any) -> Any:
 
 
 class _Connection:
-    """A client with a single connection, whose socket is known: whoever waits for it can be woken at the deadline."""
+    """A client with a single connection, whose socket is known so that a waiting read can be ended at the deadline."""
 
     def __init__(self, client: Any, web: Any) -> None:
         self._client, self._web = client, web
@@ -289,11 +289,11 @@ class _Connection:
             raise ExchangeError(f"no complete response within {timeout:g} seconds (server.timeout)", sent=self._sent)
         return reply
 
-    def _trace(self, event: str, found: Mapping[str, Any]) -> None:
-        """Take note of the socket of a new connection, and of when it is first written to."""
+    def _trace(self, event: str, details: Mapping[str, Any]) -> None:
+        """Record the socket of a new connection, and whether anything has been sent."""
         if event.endswith("send_request_headers.started"):
             self._sent = True
-        opened = found.get("return_value")
+        opened = details.get("return_value")
         if opened is not None and hasattr(opened, "get_extra_info"):
             self._socket = opened.get_extra_info("socket") or self._socket
 

@@ -1,7 +1,7 @@
-"""Trials of a server: requests whose answers show what it does with a parameter, whatever it accepts.
+"""Trials of a server: requests whose answers show whether the server obeys a parameter or only accepts it.
 
-Few servers reject what they cannot do: one that ignores the temperature answers as if it drew, one that leaves
-reasoning in the answer answers too. Each ability is therefore seen in an answer, not in a promise.
+Few servers reject what they do not support: one that ignores the temperature still answers, and so does one that leaves
+reasoning in the answer. Each ability is therefore judged by an answer, not by the server's documentation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
 
 DRAWS: Final = 8
-"""Draws that show whether the temperature acts."""
+"""Answers drawn to see whether the temperature has an effect."""
 
 GREEDY_DRAWS: Final = 4
 """Answers at temperature 0, of which two must be equal."""
@@ -28,23 +28,23 @@ HOT: Final = 1.5
 """Temperature of these draws."""
 
 MOST_LETTERS: Final = 48
-"""Most output tokens of a draw."""
+"""Maximum output tokens of a draw."""
 
 MOST_PLAIN: Final = 1024
-"""Most output tokens of the answer to a prompt of the study."""
+"""Maximum output tokens of the answer to a prompt of the study."""
 
 _LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
 _SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
 _IDS: Final = "return_token_ids"
 _COLD: Final[Mapping[str, float]] = {"temperature": 0.0, "top_p": 1.0}
-_SHOWN: Final = 60  # characters of an answer in a sentence
-_SENT: Final = ("temperature", "top_p", "seed", *CONSTRAINTS)  # what the trials set themselves
+_EXCERPT_LENGTH: Final = 60  # characters of an answer quoted in a sentence
+_TRIAL_PARAMETERS: Final = ("temperature", "top_p", "seed", *CONSTRAINTS)  # parameters that the trials set themselves
 
 State = Literal["yes", "no", "unknown"]
 
 
 class Ability(BaseModel):
-    """One thing that a server does, does not do, or of which that cannot be told; and what was seen."""
+    """Whether a server supports one feature ("unknown" where a trial cannot decide), and the evidence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,16 +54,16 @@ class Ability(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a study needs of its server.
+class ServerNeeds:
+    """Requirements of a study on its server.
 
     Attributes:
         sampling: how outputs are drawn.
         messages: a prompt of the study.
         answers: the complete answers that state an action.
-        written: whether the model writes; where only the likelihoods of answers are read, nothing is drawn by it.
+        written: whether the model generates text; False where only the likelihoods of answers are read.
         scored: whether log-probabilities of prompts are read.
-        everything: whether to try what the study does not need, too.
+        everything: whether to try features that the study does not need, too.
     """
 
     sampling: Sampling
@@ -74,96 +74,102 @@ class Wanted:
     everything: bool = False
 
     def settings(self, server: Server) -> dict[str, Any]:
-        """Return what decides which trials are made and what comes out; neither a prompt nor waiting times."""
-        told = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
-        own = {name: getattr(self, name) for name in ("written", "scored", "everything")}
-        return {**server.model_dump(include=told), **self.sampling.describe(), **own}
+        """Return the settings that determine the trials and their results; no prompts and no waiting times."""
+        server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
+        own_fields = {name: getattr(self, name) for name in ("written", "scored", "everything")}
+        return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
 
 
-def most_trial_tokens(wanted: Wanted, server: Server, most_prompt: int | None = None) -> tuple[int, int, int]:
-    """Return what the trials of a study take at most; requests that are rejected or fail are not in it.
+def most_trial_tokens(wanted: ServerNeeds, server: Server, most_prompt: int | None = None) -> tuple[int, int, int]:
+    """Return upper bounds on the cost of a study's trials, not counting requests that are rejected or fail.
 
     Args:
-        wanted: what the study needs.
-        server: how the server is treated.
-        most_prompt: most tokens of a prompt of the study, counted here where it is None.
+        wanted: the study's requirements.
+        server: the server's settings.
+        most_prompt: maximum tokens of a prompt of the study; None counts them here.
 
     Returns:
         Requests, prompt tokens and output tokens of all of them.
     """
-    sampling, ours = wanted.sampling, most_prompt_tokens([Message(role="user", content=_LETTERS)], 1)
-    own = most_prompt_tokens(wanted.messages, sampling.max_tokens) if most_prompt is None else most_prompt
-    short = 2 * ("stop" in server.body) + (server.constrained is not None)
+    sampling, short_prompt = wanted.sampling, most_prompt_tokens([Message(role="user", content=_LETTERS)], 1)
+    study_prompt = most_prompt_tokens(wanted.messages, sampling.max_tokens) if most_prompt is None else most_prompt
+    trials = 2 * ("stop" in server.body) + (server.constrained is not None)
     if wanted.written:
-        short += DRAWS + 1 if sampling.temperature > 0 else GREEDY_DRAWS
+        trials += DRAWS + 1 if sampling.temperature > 0 else GREEDY_DRAWS
     scored = 2 * wanted.scored
-    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + short * MOST_LETTERS + scored
-    return wanted.written + short + scored, own * wanted.written + ours * (short + scored), outputs
+    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + trials * MOST_LETTERS + scored
+    return (
+        wanted.written + trials + scored,
+        study_prompt * wanted.written + short_prompt * (trials + scored),
+        outputs,
+    )
 
 
 @dataclass(slots=True)
 class Trials:
-    """The trials of one server, and what was found by them."""
+    """The trials of one server, and their results."""
 
     model: HttpModel
-    wanted: Wanted
-    found: list[Ability] = field(default_factory=list)
+    needs: ServerNeeds
+    abilities: list[Ability] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
-    seen: list[Answer] = field(default_factory=list)
+    responses: list[Answer] = field(default_factory=list)
 
     @property
-    def answers(self) -> bool:
-        """Whether the server answers at all."""
-        return bool(self.seen)
+    def answered(self) -> bool:
+        """Whether the server has answered at all."""
+        return bool(self.responses)
 
     @contextmanager
-    def _trying(self, name: str, *failures: type[Exception], most: int = 200) -> Iterator[None]:
-        """Take some failures for a no; before a run, a server that cannot be reached is no answer to anything."""
-        failures = failures or ((ValueError, ConnectionError) if self.wanted.everything else (ValueError,))
+    def _trying(self, name: str, *failures: type[Exception], max_characters: int = 200) -> Iterator[None]:
+        """Record some failures as "no"; before a run, an unreachable server is an error instead."""
+        failures = failures or ((ValueError, ConnectionError) if self.needs.everything else (ValueError,))
         try:
             yield
         except NotSentError:
             raise
         except failures as error:
-            self.add(name, "no", _shown(str(error), most))
+            self.add(name, "no", _excerpt(str(error), max_characters))
 
     def add(self, name: str, state: State | bool, detail: str) -> None:
-        """Take note of what was seen."""
-        told: State = state if isinstance(state, str) else "yes" if state else "no"
-        self.found.append(Ability(name=name, state=told, detail=detail))
+        """Record the result of a trial."""
+        known_state: State = state if isinstance(state, str) else "yes" if state else "no"
+        self.abilities.append(Ability(name=name, state=known_state, detail=detail))
 
     def ask(
-        self, messages: Sequence[Message], most: int, parameters: Mapping[str, Any], *, wait: bool = True
+        self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool = True
     ) -> Answer:
-        """Ask as the study does, with other parameters; what is rejected by name is taken note of and left out."""
-        dialect, sampling = self.model.dialect, self.wanted.sampling
+        """Send a request like the study's with other parameters; rejected parameters are recorded and left out."""
+        dialect, sampling = self.model.dialect, self.needs.sampling
         request = Request(messages=tuple(messages), key=(0, "check", 0, 0), answers=())
         usual = self.model.parameters(request, sampling)
-        kept = {name: value for name, value in usual.items() if name not in _SENT} | dict(parameters)
+        optional = {name: value for name, value in usual.items() if name not in _TRIAL_PARAMETERS} | dict(parameters)
         if dialect is None:
-            asked: dict[str, Any] = {"messages": [{"role": one.role, "content": one.content} for one in messages]}
+            prompt_fields: dict[str, Any] = {
+                "messages": [{"role": turn.role, "content": turn.content} for turn in messages]
+            }
         else:
-            asked = {"prompt": dialect.encode(dialect.render(messages, sampling))}
+            prompt_fields = {"prompt": dialect.encode(dialect.render(messages, sampling))}
         while True:
-            sent = {name: value for name, value in kept.items() if name not in self.rejected}
+            sent = {name: value for name, value in optional.items() if name not in self.rejected}
             try:
-                answer = self.model.trial(asked, most, sent, wait=wait)
+                answer = self.model.trial(prompt_fields, max_tokens, sent, wait=wait)
             except RejectedError as rejected:
-                named = rejected.named(sent) or (_IDS if dialect is None and _IDS in sent else None)
-                if named is None:
+                parameter = rejected.named(sent) or (_IDS if dialect is None and _IDS in sent else None)
+                if parameter is None:
                     raise
-                self.rejected[named] = str(rejected)
+                self.rejected[parameter] = str(rejected)
                 continue
-            self.seen.append(answer)
+            self.responses.append(answer)
             return answer
 
-    def plain(self) -> None:
-        """See what the server makes of a prompt of the study: whether it answers, with ids, with reasoning apart."""
-        model, sampling = self.model, self.wanted.sampling
-        request = Request(messages=self.wanted.messages, key=(0, "check", 0, 0), answers=self.wanted.answers)
-        own = {name: value for name, value in model.parameters(request, sampling).items() if name in _SENT}
+    def study_prompt(self) -> None:
+        """Try a prompt of the study: does the server answer, return token ids, and separate reasoning?"""
+        model, sampling = self.model, self.needs.sampling
+        request = Request(messages=self.needs.messages, key=(0, "check", 0, 0), answers=self.needs.answers)
+        used = {name: value for name, value in model.parameters(request, sampling).items() if name in _TRIAL_PARAMETERS}
         try:
-            answer = self.ask(self.wanted.messages, min(sampling.max_tokens, MOST_PLAIN), own)
+            answer = self.ask(self.needs.messages, min(sampling.max_tokens, MOST_PLAIN), used)
         except RejectedError as rejected:
             if model.dialect is None:
                 raise rejection(model.served, model.server, str(rejected), as_ids=False) from None
@@ -173,11 +179,11 @@ class Trials:
         if model.dialect is not None:
             self.add("prompts as token ids", "yes", "taken")
         ids = answer.output_tokens
-        told = "returned" if answer.prompt_tokens is not None or model.dialect is not None else "of the output alone"
+        extent = "returned" if answer.prompt_tokens is not None or model.dialect is not None else "of the output alone"
         lacking = "not returned: such a run can be measured, its activations cannot be captured"
         if _IDS in self.rejected:
             lacking = f"rejected: {self.rejected[_IDS]}"
-        self.add("token ids", ids is not None, told if ids is not None else lacking)
+        self.add("token ids", ids is not None, extent if ids is not None else lacking)
         counted = answer.prompt_count is not None and answer.output_count is not None
         self.add("usage", counted, "reported" if counted else "not reported: caps count the most that a call can take")
         self._reasoning(answer)
@@ -185,11 +191,11 @@ class Trials:
             self._logprobs(answer)
 
     def _reasoning(self, answer: Answer) -> None:
-        shown = _shown(answer.text)
+        excerpt = _excerpt(answer.text)
         if self.model.dialect is not None:
             self.add("reasoning", "yes", "told apart here, by the tokens of the output")
         elif answer.marked:
-            self.add("reasoning", "no", f"markers are left in the answer that do not take it apart ({shown})")
+            self.add("reasoning", "no", f"markers are left in the answer that do not take it apart ({excerpt})")
         elif answer.divided:
             self.add("reasoning", "yes", "merged into the answer, taken apart by the model's own markers")
         elif answer.reasoning:
@@ -197,110 +203,114 @@ class Trials:
         elif answer.reasoning_count:
             self.add("reasoning", "yes", f"kept by the server, {answer.reasoning_count} tokens")
         else:
-            self.add("reasoning", "unknown", f"none was seen beside the answer ({shown})")
+            self.add("reasoning", "unknown", f"none was seen beside the answer ({excerpt})")
 
     def draws(self) -> None:
-        """See whether the temperature acts, and the seed."""
+        """Try whether the temperature and the seed have an effect."""
         letters = [Message(role="user", content=_LETTERS)]
-        if self.wanted.sampling.temperature == 0:
-            said = [_said(self.ask(letters, MOST_LETTERS, _COLD)) for _ in range(GREEDY_DRAWS)]
-            kinds = len(set(said))
-            detail = f"{kinds} different texts of {GREEDY_DRAWS} at temperature 0"
-            self.add("temperature", kinds < GREEDY_DRAWS or not any(map(any, said)), detail)
+        if self.needs.sampling.temperature == 0:
+            outputs = [_output(self.ask(letters, MOST_LETTERS, _COLD)) for _ in range(GREEDY_DRAWS)]
+            distinct = len(set(outputs))
+            detail = f"{distinct} different texts of {GREEDY_DRAWS} at temperature 0"
+            self.add("temperature", distinct < GREEDY_DRAWS or not any(map(any, outputs)), detail)
             return
-        hot = {"temperature": HOT, "top_p": 1.0}
-        said = [_said(self.ask(letters, MOST_LETTERS, {**hot, "seed": seed})) for seed in range(DRAWS)]
-        again = _said(self.ask(letters, MOST_LETTERS, {**hot, "seed": 0}))
-        kinds = len({*said})
+        parameters = {"temperature": HOT, "top_p": 1.0}
+        outputs = [_output(self.ask(letters, MOST_LETTERS, {**parameters, "seed": seed})) for seed in range(DRAWS)]
+        repeated = _output(self.ask(letters, MOST_LETTERS, {**parameters, "seed": 0}))
+        distinct = len({*outputs})
         if "temperature" in self.rejected:
             self.add("temperature", "no", f"rejected: {self.rejected['temperature']}")
-        elif not any(map(any, said)):
+        elif not any(map(any, outputs)):
             self.add("temperature", "unknown", f"the model wrote nothing within {MOST_LETTERS} tokens")
         else:
-            same = f"the same text {DRAWS} times ({_shown(said[0][1] or said[0][0])})"
-            detail = f"{kinds} different texts of {DRAWS}" if kinds > 1 else same
-            self.add("temperature", kinds > 1, f"{detail} at temperature {HOT:g}, asked for random letters")
+            identical = f"the same text {DRAWS} times ({_excerpt(outputs[0][1] or outputs[0][0])})"
+            detail = f"{distinct} different texts of {DRAWS}" if distinct > 1 else identical
+            self.add("temperature", distinct > 1, f"{detail} at temperature {HOT:g}, asked for random letters")
         if "seed" in self.rejected:
             self.add("seed", "no", f"rejected: {self.rejected['seed']}")
-        elif kinds == 1:
+        elif distinct == 1:
             self.add("seed", "unknown", "nothing is drawn")
         else:
-            twice = "the same seed twice gave the same text"
-            other = "the same seed twice gave two texts: answers cannot be drawn again, those stored stay"
-            self.add("seed", again == said[0], twice if again == said[0] else other)
+            repeats = "the same seed twice gave the same text"
+            differs = "the same seed twice gave two texts: answers cannot be drawn again, those stored stay"
+            self.add("seed", repeated == outputs[0], repeats if repeated == outputs[0] else differs)
 
     def stop(self) -> None:
-        """See whether a stop string ends an answer: one out of the middle of an answer that was just given."""
-        if not self.wanted.everything and "stop" not in self.model.server.body:
+        """Try whether a stop string, taken from the middle of the previous answer, ends an answer."""
+        if not self.needs.everything and "stop" not in self.model.server.body:
             return
         sea = [Message(role="user", content=_SEA)]
         text = self.ask(sea, MOST_LETTERS, _COLD).text
         middle = text[len(text) // 2 :].lstrip()[:3].rstrip()
         if len(text) < 8 or not middle:
-            self.add("stop strings", "unknown", f"the answer is too short to be cut ({_shown(text)})")
+            self.add("stop strings", "unknown", f"the answer is too short to be cut ({_excerpt(text)})")
             return
         with self._trying("stop strings", RejectedError, ConnectionError):
             cut = self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False).text
-            acts = len(cut) < len(text)  # some servers keep the whole token that held it
-            detail = f"{middle!r} {'ends' if acts else 'does not end'} an answer that holds it"
+            effective = len(cut) < len(text)  # some servers keep the whole token that contains it
+            detail = f"{middle!r} {'ends' if effective else 'does not end'} an answer that holds it"
             if "stop" in self.rejected:
-                acts, detail = False, f"rejected: {self.rejected.pop('stop')}"
-            self.add("stop strings", acts, detail)
+                effective, detail = False, f"rejected: {self.rejected.pop('stop')}"
+            self.add("stop strings", effective, detail)
 
     def constraints(self) -> None:
-        """See whether an answer is kept to actions where it is asked for plain words."""
-        if self.model.dialect is not None or not self.wanted.answers:
+        """Try whether an answer is constrained to actions although the prompt asks for a sentence."""
+        if self.model.dialect is not None or not self.needs.answers:
             return
-        own, everything = self.model.server.constrained, self.wanted.everything
-        for how in get_args(Constraint) if everything else (own,) * bool(own):
-            with self._trying(f"constrained: {how}"):
-                acts = constraint_acts(self.model, self.wanted.answers, how, wait=not everything)
-                detail = "keeps the answer to an action" if acts else "taken, and the answer is another text"
-                self.add(f"constrained: {how}", acts, detail)
+        configured, everything = self.model.server.constrained, self.needs.everything
+        for constraint_kind in get_args(Constraint) if everything else (configured,) * bool(configured):
+            with self._trying(f"constrained: {constraint_kind}"):
+                effective = constraint_acts(self.model, self.needs.answers, constraint_kind, wait=not everything)
+                detail = "keeps the answer to an action" if effective else "taken, and the answer is another text"
+                self.add(f"constrained: {constraint_kind}", effective, detail)
 
     def logprobs(self) -> None:
-        """See whether log-probabilities of the output come with an answer, where that was not seen yet."""
-        if not self.wanted.everything or self.wanted.sampling.top_logprobs:
+        """Try whether log-probabilities of the output are returned, where no earlier trial showed it."""
+        if not self.needs.everything or self.needs.sampling.top_logprobs:
             return
         extra = {"logprobs": True, "top_logprobs": 2} if self.model.dialect is None else {"logprobs": 2}
         with self._trying("log-probabilities", RejectedError, ConnectionError):
             self._logprobs(self.ask([Message(role="user", content=_SEA)], 8, {**_COLD, **extra}, wait=False))
 
     def _logprobs(self, answer: Answer) -> None:
-        told = bool(answer.logprobs)
+        returned = bool(answer.logprobs)
         rejected = next((self.rejected[name] for name in ("top_logprobs", "logprobs") if name in self.rejected), "")
-        self.add("log-probabilities", told, "returned" if told else f"rejected: {rejected}" if rejected else "ignored")
+        self.add(
+            "log-probabilities",
+            returned,
+            "returned" if returned else f"rejected: {rejected}" if rejected else "ignored",
+        )
 
     def scores(self) -> None:
-        """See whether the tokens of a prompt are scored."""
+        """Try whether the server scores the tokens of a prompt."""
         if self.model.dialect is None:
             self.add("log-probabilities of prompts", "unknown", "tried in mode completions, with the model's tokenizer")
             return
         ids = self.model.dialect.encode(_SEA)
-        with self._trying("log-probabilities of prompts", most=300):
+        with self._trying("log-probabilities of prompts", max_characters=300):
             with self.model.budget.reserve(len(ids), 1) as reservation:
                 answer, _ = self.model.score([ids], reservation)
                 reservation.settle(answer.prompt_count, answer.output_count)
             self.add("log-probabilities of prompts", "yes", "returned")
 
     def token_prompts(self) -> None:
-        """See whether mode completions would work, by the ids that the server returned or some small ones."""
+        """Try whether mode completions would work, with token ids that the server returned or some small ones."""
         if self.model.dialect is not None:
             return
-        known = next((one.prompt_tokens for one in self.seen if one.prompt_tokens), None)
+        prompt_ids = next((answer.prompt_tokens for answer in self.responses if answer.prompt_tokens), None)
         with self._trying("prompts as token ids"):
-            answer = self.model.trial({"prompt": [*(known or (10, 11, 12))]}, 1, {"temperature": 0.0}, wait=False)
-            self.seen.append(answer)
+            answer = self.model.trial({"prompt": [*(prompt_ids or (10, 11, 12))]}, 1, {"temperature": 0.0}, wait=False)
+            self.responses.append(answer)
             self.add("prompts as token ids", "yes", "mode completions works, with server.tokenizer")
 
 
 def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = None, *, wait: bool = True) -> bool:
-    """Return whether a server keeps an answer to some texts when it is asked for another one; this is one call.
+    """Return whether a server constrains an answer to some texts when the prompt asks for another one; makes one call.
 
     Args:
         model: a model in mode chat.
         answers: the complete answers that it may give.
-        how: as in `goalscope.models.Server.constrained`, what the model's server is set to by default.
+        how: as in `goalscope.models.Server.constrained`; by default the setting of the model's server.
         wait: see `HttpModel.trial`.
 
     Raises:
@@ -309,16 +319,20 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
     how = how or model.server.constrained
     if not constraint_name(how) or model.dialect is not None:
         raise ValueError("a constraint must be set to be tried, got none: set server.constrained in mode chat")
-    asked = {"messages": [{"role": "user", "content": _SEA}]}
-    answer = model.trial(asked, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
+    prompt_fields = {"messages": [{"role": "user", "content": _SEA}]}
+    answer = model.trial(prompt_fields, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
     return answer.finish == "stop" and kept_to(answer.text, answers)
 
 
-def _said(answer: Answer) -> tuple[str, str]:
+def _output(answer: Answer) -> tuple[str, str]:
     return answer.reasoning or "", answer.text
 
 
-def _shown(text: str, most: int = _SHOWN) -> str:
-    """Return the beginning of a text as it may stand in a sentence."""
-    plain = "".join(sign if sign.isprintable() else " " for sign in text)
-    return repr(plain if len(plain) <= most else f"{plain[:most]}...") if most == _SHOWN else plain[:most]
+def _excerpt(text: str, length: int = _EXCERPT_LENGTH) -> str:
+    """Return the beginning of a text, printable, quoted unless another length is given."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return (
+        repr(printable if len(printable) <= length else f"{printable[:length]}...")
+        if length == _EXCERPT_LENGTH
+        else printable[:length]
+    )

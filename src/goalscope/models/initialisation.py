@@ -45,20 +45,20 @@ def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator:
     """
     import torch
 
-    found = {}
+    parameters = {}
     for name, shape in sorted(shapes.items()):
         if name.endswith("norm.weight"):
-            found[name] = torch.ones(shape)
+            parameters[name] = torch.ones(shape)
         elif len(shape) == 1 or name.endswith("_bias"):
-            found[name] = torch.zeros(shape)
+            parameters[name] = torch.zeros(shape)
         else:
             std = GAIN * (shape[-2] if "experts" in name else shape[-1]) ** -0.5
             if name.endswith(("o_proj.weight", "down_proj")):
                 std /= (2 * layers) ** 0.5
             if name.endswith("embed_tokens.weight"):
                 std = GAIN
-            found[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
-    return found
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+    return parameters
 
 
 def redraw(model: Any, *, seed: int) -> None:
@@ -71,11 +71,11 @@ def redraw(model: Any, *, seed: int) -> None:
     import torch
 
     with torch.no_grad():
-        own = dict(model.named_parameters())
-        shapes = {name: tuple(parameter.shape) for name, parameter in own.items()}
+        current = dict(model.named_parameters())
+        shapes = {name: tuple(parameter.shape) for name, parameter in current.items()}
         generator = torch.Generator().manual_seed(seed)
         drawn = initialise(shapes, layers=model.config.num_hidden_layers, generator=generator)
-        for name, parameter in own.items():
+        for name, parameter in current.items():
             parameter.copy_(drawn[name])
 
 

@@ -1,9 +1,9 @@
 """The token ids of given answers after one prompt, and their likelihoods from the log-probabilities of these tokens.
 
 The likelihood of an answer is the product over its tokens of the probability of each after all tokens before it. An
-answer is cut into tokens together with the text before it, since a token may reach over the boundary; what all answers
-share is counted once, as their beginning. A text that can be cut in several ways counts with the one way in which the
-tokenizer cuts it: a likelihood is a lower bound of the probability that the model writes this text.
+answer is tokenized together with the text before it, since a token may cross the boundary; the common beginning of all
+answers is counted once. Only the tokenizer's own tokenization of a text is scored: a likelihood is a lower bound of the
+probability that the model writes this text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Alternatives:
 def alternatives(
     dialect: Dialect, prompt: Sequence[int], text: str, answers: Sequence[str], *, ids: Sequence[int] = ()
 ) -> Alternatives:
-    """Cut answers into tokens together with the text before them.
+    """Tokenize answers together with the text before them.
 
     Where a token of an answer reaches back over the boundary, the context ends before it, for all answers alike.
 
@@ -45,43 +45,43 @@ def alternatives(
         ids: exact ids before the text.
 
     Raises:
-        ValueError: fewer than two answers, or answers whose tokens are not told apart.
+        ValueError: fewer than two answers, or answers whose tokens do not differ.
     """
     if len(answers) < 2:
         raise ValueError(f"likelihoods must be those of two answers or more, got {len(answers)}: give all actions")
-    plain = [*ids, *dialect.encode(text)]
-    whole = [[*ids, *dialect.encode(text + answer)] for answer in answers]
-    together = _common(whole)
-    if not all(len(tokens) > together for tokens in whole) or len(set(map(tuple, whole))) < len(whole):
+    text_ids = [*ids, *dialect.encode(text)]
+    answer_rows = [[*ids, *dialect.encode(text + answer)] for answer in answers]
+    common = _common(answer_rows)
+    if not all(len(tokens) > common for tokens in answer_rows) or len(set(map(tuple, answer_rows))) < len(answer_rows):
         raise ValueError(
             f"answers must differ in their tokens, none the beginning of another one, got {', '.join(answers)}: give "
             "the actions other names, or use answer: generated"
         )
-    context = _common([plain, *whole])
-    if not context:
+    n_context = _common([text_ids, *answer_rows])
+    if not n_context:
         raise ValueError("a prompt must have a token before the answer, got none: check the model's chat template")
     return Alternatives(
-        context=tuple(whole[0][:context]),
-        answers=tuple(tuple(tokens[context:]) for tokens in whole),
-        shared=together - context,
-        prompt=min(_common([prompt, tokens]) for tokens in whole),
+        context=tuple(answer_rows[0][:n_context]),
+        answers=tuple(tuple(tokens[n_context:]) for tokens in answer_rows),
+        shared=common - n_context,
+        prompt=min(_common([prompt, tokens]) for tokens in answer_rows),
     )
 
 
 def likelihoods(
-    found: Alternatives,
+    alternatives: Alternatives,
     scores: Sequence[Sequence[float]],
     usage: Mapping[str, float],
     reasoned: Completion | None,
     unsupported: tuple[str, ...],
 ) -> Likelihoods:
     """Return the likelihoods of answers from the log-probability of each of their tokens, ``[A]`` lists in nats."""
-    whole = [(*found.context, *answer) for answer in found.answers]
+    rows = [(*alternatives.context, *answer) for answer in alternatives.answers]
     return Likelihoods(
-        logprobs=tuple(float(sum(each[found.shared :])) for each in scores),
-        beginning=float(sum(scores[0][: found.shared])),
-        prompt_tokens=whole[0][: found.prompt],
-        outputs=tuple(tokens[found.prompt :] for tokens in whole),
+        logprobs=tuple(float(sum(answer_scores[alternatives.shared :])) for answer_scores in scores),
+        beginning=float(sum(scores[0][: alternatives.shared])),
+        prompt_tokens=rows[0][: alternatives.prompt],
+        outputs=tuple(tokens[alternatives.prompt :] for tokens in rows),
         reasoned=reasoned,
         usage=usage,
         unsupported=unsupported,
@@ -89,7 +89,7 @@ def likelihoods(
 
 
 def unanswered(reasoned: Completion) -> Likelihoods:
-    """Return what there is of a request whose reasoning never came to a final answer."""
+    """Return the result of a request whose reasoning never came to a final answer."""
     return Likelihoods(
         logprobs=(),
         prompt_tokens=reasoned.prompt_tokens,
@@ -100,16 +100,16 @@ def unanswered(reasoned: Completion) -> Likelihoods:
 
 
 def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Completion | None) -> Alternatives | None:
-    """Return the answers of a request in their place: after its prompt, or after what was reasoned.
+    """Return the tokenized answers of a request: after its prompt, or after its reasoning.
 
     Args:
         dialect: how the model writes chats.
         prompt: the rendered prompt.
         answers: the complete answers.
-        reasoned: what the model wrote, None where it is to answer at once.
+        reasoned: the model's output, None where it answers at once.
 
     Returns:
-        None where no final answer began in what was reasoned.
+        None where no final answer began after the reasoning.
 
     Raises:
         ValueError: see `alternatives`; the model does not set its reasoning apart, or its output has no exact ids.
@@ -122,15 +122,15 @@ def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Comp
             "an answer after free reasoning needs the exact token ids of the reasoning, the server returns none: use "
             "vLLM or SGLang, a local model, or answer_after: prompt"
         )
-    place = dialect.answer_place(prompt, reasoned.output_tokens)
-    if place is None:
+    start = dialect.answer_place(prompt, reasoned.output_tokens)
+    if start is None:
         return None
-    before, text = place
+    before, text = start
     return alternatives(dialect, ids, text, answers, ids=(*ids, *before))
 
 
 def _common(rows: Sequence[Sequence[int]]) -> int:
     """Return how many ids all rows begin with."""
     low, high = min(rows, key=tuple), max(rows, key=tuple)  # all others lie between these two
-    most = min(len(low), len(high))
-    return next((at for at in range(most) if low[at] != high[at]), most)
+    limit = min(len(low), len(high))
+    return next((index for index in range(limit) if low[index] != high[index]), limit)

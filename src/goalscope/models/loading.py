@@ -1,4 +1,4 @@
-"""Models and tokenizers read by transformers from folders that were checked: what it raises is explained.
+"""Loading of models and tokenizers by transformers from checked folders, with explained errors.
 
 Weights that are missing are refused: the library would draw them at random.
 """
@@ -30,8 +30,8 @@ def check_device_name(device: str) -> None:
 def check_device(torch: Any, device: str) -> None:
     """Raise a ValueError for a device that is not in this machine, before any weight is read."""
     kind, _, number = device.partition(":")
-    there = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
-    count = getattr(torch, kind).device_count() if there else 0
+    available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
+    count = getattr(torch, kind).device_count() if available else 0
     if int(number or 0) >= count:
         raise ValueError(
             f"the device must be in this machine, got {device!r}, and torch {torch.__version__} finds {count} of this "
@@ -44,11 +44,11 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
     ``where`` holds further arguments of ``from_pretrained``.
     """
-    told = folder / "tokenizer_config.json" if folder is not None else None
-    configuration = read_json(told) if told is not None and told.is_file() else {}
+    file = folder / "tokenizer_config.json" if folder is not None else None
+    configuration = read_json(file) if file is not None and file.is_file() else {}
     if "fast_tokenizer_files" in configuration:
         raise ValueError(
-            f"{told} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
+            f"{file} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
         )
     if folder is not None and folder.is_file():
         check_packages(folder)
@@ -72,8 +72,8 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
     read: Any = AutoModelForCausalLM.from_pretrained
     with explained(folder):
-        model, told = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
-    missing = sorted(told["missing_keys"])
+        model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
+    missing = sorted(info["missing_keys"])
     if missing:
         raise ValueError(
             f"the weights of {source} must be complete, {len(missing)} are missing ({', '.join(missing)[:120]}): "
@@ -96,11 +96,11 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
         config = AutoConfig.from_pretrained(source, **where)
         if folder is not None:
             with torch.device("meta"):  # has shapes and no memory
-                bare = make(config, trust_remote_code=False)
-            count = sum(parameter.numel() for parameter in bare.parameters())
-            held = weight_octets(folder)
-            if count > _PARAMETERS_PER_BYTE * held:
-                raise ValueError(f"config.json names a model of {count} weights, its files hold {held} bytes")
+                shapes_only = make(config, trust_remote_code=False)
+            count = sum(parameter.numel() for parameter in shapes_only.parameters())
+            n_bytes = weight_octets(folder)
+            if count > _PARAMETERS_PER_BYTE * n_bytes:
+                raise ValueError(f"config.json names a model of {count} weights, its files hold {n_bytes} bytes")
         with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: one seed, one model
             torch.manual_seed(seed)
             model = make(config, dtype=dtype, trust_remote_code=False)
@@ -110,7 +110,7 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 @contextmanager
 def explained(folder: Path | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """Turn what a library raises for the files of a folder into one ValueError that names it; nothing for the hub."""
+    """Raise one ValueError that names the folder for any library error on its files; no effect for the hub."""
     if folder is None:
         yield
         return
@@ -136,13 +136,13 @@ def quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
     bars: Any = import_module("transformers.utils.logging")
     small = folder is not None and folder.is_dir() and weight_octets(folder) < _SMALL  # GGUF files take long
-    shown = small and bars.is_progress_bar_enabled()
-    if shown:
+    disabled = small and bars.is_progress_bar_enabled()
+    if disabled:
         bars.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if disabled:
             bars.enable_progress_bar()
 
 

@@ -47,10 +47,10 @@ class LocalModel(Dialect):
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
         revision: commit, tag or branch on the hub; name a commit where results must last.
-        slots: most requests that are decoded at once; None for 64, or for 256 in each of several batches side by side
-            where a small model runs on a processor.
+        slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
+            where a small model runs on a CPU.
         reasoning, today, template_options: see `goalscope.models.dialect.Dialect`.
-        device_map: how a model that needs more than one device is spread, as transformers understands it ("auto").
+        device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
         random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
             bundled model begins with) or "permuted" (the trained ones, the entries of each tensor permuted).
@@ -94,8 +94,8 @@ class LocalModel(Dialect):
                 f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
                 "not: use permuted, or default-init, which is the library's"
             )
-        drawn = "" if untrained is None else f"-{'untrained' if default else random_weights}-{untrained}"
-        self._name = name or f"{super().name}{drawn}"
+        weights_suffix = "" if untrained is None else f"-{'untrained' if default else random_weights}-{untrained}"
+        self._name = name or f"{super().name}{weights_suffix}"
         self._device, self._dtype, self._device_map = device, dtype, device_map
         self._untrained, self._random_weights, self._slots = untrained, random_weights, slots
         self._identity: Mapping[str, Any] | None = None
@@ -134,7 +134,7 @@ class LocalModel(Dialect):
 
     @property
     def has_recipe(self) -> bool:
-        """Whether it is known how its training began: the random weights `initial`."""
+        """Whether the initial weights of its training are known: the random weights `initial`."""
         return self._folder is not None and bool(read_training(self._folder))
 
     @property
@@ -158,18 +158,18 @@ class LocalModel(Dialect):
 
     @property
     def fits_a_core(self) -> bool:
-        """Whether its weights lie here and are so few that one core computes them, as on a processor without a GPU."""
+        """Whether it runs on a CPU from local files and is small enough for one core."""
         if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
             return False
-        octets = sum(path.stat().st_size for path in self._folder.glob("*.safetensors"))
-        few = 0 < octets < 2 * SMALL  # two bytes a parameter or more
-        return few and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
+        n_bytes = sum(path.stat().st_size for path in self._folder.glob("*.safetensors"))
+        small = 0 < n_bytes < 2 * SMALL  # two bytes a parameter or more
+        return small and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Id, planted goal and training data of a model whose configuration tells them, else nothing."""
-        told = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
-        return {"model": content_id("model", self.describe()["files"]), **told} if told else {}
+        """Id, planted goal and training data of a model whose configuration holds them, else nothing."""
+        training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
+        return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete each chat, in order; all of them are decoded in lockstep."""
@@ -177,24 +177,24 @@ class LocalModel(Dialect):
         started = time.perf_counter()
         prompts, outputs = self.decode(requests, sampling, texts=texts)
         seconds = (time.perf_counter() - started) / max(1, len(requests))
-        found = []
+        completions = []
         for request, text, prompt, output in zip(requests, texts, prompts, outputs, strict=True):
-            begun = len(self.encode(request.prefill)) if request.prefill else 0
-            output.tokens[:0] = prompt[len(prompt) - begun :]
-            found.append(self.completion(text, prompt[: len(prompt) - begun], output, sampling, seconds))
-        return found
+            prefilled = len(self.encode(request.prefill)) if request.prefill else 0
+            output.tokens[:0] = prompt[len(prompt) - prefilled :]
+            completions.append(self.completion(text, prompt[: len(prompt) - prefilled], output, sampling, seconds))
+        return completions
 
     def completion(
         self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
     ) -> Completion:
-        """Return what an output amounts to.
+        """Return an output as a completion.
 
         Args:
             text: the rendered prompt.
             prompt: its ids.
-            output: what was decoded after it.
-            sampling: how.
-            seconds: what it took.
+            output: the decoded output.
+            sampling: the sampling settings.
+            seconds: the time that it took.
         """
         parts = self.parts(text, output.tokens)
         return Completion(
@@ -211,7 +211,7 @@ class LocalModel(Dialect):
 
     @contextmanager
     def alone(self) -> Iterator[Any]:
-        """Lend the transformers model to one caller for as long as the context lasts; nobody else computes with it."""
+        """Yield the transformers model for exclusive use inside the context."""
         loaded = self._load()
         with loaded.lock:
             yield loaded.model
@@ -221,31 +221,34 @@ class LocalModel(Dialect):
         written = self.complete(requests, sampling) if reasoned else [None] * len(requests)
         started = time.perf_counter()
         texts = [self.render(request.messages, sampling) for request in requests]
-        places = [
-            placed(self, text, request.answers, said)
-            for text, request, said in zip(texts, requests, written, strict=True)
+        alternatives = [
+            placed(self, text, request.answers, completion)
+            for text, request, completion in zip(texts, requests, written, strict=True)
         ]
-        asked = [place for place in places if place is not None]
+        scorable = [item for item in alternatives if item is not None]
         loaded = self._load()
         with loaded.lock:
             scored = iter(
                 score_on_cores(
-                    loaded.model, [one.context for one in asked], [one.answers for one in asked], slots=self._slots
+                    loaded.model,
+                    [item.context for item in scorable],
+                    [item.answers for item in scorable],
+                    slots=self._slots,
                 )
             )
         seconds = (time.perf_counter() - started) / max(1, len(requests))
-        found = []
-        for place, said in zip(places, written, strict=True):
-            if place is None:
-                assert said is not None  # without reasoning, an answer has its place
-                found.append(unanswered(said))
+        results = []
+        for item, completion in zip(alternatives, written, strict=True):
+            if item is None:
+                assert completion is not None  # without reasoning, an answer has its place
+                results.append(unanswered(completion))
                 continue
-            # What was reasoned has been counted; the answers are read, not written.
-            cost: dict[str, float] = {"prompt_tokens": len(place.context), "output_tokens": 0}
-            cost |= said.usage if said is not None else {}
+            # The reasoning is already counted; the answers are scored, not generated.
+            cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
+            cost |= completion.usage if completion is not None else {}
             cost["seconds"] = cost.get("seconds", 0.0) + seconds
-            found.append(likelihoods(place, next(scored), cost, said, self.unsupported(sampling)))
-        return found
+            results.append(likelihoods(item, next(scored), cost, completion, self.unsupported(sampling)))
+        return results
 
     def decode(
         self,
@@ -259,11 +262,11 @@ class LocalModel(Dialect):
     ) -> tuple[list[list[int]], list[Decoded]]:
         """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
 
-        What an output must begin with stands at the end of its prompt.
+        The prefill of an output is at the end of its prompt.
 
         Args:
             requests, sampling: as in `complete`.
-            texts: the rendered prompts where they are at hand.
+            texts: the rendered prompts, None to render them here.
             slots, share_prefix, margins: see `goalscope.models.decode.Settings`.
         """
         loaded = self._load()
@@ -290,7 +293,7 @@ class LocalModel(Dialect):
 
     def _read(self) -> Loaded:
         torch = needed("torch")
-        source, where = self._where()
+        source, arguments = self._where()
         device = self._device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -301,25 +304,25 @@ class LocalModel(Dialect):
             dtype = torch.float32
         if self._folder is not None:
             check_folder(self._folder)
-        tokenizer = load_tokenizer(source, where, folder=self._folder)
-        spread = None if self._untrained is not None else self._device_map
+        tokenizer = load_tokenizer(source, arguments, folder=self._folder)
+        device_map = None if self._untrained is not None else self._device_map
         if self._untrained is not None:
-            model = self._random(source, where, torch.float32 if dtype == "auto" else dtype)
-        elif spread is not None:
-            model = load_weights(source, {**where, "device_map": spread}, folder=self._folder, dtype=dtype)
+            model = self._random(source, arguments, torch.float32 if dtype == "auto" else dtype)
+        elif device_map is not None:
+            model = load_weights(source, {**arguments, "device_map": device_map}, folder=self._folder, dtype=dtype)
         else:
-            model = load_weights(source, where, folder=self._folder, dtype=dtype)
-        model = (model if spread is not None else model.to(device)).eval()
+            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
+        model = (model if device_map is not None else model.to(device)).eval()
         return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None))
 
-    def _random(self, source: str, where: Mapping[str, Any], dtype: Any) -> Any:
-        """Return the architecture with random weights; they are drawn on the processor: one seed, one model."""
+    def _random(self, source: str, arguments: Mapping[str, Any], dtype: Any) -> Any:
+        """Return the architecture with random weights, drawn on the CPU so that a seed gives one model."""
         seed = self._untrained or 0
         if self._random_weights == "permuted":
-            model = load_weights(source, where, folder=self._folder, dtype=dtype)
+            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
             permute(model, seed=seed)
             return model
-        model = draw_weights(source, where, folder=self._folder, dtype=dtype, seed=seed)
+        model = draw_weights(source, arguments, folder=self._folder, dtype=dtype, seed=seed)
         if self._random_weights == "initial":
             redraw(model, seed=seed)
         return model
@@ -373,19 +376,19 @@ def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling
     _, again = model.decode(requests, scored, margins=True)
     pairs = zip(together, again, strict=True)
     repeatable = all(first.tokens == second.tokens and first.logprobs == second.logprobs for first, second in pairs)
-    found = Determinism(requests=len(requests), repeatable=repeatable)
+    result = Determinism(requests=len(requests), repeatable=repeatable)
     for batched, request in zip(together, requests, strict=True):
         (single,) = model.decode([request], scored, margins=True)[1]
         for index in range(min(len(batched.tokens), len(single.tokens))):
             close = min(batched.margins[index], single.margins[index]) <= MARGIN
-            found.tokens += 1
-            found.close_draws += close
+            result.tokens += 1
+            result.close_draws += close
             if batched.tokens[index] != single.tokens[index]:
-                found.near_ties += close
-                found.violations += not close
+                result.near_ties += close
+                result.violations += not close
                 break
             change = abs(batched.logprobs[index]["logprob"] - single.logprobs[index]["logprob"])
-            found.largest_change = max(found.largest_change, change)
+            result.largest_change = max(result.largest_change, change)
         else:
-            found.equal += 1
-    return found
+            result.equal += 1
+    return result

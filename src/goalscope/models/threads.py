@@ -22,7 +22,7 @@ _FEWEST: Final = 12  # requests of each of two batches; fewer take longer togeth
 _CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
 
 _SHARE: Final = "GOALSCOPE_CORES"
-"""Name of the variable that says how many cores a process has where it shares them with others of its run."""
+"""Environment variable with the number of cores of a process that shares them with other workers of its run."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Compute with one thread for as long as the context lasts; yield how many there were."""
+    """Compute with one thread inside the context; yield the previous number of threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -43,52 +43,52 @@ def one_thread() -> Iterator[int]:
 
 @contextmanager
 def fitting_threads(model: Any) -> Iterator[bool]:
-    """Compute a small model on a processor with one thread for as long as the context lasts.
+    """Compute a small model on a CPU with one thread inside the context.
 
-    Its operations take microseconds: a second thread gains little, and where another process holds its core it waits at
-    every one of them (20 times fewer answers a second were seen). Others keep the threads that PyTorch was given.
-    The context says whether the model is such a small one.
+    Its operations take microseconds: a second thread gains little, and where another process occupies its core it waits
+    at each of them (20 times fewer answers a second were measured). Larger models keep PyTorch's threads. Yields
+    whether the model is small.
     """
-    few = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
-    with one_thread() if few else nullcontext():
-        yield few
+    small = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
+    with one_thread() if small else nullcontext():
+        yield small
 
 
 def own_cores() -> int:
-    """Return how many cores this process may use; a worker of a run has its share."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = os.environ.get(_SHARE, "")
-    return min(there, int(share)) if share.isdecimal() and int(share) else there
+    """Return how many cores this process may use; a worker of a run uses its share."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get(_SHARE, "")
+    return min(available, int(limit)) if limit.isdecimal() and int(limit) else available
 
 
 def share_cores(workers: int) -> int:
-    """Leave this process one of so many equal shares of its cores, at least one core; return how many it has."""
-    share = max(1, own_cores() // workers)
-    os.environ[_SHARE] = str(share)
-    return share
+    """Limit this process to 1 / workers of its cores, at least one; return the number of cores left."""
+    cores = max(1, own_cores() // workers)
+    os.environ[_SHARE] = str(cores)
+    return cores
 
 
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
 
-    There are two of them or more where there is enough to do, of at most ``rows`` requests on average. They follow from
-    the lengths ``[N]`` of the prompts alone, so that the number of cores changes no output; a worker of a run, whose
-    requests are a part of a batch already, has no second core and cuts none in two. Returned are the indices of each
+    There are at least two batches where there are enough requests, of at most ``rows`` requests on average. They depend
+    on the lengths ``[N]`` of the prompts alone, so the number of cores changes no output; a worker of a run, whose
+    requests are already a part of a batch, has no second core and does not split further. Returns the indices of each
     batch; none is empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    alone = os.environ.get(_SHARE) == "1"
-    count = max(-(-len(lengths) // rows), 1 if alone else min(2, len(lengths) // _FEWEST))
-    found: list[list[int]] = [[] for _ in range(count)]
+    single_core = os.environ.get(_SHARE) == "1"
+    count = max(-(-len(lengths) // rows), 1 if single_core else min(2, len(lengths) // _FEWEST))
+    groups: list[list[int]] = [[] for _ in range(count)]
     total = sum(lengths)
-    before = accumulate((lengths[index] for index in order), initial=0)
-    for index, tokens in zip(order, before, strict=False):
-        found[min(tokens * count // max(1, total), count - 1)].append(index)
-    return [batch for batch in found if batch]
+    tokens_before = accumulate((lengths[index] for index in order), initial=0)
+    for index, tokens in zip(order, tokens_before, strict=False):
+        groups[min(tokens * count // max(1, total), count - 1)].append(index)
+    return [batch for batch in groups if batch]
 
 
 def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return what a function gives for each item, computed in as many threads as there are cores.
+    """Return a function's result for each item, computed in as many threads as there are cores.
 
     A model whose forward pass changes the model itself is computed by one thread.
     """
@@ -100,12 +100,12 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
     try:
         return list(pool.map(work, items))
     finally:
-        # After an interrupt nobody waits for the batches that are under way.
+        # An interrupt does not wait for the batches under way.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return what a function that runs a model gives for each item; a small model works on one a core at a time."""
+    """Return the result for each item of a function that runs a model; a small model computes one item per core."""
     with fitting_threads(model) as small, all_experts(model):
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 
@@ -118,10 +118,10 @@ def decode_on_cores(
     A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
     """
 
-    def work(part: Sequence[int], most: int | None) -> list[Decoded]:
-        asked = [prompts[index] for index in part]
-        live = replace(settings, slots=most or len(prompts) or 1)
-        return decode(model, live, asked, [rngs[index] for index in part])
+    def work(indices: Sequence[int], max_rows: int | None) -> list[Decoded]:
+        part_prompts = [prompts[index] for index in indices]
+        part_settings = replace(settings, slots=max_rows or len(prompts) or 1)
+        return decode(model, part_settings, part_prompts, [rngs[index] for index in indices])
 
     return _on_cores(model, prompts, work, slots, settings.slots)
 
@@ -141,15 +141,15 @@ def score_on_cores(
         ``[N, A]`` lists with one number a token, nats, without temperature.
     """
 
-    def work(part: Sequence[int], most: int | None) -> list[list[list[float]]]:
-        mine = [answers[index] for index in part]
-        rows = most or sum(map(len, mine)) or 1
-        return score(model, Settings(slots=rows), [prompts[index] for index in part], mine)
+    def work(indices: Sequence[int], max_rows: int | None) -> list[list[list[float]]]:
+        part_answers = [answers[index] for index in indices]
+        rows = max_rows or sum(map(len, part_answers)) or 1
+        return score(model, Settings(slots=rows), [prompts[index] for index in indices], part_answers)
 
     if not prompts:
         return []
-    longest = [max(map(len, each), default=1) - 1 for each in answers]
-    check_prompts(model, [[*prompt, *[0] * more] for prompt, more in zip(prompts, longest, strict=True)])
+    longest_answers = [max(map(len, prompt_answers), default=1) - 1 for prompt_answers in answers]
+    check_prompts(model, [[*prompt, *[0] * added] for prompt, added in zip(prompts, longest_answers, strict=True)])
     return _on_cores(model, prompts, work, slots, Settings().slots)
 
 
@@ -158,19 +158,19 @@ def _on_cores(
     prompts: Prompts,
     work: Callable[[Sequence[int], int | None], list[Result]],
     slots: int | None,
-    usual: int,
+    default_slots: int,
 ) -> list[Result]:
-    """Return what a function of some prompts and of the most live rows gives, with as many threads as fit the model.
+    """Return the results of a function of prompt indices and maximum live rows, with as many threads as fit the model.
 
-    No number of rows is given where all of them can be live: the batches of a small model are cut beforehand.
+    The maximum is None where all rows can be live: the batches of a small model are cut beforehand.
     """
     with fitting_threads(model) as small, all_experts(model):
         if not small:
-            return work(range(len(prompts)), slots or usual)
-        check_prompts(model, prompts)  # a prompt is named by its place among all of them
+            return work(range(len(prompts)), slots or default_slots)
+        check_prompts(model, prompts)  # here, since errors name a prompt by its index among all of them
         parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
         outputs: dict[int, Result] = {}
-        done = side_by_side(model, lambda part: work(part, None), parts)
-        for part, found in zip(parts, done, strict=True):
-            outputs.update(zip(part, found, strict=True))
+        part_results = side_by_side(model, lambda part: work(part, None), parts)
+        for part, results in zip(parts, part_results, strict=True):
+            outputs.update(zip(part, results, strict=True))
     return [outputs[index] for index in range(len(prompts))]

@@ -7,19 +7,19 @@ from goalscope.agents.agent import Agent, Observation, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
-from goalscope.models.http_checks import ServerReport, Told, apply_report, check_server, told_by
-from goalscope.models.http_trials import Wanted, most_trial_tokens
+from goalscope.models.http_checks import ServerInfo, ServerReport, apply_report, check_server, read_server_info
+from goalscope.models.http_trials import ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"
 """Under which name a run keeps what was seen of its servers, one entry for each time that one was tried."""
 
 
-def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> Wanted:
+def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> ServerNeeds:
     """Return what an agent needs of its server, with the prompt of an observation where there is one."""
     asked = None if observation is None else agent.request(observation)
     choice = agent.choice
-    return Wanted(
+    return ServerNeeds(
         sampling=agent.sampling,
         messages=() if asked is None else asked.messages,
         answers=() if asked is None else asked.answers,
@@ -52,14 +52,14 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
     if not isinstance(agent, ChatAgent) or not isinstance(model, HttpModel):
         return
     if not model.server.preflight:
-        _note(store, model, told_by(model.client))
+        _note(store, model, read_server_info(model.client))
         return
     wanted, identity = wanted_by(agent, observation), agent_id(agent)
     settings = content_id("server", {"model": dict(model.describe()), **wanted.settings(model.server)})
     known = [entry for entry in _entries(store) if entry.get("settings") == settings and entry.get("accepted")]
     if known:
         apply_report(model, wanted, ServerReport.model_validate(known[-1]["report"]))
-        _note(store, model, told_by(model.client))
+        _note(store, model, read_server_info(model.client))
         return
     budget = model.budget
     before = budget.calls, budget.tokens, budget.usd
@@ -93,12 +93,12 @@ def _entries(store: Store) -> list[Mapping[str, Any]]:
     return [entry for entry in held if isinstance(entry, Mapping)] if isinstance(held, list) else []
 
 
-def _note(store: Store, model: HttpModel, told: Told) -> None:
+def _note(store: Store, model: HttpModel, info: ServerInfo) -> None:
     """Keep what a server says of itself where the run does not hold it yet."""
     entries = _entries(store)
-    seen = {"address": model.server.base_url, "model": model.served, "server": dict(told.server)}
+    seen = {"address": model.server.base_url, "model": model.served, "server": dict(info.server)}
     same = [entry for entry in entries if all(_plain(entry).get(name) == value for name, value in seen.items())]
-    if told.server and not same:
+    if info.server and not same:
         store.put_info(INFO, [*entries, seen])
 
 

@@ -1,16 +1,16 @@
-"""Prompt templates as data files, and how they are filled: by plain substitution, nothing is ever executed.
+"""Prompt templates as data files, filled by plain substitution; nothing is ever executed.
 
-Those of task worlds stand apart from those of grids, whose words the bundled model is built from.
+Templates of task worlds are separate from those of grids, whose words the bundled model's vocabulary is built from.
 
-Other wordings of the prompt for grids are five paraphrases, renamed symbols, labels in another order. Each says what
-the usual prompt says and no more: the same facts, the same example of a grid, the same form of the answer. So an agent
-that reads what it is told acts alike under all of them. The texts of the paraphrases lie in ``wordings``, the others
-are the usual text with declared changes.
+Other wordings of the prompt for grids are five paraphrases, renamed symbols, and labels in another order. Each has the
+same content as the usual prompt: the same facts, the same example grid, the same form of the answer. An agent that
+follows the content acts alike under all of them. The texts of the paraphrases are in ``wordings``; the others are the
+usual text with declared changes.
 
-A base model goes on with a text. What it is shown is a list of records that all look like the one it is to complete:
-worked examples, one an action, in an order that is blind to the world. The grid of each is the same one, turned, and
-its answer the only move that is best there: nothing but the direction tells the examples apart. The last one shows the
-action that the example of a chat prompt would show.
+A base model continues a text. Its prompt is a list of records of the same form as the one to be completed: worked
+examples, one per action, in an order independent of the world. All show the same grid, rotated or mirrored, and the
+only optimal move there: the examples differ in the direction only. The last one shows the action that the example of a
+chat prompt would show.
 """
 
 import json
@@ -35,7 +35,7 @@ TEMPLATES = ("grid", "key_door", "fog")
 """Names of the templates for grids that come with the package, each in all forms of `SUFFIXES`."""
 
 ANY: Final = "text"
-"""Name of the template for any world: what is seen in words, and the names of the actions that can be taken."""
+"""Name of the template for any world: the observation in words, and the names of the admissible actions."""
 
 NAMED: Final = "named"
 """The task of grids in which the instruction names the place to go to."""
@@ -52,22 +52,22 @@ memory summary, three strategies, two kinds of answer, both once more for an ans
 and that example."""
 
 SUFFIXES: Final = {"example": "_example", "schema": "", COMPLETION: "_completion"}
-"""What the names of the files of each form end with."""
+"""File name suffix of each form."""
 
 STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
 """The strategy sentences of task worlds; "base" has none."""
 
 PAPER: Final = "paper"
-"""The system prompt that tells what the paper's base prompt tells and no more: neither axes nor to take few steps."""
+"""The system prompt with the content of the paper's base prompt only: neither axes nor a request for few steps."""
 
 NOTHING: Final = "none"
-"""What stands in place of an action or a history that is not there."""
+"""Text for a missing action or an empty history."""
 
 RULE: Final = "action (sha256(episode id) + step) mod admissible actions"
 """How the action of an example is chosen, as the descriptions of agents record it."""
 
 EXAMPLES: Final = "examples"
-"""Placeholder of worked examples; what stands below it in a template is the form of each of them."""
+"""Placeholder of worked examples; the text below it in a template is the form of each example."""
 
 WORKED_RULE: Final = f"one an action, in their order, turned so that the last one is {RULE}"
 """How worked examples are ordered, as the descriptions of agents record it."""
@@ -78,7 +78,7 @@ OF_GRIDS: Final = ("grid", "carrying_key")
 _IN_TEMPLATES: Final = (*OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
 _IN_SYSTEM_PROMPTS: Final = ("rules", "summary", "strategy", "answer")
 _OFFSETS: Final = 2520  # a multiple of 1 to 10: each number of admissible actions has all remainders equally often
-Chosen = TypeVar("Chosen", bound=int)
+ActionIndex = TypeVar("ActionIndex", bound=int)
 
 _SECTION = re.compile(r"^\[([a-z]+)\]\n", re.MULTILINE)
 _LEGEND = re.compile(rf"^([{WALL}{OPEN}{GOAL}{AGENT}]) (?=an? |the )", re.MULTILINE)
@@ -111,12 +111,12 @@ def bundled(*path: str) -> str:
 
 
 def read_text(path: str | Path, must: str) -> str:
-    """Return the text of a file of a study's own, without the newlines that end it."""
-    found = Path(path).expanduser()
-    if not found.is_file():
+    """Return the text of a study's own file."""
+    file = Path(path).expanduser()
+    if not file.is_file():
         raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and there is no such file")
     try:
-        return found.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
@@ -125,32 +125,32 @@ def read_text(path: str | Path, must: str) -> str:
 
 def check_placeholders(text: str, known: Sequence[str], source: str | Path) -> set[str]:
     """Return the placeholders of a template."""
-    found = placeholders(text)
-    for inner in found:
-        if inner not in known:
+    names = placeholders(text)
+    for placeholder in names:
+        if placeholder not in known:
             raise ValueError(
                 f"a placeholder of a template must be one of {', '.join(f'{{{{{name}}}}}' for name in known)}, written "
-                f"without blanks; {source} holds {{{{{inner}}}}}"
+                f"without blanks; {source} holds {{{{{placeholder}}}}}"
             )
-    return set(found)
+    return set(names)
 
 
 def passages(text: str) -> list[str]:
-    """Return the fixed passages of a template: what stands before, between and after its placeholders."""
+    """Return the fixed passages of a template: the text before, between and after its placeholders."""
     return _PLACEHOLDER.split(text)[::2]
 
 
 def placeholders(text: str) -> list[str]:
-    """Return what stands between double braces in a template, in order, whatever it is."""
+    """Return every text between double braces in a template, in order, valid name or not."""
     return _BRACES.findall(text)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return a template with each ``{{name}}`` replaced by its value; values are not looked into again."""
-    wanted = set(_PLACEHOLDER.findall(text))
-    if wanted != set(values):
+    """Return a template with each ``{{name}}`` replaced by its value; values are not filled again."""
+    names = set(_PLACEHOLDER.findall(text))
+    if names != set(values):
         raise ValueError(
-            f"the values must be those of the template's placeholders {sorted(wanted)}, got {sorted(values)}"
+            f"the values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}"
         )
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
@@ -162,8 +162,8 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
             raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
         return worded(wording, form)
     if task in TASKS:
-        found = template(TASKS[str(task)], form)
-        return _naming(found) if task == NAMED else found
+        text = template(TASKS[str(task)], form)
+        return _naming(text) if task == NAMED else text
     text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
     if not {"grid", "view"} & check_placeholders(text, _IN_TEMPLATES, task):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
@@ -183,7 +183,7 @@ def template_text(template: str = "") -> str:
 
 
 def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
-    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
+    """Return the system prompt; a paragraph that is empty in this arm leaves no gap.
 
     Args:
         template: as in `template_text`.
@@ -191,7 +191,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
         form: form of the passage on the answer, one of `TEMPLATE_FORMS`.
     """
     text = template_text(template)
-    wanted = set(placeholders(text))
+    names = set(placeholders(text))
     if strategy in STRATEGIES:
         sentence = "" if strategy == "base" else passage(strategy)
     else:
@@ -203,9 +203,9 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
         "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
     }
     needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
-    for name in sorted(needed - wanted):
+    for name in sorted(needed - names):
         raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
-    filled = fill(text, {name: value for name, value in values.items() if name in wanted})
+    filled = fill(text, {name: value for name, value in values.items() if name in names})
     return re.sub(r"\n{3,}", "\n\n", filled).strip()
 
 
@@ -219,7 +219,7 @@ def render_history(history: Sequence[Past]) -> str:
     return "\n".join(past.view.line(name) for past, name in zip(history, names, strict=True)) or NOTHING
 
 
-def example_action(episode_id: str, step: int, admissible: Sequence[Chosen]) -> Chosen:
+def example_action(episode_id: str, step: int, admissible: Sequence[ActionIndex]) -> ActionIndex:
     """Return the action that the example in the prompt of one step shows: balanced, and blind to the world.
 
     The content id of the episode sets where the actions begin, and from step to step they follow each other. In any
@@ -246,7 +246,7 @@ class Wording:
 
     Attributes:
         paraphrase: name of the text in ``prompts/wordings``, "" for the usual one.
-        symbols: symbol of a cell -> what stands in its place, in the grid and in the text.
+        symbols: symbol of a cell -> its replacement, in the grid and in the text.
         reversed: whether the symbols of the legend and the names of the moves stand in the opposite order.
     """
 
@@ -290,11 +290,11 @@ def worded(name: str, form: str) -> str:
     Raises:
         ValueError: an unknown name or form.
     """
-    found = wording(name)
-    text = _paraphrase(found.paraphrase, form) if found.paraphrase else template("grid", form)
-    if found.symbols:
-        text = _renamed(text, found.symbols)
-    return _reversed(text) if found.reversed else text
+    chosen = wording(name)
+    text = _paraphrase(chosen.paraphrase, form) if chosen.paraphrase else template("grid", form)
+    if chosen.symbols:
+        text = _renamed(text, chosen.symbols)
+    return _reversed(text) if chosen.reversed else text
 
 
 def drawn_in(name: str, grid: str) -> str:
@@ -321,33 +321,33 @@ def _paraphrase(name: str, form: str) -> str:
 def _renamed(text: str, symbols: Mapping[str, str]) -> str:
     """Return a text with other symbols where it means cells: in legend, task and example, not in its words."""
     table = _table(symbols)
-    text = _LEGEND.sub(lambda found: found.group().translate(table), text)
-    text = _ROW.sub(lambda found: found.group().translate(table), text)
+    text = _LEGEND.sub(lambda match: match.group().translate(table), text)
+    text = _ROW.sub(lambda match: match.group().translate(table), text)
     return text.replace(_TO_GOAL, f"from {symbols[AGENT]} to {symbols[GOAL]}")
 
 
 def _table(symbols: Mapping[str, str]) -> dict[int, str]:
-    return {ord(symbol): other for symbol, other in symbols.items()}
+    return {ord(symbol): replacement for symbol, replacement in symbols.items()}
 
 
 def _reversed(text: str) -> str:
     """Return a text with the lines of its legend, and the names of the moves wherever they are listed, turned round."""
     text = _blocks_reversed(text, _LEGEND)
     text = _blocks_reversed(text, re.compile(r"^(?:UP|DOWN|LEFT|RIGHT) to ", re.MULTILINE))
-    for given, turned in (
+    for usual, reversed_order in (
         ("UP|DOWN|LEFT|RIGHT", "RIGHT|LEFT|DOWN|UP"),
         ("UP, DOWN, LEFT or RIGHT", "RIGHT, LEFT, DOWN or UP"),
     ):
-        text = text.replace(given, turned)
+        text = text.replace(usual, reversed_order)
     return text
 
 
-def _blocks_reversed(text: str, begins: re.Pattern[str]) -> str:
-    """Return a text with the lines that begin so, which follow one another, in the opposite order."""
+def _blocks_reversed(text: str, pattern: re.Pattern[str]) -> str:
+    """Return a text with its lines that match a pattern, which are consecutive, in the opposite order."""
     lines = text.split("\n")
-    places = [number for number, line in enumerate(lines) if begins.match(line)]
-    for place, line in zip(places, [lines[number] for number in places[::-1]], strict=True):
-        lines[place] = line
+    indices = [number for number, line in enumerate(lines) if pattern.match(line)]
+    for index, line in zip(indices, [lines[number] for number in indices[::-1]], strict=True):
+        lines[index] = line
     return "\n".join(lines)
 
 
@@ -375,14 +375,14 @@ def worked_examples(template: str, view: View, episode_id: str, step: int, drawn
 
 
 def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) -> str:
-    names = ", ".join(view.actions[one] for one in view.offered)
+    names = ", ".join(view.actions[offered] for offered in view.offered)
     values = {"view": "(left out)", "actions": names, "history": NOTHING}
     if isinstance(view, GridView):
-        shown = GridView(grid=turned(Action(index)))
-        values |= {**shown.fields(), "grid": drawn(shown.text), "view": drawn(shown.text)}
+        example_view = GridView(grid=turned(Action(index)))
+        values |= {**example_view.fields(), "grid": drawn(example_view.text), "view": drawn(example_view.text)}
     answer = json.dumps({"action": view.actions[index]}, ensure_ascii=False)
-    wanted = {name: values[name] for name in placeholders(block)}
-    return f"{fill(block, wanted)}{ANSWER_CUE}{answer}"
+    used = {name: values[name] for name in placeholders(block)}
+    return f"{fill(block, used)}{ANSWER_CUE}{answer}"
 
 
 @lru_cache(maxsize=len(Action))
