@@ -18,7 +18,7 @@ from goalscope.interventions.ablation import erase, removal
 from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
 from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
-from goalscope.interventions.reasoning import Asked, edits_of
+from goalscope.interventions.reasoning import CachedAgent, edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
 from goalscope.models import Completion, HttpModel, LocalModel, Message, Request, Sampling
 from goalscope.runs import Store
@@ -73,11 +73,11 @@ def _case(model: LocalModel, layer: int) -> Case:
     )  # fmt: skip
     return Case(
         pair=pair,
-        told=sides[1],
+        counterfactual=sides[1],
         context=tuple(prompt(A)),
         words=((UP,), (DOWN,), (0,), (0,)),
         passage=Passage(ids=tuple(prompt(A)), replayed=0, places=SITE),
-        own=own,
+        target=own,
         source=other,
     )
 
@@ -99,7 +99,7 @@ def _ablated(model: LocalModel, layer: int) -> bool:
     own, other = _vectors(model, layer)
     vectors = np.concatenate([own, other] * 32).astype(np.float64)
     targets, held = np.array([[1.0], [0.0]] * 32), np.arange(64) >= 40
-    found = erase(vectors, targets, held, most=4)
+    found = erase(vectors, targets, held, max_rank=4)
     assert found.fallen and found.rank <= 1
     passage = Passage(ids=tuple(prompt(A)), replayed=0, places=SITE)
     odds = [_odds(model, edits) for edits in ([], removal(passage, layer, found.basis, found.mean, own))]
@@ -143,14 +143,14 @@ def test_what_is_erased_is_orthogonal_and_no_longer_found() -> None:
     vectors = rng.standard_normal((400, 12))
     vectors[:, :3] += truth @ rng.standard_normal((2, 3)) * 3
     held = np.arange(400) >= 250
-    found = erase(vectors, truth, held, most=12)
-    assert found.fallen and found.readable > 0.8 and 2 <= found.rank <= 6
+    found = erase(vectors, truth, held, max_rank=12)
+    assert found.fallen and found.initial_correlation > 0.8 and 2 <= found.rank <= 6
     assert found.basis.T @ found.basis == pytest.approx(np.eye(found.rank), abs=1e-9)
     left = (vectors - found.mean) @ (np.eye(12) - found.basis @ found.basis.T)
     weights = np.linalg.lstsq(left[~held], truth[~held], rcond=None)[0]
     errors = ((left[held] @ weights - truth[held]) ** 2).mean()
     assert errors > 0.9 * truth[held].var()
-    assert not erase(vectors, truth, held, most=1).fallen
+    assert not erase(vectors, truth, held, max_rank=1).fallen
 
 
 def test_a_subspace_is_split_into_what_the_next_block_reads_and_its_null_space() -> None:
@@ -194,7 +194,7 @@ def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgen
     with Loopback(agent.model) as server:
         http = HttpModel("speaker", server={"base_url": server.url, "mode": "completions", "tokenizer": "theseus"})
         for one in (agent, replace(agent, model=http)):
-            asked = Asked(one, 40)
+            asked = CachedAgent(one, 40)
             edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
             said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
             assert [edit.name for edit in edits] == ["own", "plan", "swap"]
@@ -237,7 +237,7 @@ class Thinker:
 
 def _thinking(agent: ChatAgent, pair: Pair, *, anew: bool = False) -> tuple[ChatAgent, list[Request]]:
     """Return an agent that reasons about both sides of a pair as another one did, and what it is going to be asked."""
-    told = {side.view: Asked(agent, 40).told(side.view) for side in pair.sides}
+    told = {side.view: CachedAgent(agent, 40).reasoning_of(side.view) for side in pair.sides}
     blank = replace(agent, model=Thinker(thoughts={}))
     thoughts = {blank.messages(Observation(view=view))[-1].content: one.reasoning for view, one in told.items() if one}
     model = Thinker(thoughts=thoughts, anew=anew)
@@ -250,14 +250,14 @@ def test_what_a_server_wrote_is_kept_and_one_that_begins_anew_is_refused(
     behind, asked = _thinking(agent, pair)
     for _ in range(2):
         with Store(tmp_path, "w") as store:
-            one = Asked.stored(behind, 40, store)
+            one = CachedAgent.stored(behind, 40, store)
             one.check_continues(pair)
             edits = edits_of(one, pair, ("own", "plan"), 0)
             own, plan = one.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
         assert own.action in pair.sides[0].optimal and plan.action in pair.sides[1].optimal
         assert len(asked) == 5, "what it thinks of both sides, the trial, two edits: none of them twice"
     with pytest.raises(ValueError, match="continue_final_message"):
-        Asked(_thinking(agent, pair, anew=True)[0], 40).check_continues(pair)
+        CachedAgent(_thinking(agent, pair, anew=True)[0], 40).check_continues(pair)
 
 
 def test_a_chat_server_continues_the_last_message() -> None:

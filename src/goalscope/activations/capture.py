@@ -50,9 +50,9 @@ from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.study_shard import StudyShard
 
-THERE: Final = "there"
+ON_DISK: Final = "there"
 _CHECKED_TOKENS = 64
-_PARTS: Final = 4  # of each worker: one that is late holds up few files
+_PARTS_PER_WORKER: Final = 4  # of each worker: one that is late holds up few files
 
 
 def capture(
@@ -77,7 +77,7 @@ def capture(
 
     Args:
         run: a run directory; nobody else may write to it meanwhile.
-        model: what to replay through; by default the local model that the run's study names.
+        model: the model to replay through; by default the local model that the run's study names.
         sites: "pre", "post", "grid", "action"; see `goalscope.activations.sites.SiteFinder`. None for those of
             `DEFAULT_SITES` that the steps have; a warning names the others.
         layers: numbers of decoder blocks, 0-based; the last block of each third of the model by default.
@@ -87,7 +87,7 @@ def capture(
         scope: "all" steps, the "first" one of each episode, or "N:SEED" for N steps of each grid, drawn from a seed.
         other_weights: whether a trained model with other weights than those that generated the run is meant.
         settings: sizes of windows, batches and files.
-        progress: told (steps done, steps of the agent).
+        progress: called with (steps done, steps of the agent).
         shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
             may do so at the same time. The same call without a shard afterwards takes their files over and completes
             the capture.
@@ -99,24 +99,24 @@ def capture(
         ImportError: torch or transformers is missing.
         BlockingIOError: another process writes to the run.
     """
-    named = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
-    wanted: tuple[Site, ...] = tuple(site for site in SITES if site in named)
-    if not wanted:
+    site_names = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
+    found_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
+    if not found_sites:
         raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
     check_random_weights(random_weights, untrained)
     with Store(run) as store:  # nothing is changed where something is wrong
-        target = find_target(store, agent, wanted)
+        target = find_target(store, agent, found_sites)
         chosen = chosen_steps(store, target.agent_id, scope)
         model = model or model_of(store, target, untrained, random_weights)
         check_model(target, model, other_weights=other_weights)
         check_ids(store, target, model)
-        wanted = wanted if sites is not None else sites_there(store, target.agent_id, model)
+        found_sites = found_sites if sites is not None else sites_there(store, target.agent_id, model)
     steps = target.steps if chosen is None else sum(map(len, chosen.values()))
     blocks = Blocks(model.model)
     blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
-    finder = SiteFinder(model, wanted)
+    finder = SiteFinder(model, found_sites)
     with Store(run, "r" if shard is not None else "w") as store:
         work = _Capture(
             store=store,
@@ -124,20 +124,22 @@ def capture(
             model=model,
             finder=finder,
             blocks=blocks,
-            sites=wanted,
+            sites=found_sites,
             scope=scope,
             settings=(settings or CaptureSettings()).on(blocks.device.type),
             part=shard,
         )
         if shard is None:
             note_libraries(store, "capture")
-        stored = next((one for one in captures(store) if one.id == work.begun.id), None)
-        known = list(artifacts(store, SHARD, capture=work.begun.id))
-        ready = {row.id for row in known if (file := place(store, row)).is_file() and file.stat().st_size == row.size}
-        if stored is not None and stored.complete and len(ready) == len(known):
+        stored = next((item for item in captures(store) if item.id == work.begun.id), None)
+        shard_rows = list(artifacts(store, SHARD, capture=work.begun.id))
+        ready = {
+            row.id for row in shard_rows if (file := place(store, row)).is_file() and file.stat().st_size == row.size
+        }
+        if stored is not None and stored.complete and len(ready) == len(shard_rows):
             return stored
-        with fitting_threads(model.model), closing(work.write(ready)) as written:
-            for done in written:
+        with fitting_threads(model.model), closing(work.write(ready)) as done_counts:
+            for done in done_counts:
                 if progress is not None:
                     progress(done, max(steps, work.counts.steps))
         return work.begun if shard is not None else work.finish()
@@ -145,7 +147,7 @@ def capture(
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    """One capture at work, what became of its steps, and what its self-check found."""
+    """One running capture, with the counts of its steps and the differences of its self-check."""
 
     store: Store
     target: ReplayTarget
@@ -209,9 +211,9 @@ class _Capture:
 
         def enter() -> None:
             for row, size in waiting:
-                found = replace(row, size=size.result())
+                entered = replace(row, size=size.result())
                 if self.part is None:
-                    put_artifacts(self.store, found)
+                    put_artifacts(self.store, entered)
             waiting.clear()
 
         with ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard") as pool:
@@ -243,7 +245,7 @@ class _Capture:
 
         The content is `THERE` where a sound file lies there, and None where nothing is to be done.
         """
-        begun, number, shares = self.begun, 0, shares_prefixes(self.blocks.config)
+        begun, number, shares_prefix = self.begun, 0, shares_prefixes(self.blocks.config)
         steps = windows(
             self.store, begun.agent_id, begun.scope, self.finder, begun.sites, self.settings.window, self.counts
         )
@@ -255,28 +257,28 @@ class _Capture:
                 number,
                 settings=self.settings,
                 item_bytes=4 * begun.width * len(begun.layers),
-                shares_prefix=shares,
+                shares_prefix=shares_prefix,
                 by_shape="grid" in begun.sites,
             )
             for planned in plans:
-                held = sum(len(batch.items) for batch in planned.batches)
+                n_items = sum(len(batch.items) for batch in planned.batches)
                 row = Artifact(
                     id=content_id("shard", {"capture": begun.id, "number": number}),
                     kind=SHARD,
                     path=f"{begun.path}/{number:05d}.safetensors",
                     size=0,
-                    tags={"capture": begun.id, "number": number, "steps": held},
+                    tags={"capture": begun.id, "number": number, "steps": n_items},
                 )
                 shard: Shard | str | None = None
-                mine = self.part is None or number % self.part.of == self.part.number - 1
-                if mine and row.id not in ready and self._is_there(row, planned):
-                    shard = THERE
-                elif mine and row.id not in ready:
+                in_part = self.part is None or number % self.part.of == self.part.number - 1
+                if in_part and row.id not in ready and self._is_there(row, planned):
+                    shard = ON_DISK
+                elif in_part and row.id not in ready:
                     with self.blocks.recording() as recording:
                         if prefix is None and len(planned.prefix):
                             prefix = recording.prefix(planned.prefix)
                         shard = _shard(recording, planned, prefix, begun)
-                done, number = done + held, number + 1
+                done, number = done + n_items, number + 1
                 yield done, row, shard
 
     def _is_there(self, row: Artifact, planned: ShardPlan) -> bool:
@@ -288,11 +290,11 @@ class _Capture:
         try:
             with open_shard(path, size=path.stat().st_size, capture=begun.id) as shard:
                 for site in begun.sites:
-                    held = [(item.episode[0], item.step) for item in items if site in item.positions]
+                    expected = [(item.episode[0], item.step) for item in items if site in item.positions]
                     for layer in begun.layers:
                         columns = shard.columns(site, layer, begun.width)
                         shard.vectors(site, layer)
-                        if held != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
+                        if expected != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
                             raise ValueError(f"{path} must hold the steps that are planned, it holds others")
         except ValueError as error:
             warnings.warn(f"{error}; it is computed again", stacklevel=2)
@@ -300,15 +302,15 @@ class _Capture:
         return True
 
     def _check(self, window: Sequence[Item]) -> None:
-        """Refuse tokens that the model does not have, and a model whose hooks read something else than its blocks."""
+        """Refuse tokens that the model does not have, and a model whose hooks do not read its blocks' outputs."""
         for item in window:
             try:
                 self.blocks.check_ids(item.ids)
             except ValueError as error:
                 raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
         if not self.self_check:
-            found = check_blocks(self.model.model, self.begun.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
-            self.self_check.update((str(layer), difference) for layer, difference in found.items())
+            differences = check_blocks(self.model.model, self.begun.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
+            self.self_check.update((str(layer), difference) for layer, difference in differences.items())
 
 
 def _written(path: Path, shard: Shard | str) -> int:
@@ -320,24 +322,24 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begu
     """Return a shard with its vectors."""
     import torch
 
-    kept: dict[Site, list[Any]] = {site: [] for site in begun.sites}
+    by_site: dict[Site, list[Any]] = {site: [] for site in begun.sites}
     for batch in planned.batches:
         for site, vectors in recording.batch(batch, prefix, len(planned.prefix), begun.sites):
-            kept[site].append(vectors)
+            by_site[site].append(vectors)
     # Until here nothing waited for the device.
     items = [item for batch in planned.batches for item in batch.items]
     episodes, arrays = layout(items, begun.sites)
     for site in begun.sites:
-        held = [item for item in items if site in item.positions]
+        members = [item for item in items if site in item.positions]
         for number, layer in enumerate(begun.layers):
             vectors = np.zeros((*arrays[f"{site}.positions"].shape, begun.width), dtype=np.float32)
-            if held:
-                vectors = torch.cat([one[number] for one in kept[site]]).cpu().numpy()
+            if members:
+                vectors = torch.cat([tensor[number] for tensor in by_site[site]]).cpu().numpy()
             if (bad := first_infinite(vectors)) is not None:
                 raise ValueError(
-                    f"activations must be finite, got some that are not in {held[bad].episode[0]} step "
-                    f"{held[bad].step}, site {site}, layer {layer}: check the model's weights, and its dtype (float16 "
-                    "overflows in some models; bfloat16 and float32 do not)"
+                    f"activations must be finite, got some that are not in {members[bad].episode[0]} step "
+                    f"{members[bad].step}, site {site}, layer {layer}: check the model's weights, and its dtype "
+                    "(float16 overflows in some models; bfloat16 and float32 do not)"
                 )
             arrays[f"{site}.{layer}"] = vectors
     header = {"capture": begun.id, "model": begun.model, "number": planned.number, "episodes": episodes}
@@ -353,8 +355,8 @@ def capture_part(
     run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
 ) -> Capture:
     """Do a capture, or a part of its files; a process makes its model once. Arguments as of `capture_elsewhere`."""
-    given = None if model is None else _model(canonical_json(model))
-    return capture(run, given, shard=None if shard is None else StudyShard.parse(shard), **options)
+    local_model = None if model is None else _model(canonical_json(model))
+    return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
 
 
 def capture_elsewhere(
@@ -373,22 +375,24 @@ def capture_elsewhere(
         options: arguments of `capture` but for the model.
         model: arguments of `LocalModel`; None for the model that the run's study names.
         executor, workers, gpus: see `goalscope.runs.executors.open_executor`; not "threads".
-        progress: told (parts done, in all).
+        progress: called with (parts done, all parts).
 
     Raises:
         OSError: a worker died.
         ValueError, ImportError: see `capture` and `open_executor`.
     """
-    parts = [str(StudyShard(number, workers * _PARTS)) for number in range(1, workers * _PARTS + 1)]
+    parts = [
+        str(StudyShard(number, workers * _PARTS_PER_WORKER)) for number in range(1, workers * _PARTS_PER_WORKER + 1)
+    ]
     with open_executor(executor, workers, gpus) as pool:
         if pool is None:
             raise ValueError("a capture in other processes needs processes, ray or dask, got threads: leave it out")
-        waiting = [pool.submit(capture_part, run, options, model, part) for part in parts]
-        for done, future in enumerate(as_completed(waiting), start=1):
+        futures = [pool.submit(capture_part, run, options, model, part) for part in parts]
+        for done, future in enumerate(as_completed(futures), start=1):
             problem = future.exception()
             if problem is not None:
-                for one in waiting:
-                    one.cancel()
+                for pending in futures:
+                    pending.cancel()
                 raise lost_worker(problem) or problem
             progress(done, len(parts))
     return capture_part(run, options, model)

@@ -1,4 +1,4 @@
-"""What is to be captured: steps in windows, windows in batches of equal length, batches in shards.
+"""The schedule of a capture: steps in windows, windows in batches of equal length, batches in shards.
 
 The plan depends on the run and the settings alone, never on what has been captured already, so that a resumed capture
 computes the same batches and writes the same bytes.
@@ -24,7 +24,7 @@ from goalscope.runs.walks import read_heads
 
 SCOPES: Final = ("all", "first")
 """Which steps are captured: all, or the first one of each episode; or `some_steps`."""
-_LEAST_PREFIX = 64  # tokens; a shorter beginning is not worth a cache
+_MIN_PREFIX = 64  # tokens; a shorter beginning is not worth a cache
 _WINDOW_TOKENS = 1 << 22
 
 
@@ -34,7 +34,7 @@ class CaptureSettings:
 
     Attributes:
         window: steps that are planned together: they are sorted by length, so larger windows make fuller batches.
-        batch_tokens: most tokens of one forward pass; a single sequence may exceed it. None: 2,048 on a processor,
+        batch_tokens: maximum tokens of one forward pass; a single sequence may exceed it. None: 2,048 on a CPU,
             32,768 on a GPU.
         shard_bytes: size at which a file of activations is full, bytes; a single batch may exceed it.
         share_prefix: whether the tokens that all sequences of a window begin with are computed once where that helps.
@@ -74,7 +74,7 @@ class Item:
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What became of the steps that were looked at, in numbers of steps."""
+    """Numbers of scheduled steps by outcome."""
 
     steps: int = 0
     captured: int = 0  # with at least one site
@@ -101,9 +101,9 @@ class ShardPlan:
     prefix: npt.NDArray[np.int64]
 
 
-def some_steps(most: int, seed: int) -> str:
-    """Return the scope of at most so many steps of each grid, drawn from a root seed: "4:0"."""
-    return f"{most}:{seed}"
+def some_steps(maximum: int, seed: int) -> str:
+    """Return the scope of a maximum number of steps of each grid, drawn from a root seed: "4:0"."""
+    return f"{maximum}:{seed}"
 
 
 def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
@@ -117,26 +117,26 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
     """
     if scope in SCOPES:
         return None
-    most, colon, seed = scope.partition(":")
-    if not (colon and most.isdecimal() and seed.isdecimal() and int(most)):
+    maximum, colon, seed = scope.partition(":")
+    if not (colon and maximum.isdecimal() and seed.isdecimal() and int(maximum)):
         raise ValueError(
             f"the scope of a capture must be {', '.join(SCOPES)}, or N:SEED for N steps of each grid, got {scope!r}"
         )
-    listed: dict[str, list[tuple[str, int]]] = {}
-    for one in sorted(one for one in read_heads(store) if one.agent_id == agent_id):
-        grid = store.world(one.world_id).grid_id
-        listed.setdefault(grid, []).extend((one.id, step) for step in range(one.length))
-    found: dict[str, set[int]] = {}
-    for grid, steps in listed.items():
-        drawn = [steps[at] for at in stream(int(seed), "steps of a grid", grid).permutation(len(steps))]
-        first = next(one for one in drawn if one[1] == 0)
-        for episode, step in [first, *(one for one in drawn if one != first)][: int(most)]:
-            found.setdefault(episode, set()).add(step)
-    return {episode: frozenset(steps) for episode, steps in found.items()}
+    steps_of_grid: dict[str, list[tuple[str, int]]] = {}
+    for item in sorted(item for item in read_heads(store) if item.agent_id == agent_id):
+        grid = store.world(item.world_id).grid_id
+        steps_of_grid.setdefault(grid, []).extend((item.id, step) for step in range(item.length))
+    by_episode: dict[str, set[int]] = {}
+    for grid, steps in steps_of_grid.items():
+        shuffled = [steps[index] for index in stream(int(seed), "steps of a grid", grid).permutation(len(steps))]
+        first = next(item for item in shuffled if item[1] == 0)
+        for episode, step in [first, *(item for item in shuffled if item != first)][: int(maximum)]:
+            by_episode.setdefault(episode, set()).add(step)
+    return {episode: frozenset(steps) for episode, steps in by_episode.items()}
 
 
 def plan_id(store: Store, agent_id: str, scope: str) -> str:
-    """Return the id of the steps that there are to capture; it changes when episodes are added to the run."""
+    """Return the id of the steps to capture; it changes when episodes are added to the run."""
     digest = hashlib.sha256()
     sql = "SELECT id, length FROM episodes WHERE agent_id = ? ORDER BY world_id, agent_id, trajectory, id"
     with explained(store.path / DATABASE):
@@ -154,18 +154,18 @@ def windows(
         ValueError: none of the steps of a window has a certain site; says why.
     """
     window: list[Item] = []
-    looked, tokens = 0, 0
+    n_steps, tokens = 0, 0
     for episode, step, grid in steps_seen(store, agent_id, scope, chosen_steps(store, agent_id, scope)):
         counts.steps += 1
-        looked += 1
+        n_steps += 1
         try:
-            found = finder.find(step, grid)
+            sites_found = finder.find(step, grid)
         except ValueError as error:
             raise ValueError(f"{episode.id} step {step.index}: {error}") from error
-        counts.left_out.update(f"{site}: {reason}" for site, reason in found.missing.items())
-        counts.found.update(list(found.positions))
-        if found.positions:
-            last = max(int(places.max()) for places in found.positions.values())
+        counts.left_out.update(f"{site}: {reason}" for site, reason in sites_found.missing.items())
+        counts.found.update(list(sites_found.positions))
+        if sites_found.positions:
+            last = max(int(positions.max()) for positions in sites_found.positions.values())
             ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
             item = Item(
                 episode=(episode.id, episode.world.id, episode.world.grid_id),
@@ -173,16 +173,16 @@ def windows(
                 shape=(episode.world.grid.height, episode.world.grid.width),
                 reconstructed=bool(step.extra.get("reconstructed", False)),
                 ids=np.array(ids, dtype=np.int64),
-                positions=found.positions,
+                positions=sites_found.positions,
             )
             counts.captured += 1
             counts.reconstructed += item.reconstructed
             tokens += len(ids)
             window.append(item)
-        if looked >= size or tokens >= _WINDOW_TOKENS:
+        if n_steps >= size or tokens >= _WINDOW_TOKENS:
             _check_found(sites, counts)
             yield window
-            window, looked, tokens = [], 0, 0
+            window, n_steps, tokens = [], 0, 0
     _check_found(sites, counts)
     if window:
         yield window
@@ -213,54 +213,54 @@ def shards(
     plan, size, shape = ShardPlan(number=first, batches=(), prefix=prefix), 0, (0, 0)
     for (group_shape, length), group in groupby(sorted(window, key=key), key=key):
         rows = max(1, (settings.batch_tokens or 1) // max(1, length - len(prefix)))
-        for batch, taken in _batches(list(group), rows, item_bytes, settings.shard_bytes):
+        for batch, added in _batches(list(group), rows, item_bytes, settings.shard_bytes):
             if plan.batches and (size >= settings.shard_bytes or group_shape != shape):
                 yield plan
                 plan, size = ShardPlan(number=plan.number + 1, batches=(), prefix=prefix), 0
-            plan, size, shape = replace(plan, batches=(*plan.batches, batch)), size + taken, group_shape
+            plan, size, shape = replace(plan, batches=(*plan.batches, batch)), size + added, group_shape
     if plan.batches:
         yield plan
 
 
-def _batches(group: Sequence[Item], rows: int, item_bytes: int, most_bytes: int) -> Iterator[tuple[Batch, int]]:
+def _batches(group: Sequence[Item], rows: int, item_bytes: int, max_bytes: int) -> Iterator[tuple[Batch, int]]:
     """Cut steps of one length into batches of at most ``rows`` different sequences."""
-    same: dict[bytes, list[Item]] = {}
+    by_ids: dict[bytes, list[Item]] = {}
     for item in group:
-        same.setdefault(item.ids.tobytes(), []).append(item)
+        by_ids.setdefault(item.ids.tobytes(), []).append(item)
     batch: list[tuple[int, Item]] = []  # place of its sequence, step
-    size, place = 0, -1
-    for equal in same.values():
-        fresh = True
-        for item in equal:
-            if (fresh and place + 1 == rows) or size >= most_bytes:
+    size, row = 0, -1
+    for equal_items in by_ids.values():
+        is_new = True
+        for item in equal_items:
+            if (is_new and row + 1 == rows) or size >= max_bytes:
                 yield _batch(batch), size
-                batch, size, place, fresh = [], 0, -1, True
-            place += fresh
-            fresh = False
-            batch.append((place, item))
-            size += item_bytes * sum(len(found) for found in item.positions.values())
+                batch, size, row, is_new = [], 0, -1, True
+            row += is_new
+            is_new = False
+            batch.append((row, item))
+            size += item_bytes * sum(len(positions) for positions in item.positions.values())
     if batch:
         yield _batch(batch), size
 
 
 def _batch(items: Sequence[tuple[int, Item]]) -> Batch:
     sequences = {place: item.ids for place, item in items}
-    places, held = zip(*items, strict=True)
-    return Batch(sequences=tuple(sequences.values()), items=held, places=places)
+    places, members = zip(*items, strict=True)
+    return Batch(sequences=tuple(sequences.values()), items=members, places=places)
 
 
 def _shared(window: Sequence[Item]) -> npt.NDArray[np.int64]:
-    """Return the beginning that all sequences share and none is read from, empty where it is not worth a cache."""
+    """Return the common prefix of all sequences before any captured position, empty where a cache would not pay."""
     none = np.zeros(0, dtype=np.int64)
     first = window[0].ids
-    most = min(int(found.min()) for item in window for found in item.positions.values())
+    n_shared = min(int(positions.min()) for item in window for positions in item.positions.values())
     for item in window:
-        length = min(most, len(item.ids) - 1)
+        length = min(n_shared, len(item.ids) - 1)
         differing = np.flatnonzero(item.ids[:length] != first[:length])
-        most = int(differing[0]) if len(differing) else length
+        n_shared = int(differing[0]) if len(differing) else length
     mean = sum(len(item.ids) for item in window) / len(window)
-    worth = len(window) > 1 and most >= _LEAST_PREFIX and most >= mean / 4
-    return first[:most] if worth else none
+    worthwhile = len(window) > 1 and n_shared >= _MIN_PREFIX and n_shared >= mean / 4
+    return first[:n_shared] if worthwhile else none
 
 
 def _check_found(sites: Sequence[Site], counts: Counts) -> None:

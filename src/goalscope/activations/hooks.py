@@ -88,7 +88,7 @@ class Blocks:
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
-        """Hook the wanted blocks for as long as the context lasts; whatever happens inside, no hook stays."""
+        """Hook the wanted blocks for as long as the context lasts; the hooks are removed in any case."""
         recording = Recording(self)
         handles = []
         try:
@@ -113,7 +113,7 @@ class Recording:
         """Return the hook of a block: keep the wanted positions, stop after the deepest block."""
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
-        def keep(module: Any, given: Any, output: Any) -> None:
+        def keep(module: Any, inputs: Any, output: Any) -> None:
             # Another thread may use the same model meanwhile.
             if threading.get_ident() != self._thread or self._wanted is None:
                 return
@@ -144,8 +144,8 @@ class Recording:
         from transformers import DynamicCache
 
         cache: Any = DynamicCache(config=self._blocks.config)
-        for layer, held in enumerate(prefix):
-            keys, values = (one.expand(len(ids), -1, -1, -1) for one in held)
+        for layer, layer_cache in enumerate(prefix):
+            keys, values = (tensor.expand(len(ids), -1, -1, -1) for tensor in layer_cache)
             cache.update(keys, values, layer)
         return self._run(ids, rows, columns, cache)
 
@@ -160,18 +160,22 @@ class Recording:
 
         ids = np.stack(batch.sequences)[:, skipped:]
         steps = list(zip(batch.places, batch.items, strict=True))
-        held = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
-        wanted = [one for found in held.values() for one in found]
-        columns = np.concatenate([positions for _, positions in wanted]).astype(np.int64) - skipped
-        rows = np.repeat(np.array([row for row, _ in wanted], dtype=np.int64), [len(one) for _, one in wanted])
+        by_site = {
+            site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites
+        }
+        all_positions = [item for site_positions in by_site.values() for item in site_positions]
+        columns = np.concatenate([positions for _, positions in all_positions]).astype(np.int64) - skipped
+        rows = np.repeat(
+            np.array([row for row, _ in all_positions], dtype=np.int64), [len(item) for _, item in all_positions]
+        )
         layers = self.run(np.ascontiguousarray(ids), rows, columns, prefix)
         vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
-        at = 0
-        for site, found in held.items():
-            if found:
-                end = at + sum(len(positions) for _, positions in found)
-                yield site, vectors[:, at:end].reshape(len(vectors), len(found), -1, vectors.shape[2])
-                at = end
+        offset = 0
+        for site, site_positions in by_site.items():
+            if site_positions:
+                end = offset + sum(len(positions) for _, positions in site_positions)
+                yield site, vectors[:, offset:end].reshape(len(vectors), len(site_positions), -1, vectors.shape[2])
+                offset = end
 
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
         """Return the keys and values of a beginning ``[S]`` that sequences share."""
@@ -189,12 +193,12 @@ class Recording:
         import torch
 
         device = self._blocks.device
-        on = [torch.from_numpy(index).to(device, non_blocking=True) for index in (ids, rows, columns)]
-        self._wanted, self._kept = (on[1], on[2]), {}
-        more = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
+        tensors = [torch.from_numpy(index).to(device, non_blocking=True) for index in (ids, rows, columns)]
+        self._wanted, self._kept = (tensors[1], tensors[2]), {}
+        cache_options = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
         try:
             with torch.inference_mode():
-                self._blocks.base(input_ids=on[0], **more)
+                self._blocks.base(input_ids=tensors[0], **cache_options)
         except _Enough:
             pass
         finally:
@@ -218,7 +222,7 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the layers that "thirds", "all" or numbers mean in a model of so many blocks; see `check_layers`."""
+    """Return the layers of a setting ("thirds", "all" or numbers) in a model of so many blocks; see `check_layers`."""
     if isinstance(wanted, str):
         return thirds(count) if wanted == "thirds" else tuple(range(count))
     return check_layers(wanted, count)
@@ -242,7 +246,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     """Compare hooked outputs with the hidden states that the library itself returns; refuse a difference.
 
     The library's last hidden state comes after the final norm: the last block is compared through that norm. Numbers
-    that are finite in neither are equal here: whoever reads them refuses them by the name of their episode.
+    that are finite in neither count as equal here; readers of the activations refuse them and name the episode.
 
     Returns:
         For each layer the largest difference relative to the largest entry; 0.0 where they are bit-equal.
@@ -250,32 +254,33 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     import torch
 
     blocks = Blocks(model, layers)
-    given = np.array([list(ids)], dtype=np.int64)
-    columns = np.arange(given.shape[1])
+    id_array = np.array([list(ids)], dtype=np.int64)
+    columns = np.arange(id_array.shape[1])
     with blocks.recording() as recording:
-        kept = recording.run(given, np.zeros_like(columns), columns)
+        kept = recording.run(id_array, np.zeros_like(columns), columns)
     with torch.inference_mode():
-        on = torch.from_numpy(given).to(blocks.device)
-        plain = blocks.base(input_ids=on, use_cache=False, output_hidden_states=True).hidden_states
-        if len(plain) != blocks.count + 1:
+        id_tensor = torch.from_numpy(id_array).to(blocks.device)
+        hidden_states = blocks.base(input_ids=id_tensor, use_cache=False, output_hidden_states=True).hidden_states
+        if len(hidden_states) != blocks.count + 1:
             raise ValueError(
-                f"a model of {blocks.count} decoder blocks must have {blocks.count + 1} hidden states, got {len(plain)}"
+                f"a model of {blocks.count} decoder blocks must have {blocks.count + 1} hidden states, got "
+                f"{len(hidden_states)}"
             )
-        found: dict[int, float] = {}
-        for layer, mine in zip(blocks.layers, kept, strict=True):
-            theirs = plain[layer + 1][0].float()
-            ours = (blocks.norm(mine) if layer == blocks.count - 1 else mine).float().to(theirs.device)
-            finite, found[layer] = theirs.isfinite(), 0.0
-            if not torch.equal(finite, ours.isfinite()):
-                found[layer] = float("inf")
+        differences: dict[int, float] = {}
+        for layer, captured in zip(blocks.layers, kept, strict=True):
+            expected = hidden_states[layer + 1][0].float()
+            normed = (blocks.norm(captured) if layer == blocks.count - 1 else captured).float().to(expected.device)
+            finite, differences[layer] = expected.isfinite(), 0.0
+            if not torch.equal(finite, normed.isfinite()):
+                differences[layer] = float("inf")
             elif finite.any():
-                scale = max(float(theirs[finite].abs().max()), 1e-30)
-                found[layer] = float((ours[finite] - theirs[finite]).abs().max()) / scale
+                scale = max(float(expected[finite].abs().max()), 1e-30)
+                differences[layer] = float((normed[finite] - expected[finite]).abs().max()) / scale
     limit = 1e-5 if blocks.dtype == torch.float32 else 1e-2
-    for layer, difference in found.items():
+    for layer, difference in differences.items():
         if not difference <= limit:
             raise ValueError(
                 f"captured vectors must equal the model's own hidden states, at layer {layer} they differ by "
                 f"{difference:.2g} (relative, at most {limit:g}): this model is built in another way than its type says"
             )
-    return found
+    return differences

@@ -85,10 +85,10 @@ class Activations:
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int in that order."""
-        kept = {name: getattr(self, name)[mask] for name in _SHAPES}
-        for array in kept.values():
+        columns = {name: getattr(self, name)[mask] for name in _SHAPES}
+        for array in columns.values():
             array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
-        return type(self)(site=self.site, layer=self.layer, model=self.model, **kept)
+        return type(self)(site=self.site, layer=self.layer, model=self.model, **columns)
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
@@ -110,7 +110,7 @@ _SHAPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What one capture of a run is.
+    """One capture of a run.
 
     Attributes:
         id: content id of all that decides its files.
@@ -120,11 +120,11 @@ class Capture:
         random_weights: how they were drawn, see `goalscope.models.initialisation`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
-        sites, layers: what was captured; layers are 0-based.
+        sites, layers: captured sites and layers; layers are 0-based.
         width: width D of the residual stream.
         device, dtype: kind of device and number format that it was computed with; the vectors are float32 always.
         scope: which steps: "all", or "first" of each episode.
-        steps: number of steps of the agent that were looked at.
+        steps: number of steps of the agent in the scope.
         captured: number of them with at least one site; None while the capture is not complete.
         reconstructed: number of them whose ids were made again from their text.
         left_out: reason -> number of steps that lack a site ("post: no final answer" -> 12).
@@ -165,7 +165,7 @@ class Capture:
 
 
 def captures(run: str | Path | Store) -> list[Capture]:
-    """Return what was captured from a run, ordered by id.
+    """Return the captures of a run, ordered by id.
 
     Args:
         run: a run directory, or its open store.
@@ -175,7 +175,7 @@ def captures(run: str | Path | Store) -> list[Capture]:
         ValueError: a damaged index.
     """
     with _opened(run) as store:
-        return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda one: one.id)
+        return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda item: item.id)
 
 
 def _opened(run: str | Path | Store) -> AbstractContextManager[Store]:
@@ -215,10 +215,10 @@ def load_activations(
         ValueError: nothing captured that fits, several captures that fit, grids of several shapes, no step with this
             site, or a damaged file.
     """
-    named = check_site(site)
+    site_name = check_site(site)
     with _opened(run) as store:
-        chosen = choose_capture(store, named, layer, untrained, model, capture, agent, random_weights)
-        return _load(store, chosen, named, layer, shape)
+        chosen = choose_capture(store, site_name, layer, untrained, model, capture, agent, random_weights)
+        return _load(store, chosen, site_name, layer, shape)
 
 
 def stream_activations(
@@ -242,17 +242,17 @@ def stream_activations(
     Raises:
         FileNotFoundError, ValueError: see `load_activations`.
     """
-    named = check_site(site)
+    site_name = check_site(site)
     with _opened(run) as store:
-        chosen = choose_capture(store, named, layer, untrained, model, capture, agent, random_weights)
+        chosen = choose_capture(store, site_name, layer, untrained, model, capture, agent, random_weights)
         for row in artifacts(store, SHARD, capture=chosen.id):
             with opened_shard(store, row, chosen) as shard:
-                columns = shard.columns(named, layer, chosen.width)
-                vectors = shard.vectors(named, layer)
+                columns = shard.columns(site_name, layer, chosen.width)
+                vectors = shard.vectors(site_name, layer)
             for array in (vectors, *columns.values()):
                 array.flags.writeable = False
             if len(vectors):
-                yield Activations(site=named, layer=layer, model=chosen.model, vectors=vectors, **columns)
+                yield Activations(site=site_name, layer=layer, model=chosen.model, vectors=vectors, **columns)
 
 
 def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
@@ -267,18 +267,18 @@ def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | N
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
-    there = set[tuple[int, int]]()
+    shapes = set[tuple[int, int]]()
     parts = []  # of each shard: its row of the index, which of its rows are wanted, and their columns
     for row in artifacts(store, SHARD, capture=chosen.id):
         with opened_shard(store, row, chosen) as shard:
             columns = shard.columns(site, layer, chosen.width)
-        there |= {(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()}
-        if len(kept := of_shape(columns, shape)):
-            parts.append((row, kept, {name: column[kept] for name, column in columns.items()}))
-    if not parts and shape is not None and there:
+        shapes |= {(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()}
+        if len(selected := of_shape(columns, shape)):
+            parts.append((row, selected, {name: column[selected] for name, column in columns.items()}))
+    if not parts and shape is not None and shapes:
         raise ValueError(
             f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
-            + ", ".join(f"{height} x {width}" for height, width in sorted(there))
+            + ", ".join(f"{height} x {width}" for height, width in sorted(shapes))
         )
     if not parts:
         reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
@@ -287,16 +287,16 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
     if len(groups) > 1:
         raise ValueError(
             f"the vectors of one array must have the same positions, got groups of {', '.join(map(str, groups))} at "
-            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, sorted(there)))}"
+            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, sorted(shapes)))}"
         )
     joined = {name: np.concatenate([columns[name] for *_, columns in parts]) for name in parts[0][2]}
     order = np.lexsort((joined["step"], joined["episode_id"].astype(str)))
     target = np.argsort(order)
-    vectors, at = np.empty((len(order), groups[0], chosen.width), dtype=np.float32), 0
-    for row, kept, _ in parts:
+    vectors, offset = np.empty((len(order), groups[0], chosen.width), dtype=np.float32), 0
+    for row, selected, _ in parts:
         with opened_shard(store, row, chosen) as shard:
-            vectors[target[at : at + len(kept)]] = shard.vectors(site, layer)[kept]
-        at += len(kept)
+            vectors[target[offset : offset + len(selected)]] = shard.vectors(site, layer)[selected]
+        offset += len(selected)
     columns = {name: array[order] for name, array in joined.items()}
     for array in (vectors, *columns.values()):
         array.flags.writeable = False
@@ -313,48 +313,48 @@ def choose_capture(
     agent: str | None,
     random_weights: str = RANDOM_WEIGHTS[0],
 ) -> Capture:
-    """Return the one capture that is meant; arguments as of `load_activations`.
+    """Return the one capture that fits; arguments as of `load_activations`.
 
     Raises:
         ValueError: none or several fit, it is not complete, or episodes were added since; says what to do.
     """
-    known = captures(store)
+    all_captures = captures(store)
     if capture is not None:
-        fits = [one for one in known if one.id == capture]
+        fitting = [entry for entry in all_captures if entry.id == capture]
     else:
-        fits = [
-            one
-            for one in known
-            if one.untrained == untrained
-            and (untrained is None or one.random_weights == random_weights)
-            and (model is None or model in (one.model, one.model_name))
-            and (agent is None or agent in (one.agent, one.agent_id))
+        fitting = [
+            entry
+            for entry in all_captures
+            if entry.untrained == untrained
+            and (untrained is None or entry.random_weights == random_weights)
+            and (model is None or model in (entry.model, entry.model_name))
+            and (agent is None or agent in (entry.agent, entry.agent_id))
         ]
-    listed = "; ".join(one.label for one in known) or "nothing"
-    held = [one for one in fits if site in one.sites and layer in one.layers]
-    if not held:
+    captured = "; ".join(entry.label for entry in all_captures) or "nothing"
+    at_place = [entry for entry in fitting if site in entry.sites and layer in entry.layers]
+    if not at_place:
         kind = "" if untrained is None else f" --untrained {untrained} --random-weights {random_weights}"
         raise ValueError(
             f"{store.path} must hold the activations of site {site} and layer {layer}"
-            f"{f' of {capture}' if capture else ''}{' of that model' if model or agent else ''}, captured: {listed}. "
+            f"{f' of {capture}' if capture else ''}{' of that model' if model or agent else ''}, captured: {captured}. "
             f"Capture them: goalscope capture {store.path} --sites {site} --layers {layer}{kind}"
         )
-    complete = [one for one in held if one.complete]
+    complete = [entry for entry in at_place if entry.complete]
     if not complete:
-        raise ValueError(f"a capture must be complete to be read, {held[0].label}: run the same capture again")
+        raise ValueError(f"a capture must be complete to be read, {at_place[0].label}: run the same capture again")
     if capture is None:
-        current = [one for one in complete if one.plan == plan_id(store, one.agent_id, one.scope)]
+        current = [entry for entry in complete if entry.plan == plan_id(store, entry.agent_id, entry.scope)]
         if not current:
             raise ValueError(
                 f"episodes were added to {store.path} since {complete[0].label} was captured: run the same capture "
                 "again, or ask for the old one with capture="
             )
-        most = max(one.steps for one in current)  # the same steps and more
-        complete = [one for one in current if one.steps == most]
-    if len({(one.model, one.plan, one.device, one.dtype) for one in complete}) > 1:
+        max_steps = max(entry.steps for entry in current)  # the same steps and more
+        complete = [entry for entry in current if entry.steps == max_steps]
+    if len({(entry.model, entry.plan, entry.device, entry.dtype) for entry in complete}) > 1:
         raise ValueError(
             f"several captures hold site {site} and layer {layer}, say which with capture=, model= or agent=: "
-            + "; ".join(one.label for one in complete)
+            + "; ".join(entry.label for entry in complete)
         )
     return complete[0]  # equal up to the shapes of their batches
 
@@ -377,8 +377,8 @@ def _capture(row: Artifact) -> Capture:
         tags |= {name: decode_object(tags[name], strict=False) for name in ("left_out", "self_check")}
         return _CAPTURE.validate_json(json.dumps(tags), strict=True)
     except (KeyError, ValueError) as error:
-        said = " ".join(faults(error, {})[0]) if isinstance(error, ValidationError) else error
-        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {said}") from error
+        problem = " ".join(faults(error, {})[0]) if isinstance(error, ValidationError) else error
+        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {problem}") from error
 
 
 _CAPTURE = TypeAdapter(Capture)

@@ -1,10 +1,10 @@
 """Alignment search: a subspace of small rank whose interchange between two grids moves the action.
 
 An orthogonal map is trained so that writing the counterfactual's coordinates in K of its directions makes the model
-write what it wrote in the counterfactual. This is a supervised search: it can find directions that nothing reads but
-that reach dormant pathways. So each result stands beside the whole residual stream at the same place, random subspaces
-and principal components of the same rank, a search on shuffled pairs and on random networks, and the parts of the found
-subspace that the next block reads strongly and hardly.
+write its output in the counterfactual. This is a supervised search: it can find directions that nothing reads in the
+unchanged model but that activate dormant pathways. So each result has these controls: the whole residual stream at the
+same position, random subspaces and principal components of the same rank, a search on shuffled pairs and on random
+networks, and the parts of the found subspace that the next block reads strongly and weakly.
 
 Sources: Geiger et al. 2024, Finding alignments between interpretable causal variables and distributed neural
 representations (distributed alignment search); Makelov, Lange and Nanda 2023, arXiv:2311.17030 (dormant pathways).
@@ -57,16 +57,16 @@ FOUND, WHOLE, RANDOM, COMPONENTS, SHUFFLED = (
     "trained on shuffled pairs",
 )
 READ, UNREAD = "found, part that is read", "found, part that is hardly read"
-_PART: Final = 16
+_CASES_AT_ONCE: Final = 16
 
 
 @intervention(KIND)
 class Alignment(OnPairs):
     """Subspaces of small rank, searched for at each site and layer, interchanged within pairs of held-back grids.
 
-    `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the share of the
-    grids that is held back. `random` is the number of random subspaces; `networks` the number of random networks of the
-    permuted weights on which the search is done too, read by the log-odds of the forced answer.
+    `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the fraction of
+    the grids that is held back. `random` is the number of random subspaces; `networks` the number of random networks
+    with permuted weights on which the search is repeated, scored by the log-odds of the forced answer.
     """
 
     headline: ClassVar[Headline] = ((FOLLOWS,), {"network": "own"}, ("site", "layer", "rank", "subspace"))
@@ -85,7 +85,7 @@ class Alignment(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
-        """Search at each place; what is stored is not done again."""
+        """Search at each site and layer; stored results are not computed again."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         train, test = split_pairs(pairs.kept, self.test, self.seed)
@@ -94,7 +94,8 @@ class Alignment(OnPairs):
         def rows(site: Where, layer: int) -> Rows:
             networks = [subject.model, *map(twin, range(self.networks))]
             return Rows.concatenate(
-                search(subject.agent, one, train, test, self, site, layer, own=one is subject.model) for one in networks
+                search(subject.agent, network, train, test, self, site, layer, own=network is subject.model)
+                for network in networks
             )
 
         subject.work({f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}, rows)
@@ -117,7 +118,7 @@ def permuted(model: LocalModel, seed: int) -> LocalModel:
 
 
 def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Return training and tested pairs; both directions of a pair, and all pairs of a grid, stand on one side.
+    """Return training and tested pairs; both directions of a pair, and all pairs of a grid, are on one side.
 
     Raises:
         ValueError: too few grids for both.
@@ -127,25 +128,28 @@ def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pai
         raise ValueError(f"an alignment search must have pairs of at least 2 grids, got {len(grids)}: add worlds")
     order = stream(seed, "alignment split").permutation(len(grids))
     count = min(max(1, round(test * len(grids))), len(grids) - 1)
-    held = {grids[index] for index in order[:count]}
-    both = [one for pair in pairs for one in (pair, pair.swapped)]
-    return [one for one in both if one.cluster not in held], [one for one in both if one.cluster in held]
+    held_out = {grids[index] for index in order[:count]}
+    both = [candidate for pair in pairs for candidate in (pair, pair.swapped)]
+    return [candidate for candidate in both if candidate.cluster not in held_out], [
+        candidate for candidate in both if candidate.cluster in held_out
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """A pair at one site and layer: the original's passage, both sides' activations ``[P, D]``, and what is forced.
+    """A pair at one site and layer, with the original's passage and its forced answers.
 
-    ``told`` is the side whose output a search must bring about. ``context`` is the original with its own reasoning up
-    to the word of the action, ``words`` the ids of all actions.
+    ``target`` and ``source`` are the activations ``[P, D]`` of the original and of the counterfactual.
+    ``counterfactual`` is the side whose output a search must bring about. ``context`` is the original with its own
+    reasoning up to the word of the action, ``words`` the ids of all actions.
     """
 
     pair: Pair
-    told: Side
+    counterfactual: Side
     context: tuple[int, ...]
     words: tuple[tuple[int, ...], ...]
     passage: Passage
-    own: npt.NDArray[np.float32]
+    target: npt.NDArray[np.float32]
     source: npt.NDArray[np.float32]
 
 
@@ -167,37 +171,42 @@ def search(
         model: its model, or a random network of the same architecture.
         train, test: pairs of different grids.
         settings: ranks, steps, seeds.
-        site, layer: where.
-        own: whether the model is the agent's own: then it writes freely; a random network's forced answer is read.
+        site, layer: where the activations are read and changed.
+        own: whether the model is the agent's own, which writes freely; of a random network the forced answer is scored.
 
     Returns:
         Rows with the tags site, layer, rank, subspace, network, and those of the pairs; clusters are grids.
     """
     cases = [_cases(model, group, site, layer) for group in (train, test)]
-    width = cases[0][0].own.shape[-1]
-    wide = [rank for rank in settings.ranks if rank > width]
-    if wide:
-        raise ValueError(f"the rank of a subspace must be at most the width {width} of the model, got {wide[0]}")
+    width = cases[0][0].target.shape[-1]
+    too_wide = [rank for rank in settings.ranks if rank > width]
+    if too_wide:
+        raise ValueError(f"the rank of a subspace must be at most the width {width} of the model, got {too_wide[0]}")
     subspaces: list[tuple[str, int, Any]] = [(WHOLE, width, None)]
-    vectors = np.concatenate([one for case in cases[0] for one in (case.own, case.source)]).astype(np.float64)
+    vectors = np.concatenate([activations for case in cases[0] for activations in (case.target, case.source)]).astype(
+        np.float64
+    )
     centred = vectors - vectors.mean(axis=0)
-    main = np.linalg.svd(centred, full_matrices=False)[2]
+    components = np.linalg.svd(centred, full_matrices=False)[2]
     reading = reading_directions(model, layer) if own else None
     rng = stream(settings.seed, "random subspaces", site, layer)
     for rank in settings.ranks:
-        found = train_subspace(model, cases[0], layer, rank, settings, own=own)
-        subspaces.append((FOUND, rank, found))
+        learned = train_subspace(model, cases[0], layer, rank, settings, own=own)
+        subspaces.append((FOUND, rank, learned))
         if reading is None:
             continue
-        wrong = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
-        beside = [(SHUFFLED, train_subspace(model, wrong, layer, rank, settings, own=own)), (COMPONENTS, main[:rank].T)]
-        beside += [(RANDOM, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)]
-        beside += zip((READ, UNREAD), split_subspace(found, reading), strict=True)
-        subspaces += [(name, rank, basis) for name, basis in beside]
+        shuffled_cases = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
+        controls = [
+            (SHUFFLED, train_subspace(model, shuffled_cases, layer, rank, settings, own=own)),
+            (COMPONENTS, components[:rank].T),
+        ]
+        controls += [(RANDOM, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)]
+        controls += zip((READ, UNREAD), split_subspace(learned, reading), strict=True)
+        subspaces += [(name, rank, basis) for name, basis in controls]
     common: dict[str, Any] = {"site": site, "layer": layer}
     rows: list[Row] = []
-    for begin in range(0, len(cases[1]), _PART):
-        part = cases[1][begin : begin + _PART]
+    for begin in range(0, len(cases[1]), _CASES_AT_ONCE):
+        part = cases[1][begin : begin + _CASES_AT_ONCE]
         for measure, values in _effects(agent, model, part, layer, subspaces, settings, own=own):
             for case, found_values in zip(part, values, strict=True):
                 for (label, rank, _), value in zip(subspaces, found_values, strict=True):
@@ -210,32 +219,32 @@ def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) ->
     finder = finder_of(model, [site])
     passages = [passage(finder, site, side, pair.changed) for pair in pairs for side in pair.sides]
     vectors = read_passages(model, passages, layer)
-    found = []
+    cases = []
     for at, pair in enumerate(pairs):
-        forced, (own, source) = answers_after(model, pair.sides[0]), vectors[2 * at : 2 * at + 2]
-        context: dict[str, Any] = {"told": pair.sides[1], "context": forced.context, "words": forced.answers}
-        found.append(Case(pair=pair, passage=passages[2 * at], own=own, source=source, **context))
-    return found
+        forced, (target, source) = answers_after(model, pair.sides[0]), vectors[2 * at : 2 * at + 2]
+        context: dict[str, Any] = {"counterfactual": pair.sides[1], "context": forced.context, "words": forced.answers}
+        cases.append(Case(pair=pair, passage=passages[2 * at], target=target, source=source, **context))
+    return cases
 
 
 def _shuffled(cases: Sequence[Case], rng: np.random.Generator) -> list[Case]:
-    """Return cases that must write what was written in another case's counterfactual.
+    """Return cases whose target output is that of another case's counterfactual.
 
-    The sources stay: at the changed cells those of other pairs hold the same code, and would be no control.
+    The source activations stay: at the changed cells those of other pairs hold the same code, and would be no control.
     """
     order = rng.permutation(len(cases))
-    others = {int(at): int(other) for at, other in zip(order, np.roll(order, 1), strict=True)}
-    return [replace(case, told=cases[others[at]].told) for at, case in enumerate(cases)]
+    partner = {int(index): int(other) for index, other in zip(order, np.roll(order, 1), strict=True)}
+    return [replace(case, counterfactual=cases[partner[index]].counterfactual) for index, case in enumerate(cases)]
 
 
 def train_subspace(
     model: LocalModel, cases: Sequence[Case], layer: int, rank: int, settings: Alignment, *, own: bool
 ) -> npt.NDArray[np.float64]:
-    """Return a basis ``[D, K]`` whose interchange makes the model write what it wrote in the counterfactual.
+    """Return a basis ``[D, K]`` whose interchange makes the model write its output in the counterfactual.
 
     The loss is the cross-entropy of those tokens of the counterfactual's output that differ from the original's, each
-    after the counterfactual's tokens before it. On a random network, which writes nothing of sense, it is that of the
-    counterfactual's action after the original's reasoning: what is then read, so that its search has the advantage.
+    after the counterfactual's tokens before it. On a random network, which writes no meaningful text, it is that of the
+    counterfactual's action after the original's reasoning: the scored quantity itself, which favours its search.
     """
     import torch
     from torch.nn.utils.parametrizations import orthogonal
@@ -246,14 +255,14 @@ def train_subspace(
         width = editor.blocks.width
         map_ = torch.nn.Linear(width, rank, bias=False)
         with torch.no_grad():
-            drawn = np.linalg.qr(rng.standard_normal((width, rank)))[0].T
-            map_.weight.copy_(torch.from_numpy(np.ascontiguousarray(drawn, dtype=np.float32)))
+            initial = np.linalg.qr(rng.standard_normal((width, rank)))[0].T
+            map_.weight.copy_(torch.from_numpy(np.ascontiguousarray(initial, dtype=np.float32)))
         with torch.random.fork_rng(devices=[]):  # the rest of the basis is drawn with torch's global numbers
             torch.manual_seed(int(rng.integers(2**63)))
             orthogonal(map_)
         map_.to(editor.blocks.device)
         optimiser = torch.optim.Adam(map_.parameters(), lr=settings.lr)
-        frozen = [one.requires_grad for one in network.parameters()]
+        trainable = [parameter.requires_grad for parameter in network.parameters()]
         network.requires_grad_(False)
         try:
             with editor.hooked([(layer, "residual")]):
@@ -267,20 +276,22 @@ def train_subspace(
                     optimiser.step()
             basis = map_.weight.detach().T.double().cpu().numpy()
         finally:
-            for one, wanted in zip(network.parameters(), frozen, strict=True):
-                one.requires_grad_(wanted)
-    found: npt.NDArray[np.float64] = np.linalg.qr(basis)[0]
-    return found
+            for parameter, flag in zip(network.parameters(), trainable, strict=True):
+                parameter.requires_grad_(flag)
+    orthonormal: npt.NDArray[np.float64] = np.linalg.qr(basis)[0]
+    return orthonormal
 
 
 def _loss(network: Any, editor: Editor, cases: Sequence[Case], layer: int, basis: Any, *, own: bool) -> Any:
-    """Return the mean cross-entropy over cases; rows are padded on the right, where nothing is read."""
+    """Return the mean cross-entropy over cases; rows are padded on the right, where no logit is used."""
     import torch
 
     sequences, targets = zip(*(_target(case, own=own) for case in cases), strict=True)
     longest = max(map(len, sequences))
     device = editor.blocks.device
-    ids = torch.tensor([[*one, *[one[-1]] * (longest - len(one))] for one in sequences], device=device)
+    ids = torch.tensor(
+        [[*sequence, *[sequence[-1]] * (longest - len(sequence))] for sequence in sequences], device=device
+    )
     edits = [
         Edit(
             row=row,
@@ -295,19 +306,19 @@ def _loss(network: Any, editor: Editor, cases: Sequence[Case], layer: int, basis
         logits = network(input_ids=ids, use_cache=False).logits
     rows = [row for row, places in enumerate(targets) for _ in places]
     columns = [place - 1 for places in targets for place in places]
-    wanted = torch.tensor(
+    expected = torch.tensor(
         [sequences[row][column + 1] for row, column in zip(rows, columns, strict=True)], device=device
     )
-    return torch.nn.functional.cross_entropy(logits[rows, columns].float(), wanted)
+    return torch.nn.functional.cross_entropy(logits[rows, columns].float(), expected)
 
 
 def _target(case: Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
-    """Return a sequence, and the places of the tokens that it must have."""
-    first, second = case.pair.sides[0], case.told
+    """Return a token sequence, and the positions of the tokens whose likelihood is trained."""
+    first, second = case.pair.sides[0], case.counterfactual
     begin, replayed = len(case.passage.ids), case.passage.replayed
     written = (*case.passage.ids, *second.output[replayed:])
-    plain = (*case.passage.ids, *first.output[replayed:])
-    places = [at for at in range(begin, len(written)) if at >= len(plain) or written[at] != plain[at]]
+    unchanged = (*case.passage.ids, *first.output[replayed:])
+    places = [at for at in range(begin, len(written)) if at >= len(unchanged) or written[at] != unchanged[at]]
     if own and places:
         return written, places
     word = case.words[second.action]
@@ -324,21 +335,24 @@ def _effects(
     *,
     own: bool,
 ) -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield a measure, and case -> subspace -> whether the interchange moved it."""
+    """Yield a measure and its values, ``[case][subspace]``: 1 where the interchange had the effect."""
     edits = [[interchange(case, layer, basis) for _, _, basis in subspaces] for case in cases]
     if own:
         views, passages = zip(*((case.pair.sides[0].view, case.passage) for case in cases), strict=True)
-        said = answers(agent, views, passages, edits, max_tokens=settings.max_tokens)
-        told = zip(cases, said, strict=True)
-        yield FOLLOWS, [[one.effect(case.pair)[FOLLOWS] for one in mine] for case, mine in told]
+        answered = answers(agent, views, passages, edits, max_tokens=settings.max_tokens)
+        answered_cases = zip(cases, answered, strict=True)
+        yield (
+            FOLLOWS,
+            [[one.effect(case.pair)[FOLLOWS] for one in case_answers] for case, case_answers in answered_cases],
+        )
     batches = [each_change(case.context, changes) for case, changes in zip(cases, edits, strict=True)]
     scored = score_answers(model, batches, [[case.words] * len(subspaces) for case in cases])
     sides = [case.pair.sides for case in cases]
     yield (
         ODDS,
         [
-            [float(log_odds(one, second, first) > 0) for one in mine.scores]
-            for (first, second), mine in zip(sides, scored, strict=True)
+            [float(log_odds(one, second, first) > 0) for one in case_answers.scores]
+            for (first, second), case_answers in zip(sides, scored, strict=True)
         ],
     )
 
@@ -349,6 +363,6 @@ def interchange(case: Case, layer: int, basis: Any) -> list[Edit]:
 
     if basis is not None and not basis.shape[1]:
         return []
-    on = None if basis is None else torch.from_numpy(np.ascontiguousarray(basis, dtype=np.float32))
+    projection = None if basis is None else torch.from_numpy(np.ascontiguousarray(basis, dtype=np.float32))
     source = torch.from_numpy(case.source)
-    return [Edit(row=0, layer=layer, positions=case.passage.places, vectors=source, basis=on)]
+    return [Edit(row=0, layer=layer, positions=case.passage.places, vectors=source, basis=projection)]

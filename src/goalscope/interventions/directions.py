@@ -1,8 +1,8 @@
 """Directions of the residual stream: those that stand for "the goal (or the agent) is at cell c" with their controls,
 and those that the next block reads.
 
-At the tokens of cells a direction is that of a class of cells: what a cell that becomes the goal is given, and a cell
-that was it loses. At the sites before and after the reasoning it is one of a cell: "goal at c" less "goal at b".
+At the tokens of cells a direction is that of a class of cells: it is added to the cell that becomes the goal, and
+subtracted from the cell that was it. Before and after the reasoning it is one of a cell: "goal at c" - "goal at b".
 A probe's direction is the gradient of a class's score. A mean difference is that of the activations of two classes.
 """
 
@@ -31,11 +31,11 @@ MEAN: Final = "mean difference"
 SHUFFLED: Final = "shuffled probe"
 RANDOM: Final = "random"
 OWN: Final = "own difference"
-"""Kinds of directions; the last one is the pair's own, which is a patch: the most that a change there can do."""
+"""Kinds of directions; the last is the pair's own difference, which is a patch: the upper bound for a change there."""
 Kind = Literal["probe", "mean difference", "shuffled probe"]
 
 _THINGS: Final[Mapping[str, int]] = {"agent": AGENT, "goal": GOAL}
-_FEWEST: Final = 2  # states of each side of a mean difference
+_MIN_STATES: Final = 2  # states of each side of a mean difference
 _PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _READ_SHARE: Final = 0.9  # of the squared singular values of what the next block reads
 _SMALL: Final = 1e-6
@@ -52,8 +52,8 @@ class Directions:
     """The directions of one site and layer.
 
     Attributes:
-        site, layer: where.
-        probe: what says which class is there; by whether it turns a steered state is said to flip it.
+        site, layer: where the activations are read.
+        probe: predicts the class of a cell; `flips` uses it on steered states.
         shuffled: the same, fitted to the labels of other states.
         means: class, or (class, cell), -> mean activation ``[P * D]`` float64 and number of states.
     """
@@ -65,42 +65,47 @@ class Directions:
     means: Mapping[Any, tuple[npt.NDArray[np.float64], int]] = field(default_factory=dict)
 
     def vectors(self, kind: Kind, pair: Pair) -> npt.NDArray[np.float64] | None:
-        """Return what turns the first side of a pair into the second, ``[P, D]`` of any length.
+        """Return the vectors that turn the first side of a pair into the second, ``[P, D]`` of any length.
 
-        None where a class or a cell has too few states, or where a thing moves that is no class (a key).
+        None where a class or a cell has too few states, or where the moved thing has no class (a key).
         """
         changes = self._changes(pair)
         if changes is None:
             return None
-        found = []
+        differences = []
         for gained, lost in changes:
             if kind == MEAN:
-                (after, many), (before, few) = (
-                    self.means.get(self._mean_key(one), (np.zeros(1), 0)) for one in (gained, lost)
+                (after, n_after), (before, n_before) = (
+                    self.means.get(self._mean_key(key), (np.zeros(1), 0)) for key in (gained, lost)
                 )
-                if min(many, few) < _FEWEST:
+                if min(n_after, n_before) < _MIN_STATES:
                     return None
-                found.append(after - before)
+                differences.append(after - before)
             else:
                 probe = self.probe if kind == PROBE else self.shuffled
-                found.append(_gradient(probe, *gained) - _gradient(probe, *lost))
-        joined = np.stack(found) if self.site == "changed" else found[0]
+                differences.append(_gradient(probe, *gained) - _gradient(probe, *lost))
+        joined = np.stack(differences) if self.site == "changed" else differences[0]
         return joined.reshape(len(pair.changed) if self.site == "changed" else 3, -1)
 
     def flips(self, pair: Pair, steered: Array) -> bool:
-        """Return whether the probe sees the second side of a pair in activations ``[P, D]`` of its first side."""
+        """Return whether the probe predicts the second side of a pair from steered activations ``[P, D]``."""
         changes = self._changes(pair)
         if changes is None:
             return False
         cells = self.site == "changed"
-        said = self.probe.predict(_features(self.probe.source, steered if cells else steered.reshape(1, -1))).balanced
+        probabilities = self.probe.predict(
+            _features(self.probe.source, steered if cells else steered.reshape(1, -1))
+        ).balanced
         if cells:
-            return all(int(one[0].argmax()) == gained[1] for one, (gained, _) in zip(said, changes, strict=True))
+            return all(
+                int(cell_probabilities[0].argmax()) == gained[1]
+                for cell_probabilities, (gained, _) in zip(probabilities, changes, strict=True)
+            )
         ((cell, label), _) = changes[0]
-        return int(said[0, :, label].argmax()) == cell
+        return int(probabilities[0, :, label].argmax()) == cell
 
     def _changes(self, pair: Pair) -> list[tuple[tuple[int, int], tuple[int, int]]] | None:
-        """Return what is gained and lost, as (cell of the frame, class): by changed cell, or of the thing that moves.
+        """Return pairs (gained, lost) of (cell of the frame, class): one per changed cell, or one of the moved thing.
 
         At the tokens of cells the frame is a single cell.
         """
@@ -111,25 +116,25 @@ class Directions:
         if self.site == "changed":
             return [((0, int(labels[1][cell])), (0, int(labels[0][cell]))) for cell in pair.cells]
         label = _THINGS[pair.moved]
-        places = [np.argwhere(one == label)[0] for one in labels]
-        first, second = (int(row) * self.probe.frame + int(col) for row, col in places)
+        moved_cells = [np.argwhere(cells == label)[0] for cells in labels]
+        first, second = (int(row) * self.probe.frame + int(col) for row, col in moved_cells)
         return [((second, label), (first, label))]
 
-    def _mean_key(self, one: tuple[int, int]) -> Any:
-        return one[1] if self.site == "changed" else one
+    def _mean_key(self, change: tuple[int, int]) -> Any:
+        return change[1] if self.site == "changed" else change
 
 
 def _gradient(probe: Probe, cell: int, label: int) -> npt.NDArray[np.float64]:
-    """Return the gradient ``[P * D]`` of the score of a class at a cell by the activations."""
+    """Return the gradient ``[P * D]`` of the score of a class at a cell with respect to the activations."""
     act = probe.weights["act"].astype(np.float64).reshape(len(probe.mean), -1, len(CLASSES))
     factor = np.divide(1.0, probe.std, out=np.zeros(len(probe.std)), where=probe.std > 0)
-    found: npt.NDArray[np.float64] = act[:, cell, label] * factor
-    return found
+    gradient: npt.NDArray[np.float64] = act[:, cell, label] * factor
+    return gradient
 
 
 def _features(source: Source, vectors: Array, grids: Sequence[str] | None = None) -> Features:
     count = len(vectors)
-    names = np.array([f"row {at}" for at in range(count)], dtype=object)
+    names = np.array([f"row {row}" for row in range(count)], dtype=object)
     return Features(
         source=source,
         vectors=np.ascontiguousarray(vectors, dtype=np.float32),
@@ -145,12 +150,12 @@ def fit_directions(
     """Fit the directions of one site and layer.
 
     Args:
-        site: where the activations are of; "changed" and "grid" are the tokens of all cells.
+        site: site of the activations; "changed" and "grid" are the tokens of all cells.
         layer: number of the block.
         model: content id of the model.
         states: N states.
         activations: ``[N]`` arrays ``[P, D]``.
-        seed: root seed of what is shuffled and drawn.
+        seed: root seed of shuffles and draws.
 
     Raises:
         ValueError: too few grids for a probe.
@@ -161,30 +166,33 @@ def fit_directions(
     if site in ("changed", "grid"):
         vectors, labels, grids = _tokens(maps, activations, states.clusters, rng)
     else:
-        vectors = np.stack([one.reshape(-1) for one in activations])
+        vectors = np.stack([activation.reshape(-1) for activation in activations])
         labels = np.stack([label_grid(view.grid, side).ravel() for view in states.views])
         grids = list(states.clusters)
     source = Source(site="grid" if site == "changed" else site, layer=layer, model=model, width=vectors.shape[1])
     features = _features(source, vectors, grids)
-    mixed = labels[rng.permutation(len(labels))]
+    shuffled_labels = labels[rng.permutation(len(labels))]
     keys = [
         ProbeKey(head="percell", target="cells", control=control, site=source.site, layer=layer)
         for control in ("none", "shuffled")
     ]
     settings = FitSettings(penalties=_PENALTIES, seed=seed)
     probe, shuffled = fit(
-        [Problem(key=key, features=features, target=one) for key, one in zip(keys, (labels, mixed), strict=True)],
+        [
+            Problem(key=key, features=features, target=target)
+            for key, target in zip(keys, (labels, shuffled_labels), strict=True)
+        ],
         settings,
     )
     return Directions(site=site, layer=layer, probe=probe, shuffled=shuffled, means=_means(site, vectors, labels))
 
 
 def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tuple[Probe, Probe]:
-    """Return the per-cell linear probe that a run keeps of a place, and the one of shuffled labels.
+    """Return the per-cell linear probe that a run stores for a site and layer, and the one of shuffled labels.
 
     Args:
         run: a run directory with such probes.
-        site: where; probes of runs are of the sites pre and post.
+        site: site of the probe; runs have probes of the sites pre and post.
         layer: number of the block.
         model: content id of the model.
         side: side of the largest grid.
@@ -193,25 +201,25 @@ def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tu
         FileNotFoundError: no run there.
         ValueError: no such probe, or one of another model, site or layer.
     """
-    found: dict[str, Probe] = {}
-    others: list[str] = []
-    for kept, probe in stored_probes(run, head="percell", target="cells"):
-        control = str(kept.tags.get("control"))
+    by_control: dict[str, Probe] = {}
+    unfit: list[str] = []
+    for stored, probe in stored_probes(run, head="percell", target="cells"):
+        control = str(stored.tags.get("control"))
         source = probe.source
         if control not in ("none", "shuffled") or probe.frame < side:
             continue
         if (source.site, source.layer, source.model) != (site, layer, model):
-            others.append(f"site {source.site}, layer {source.layer} of {source.model}")
+            unfit.append(f"site {source.site}, layer {source.layer} of {source.model}")
         else:
-            found.setdefault(control, probe)
-    if set(found) != {"none", "shuffled"}:
-        listed = "; ".join(sorted(set(others))[:4]) or "none"
+            by_control.setdefault(control, probe)
+    if set(by_control) != {"none", "shuffled"}:
+        available = "; ".join(sorted(set(unfit))[:4]) or "none"
         raise ValueError(
             f"steering at site {site}, layer {layer} of {model} must have its per-cell probe and the one of shuffled "
-            f"labels in {run}, with a frame of at least {side} cells; that run has those of: {listed}. Fit them "
+            f"labels in {run}, with a frame of at least {side} cells; that run has those of: {available}. Fit them "
             f"(goalscope probe {run} --reads cognitive-map --layers {layer} --full), or leave probes out"
         )
-    return found["none"], found["shuffled"]
+    return by_control["none"], by_control["shuffled"]
 
 
 def _tokens(
@@ -222,11 +230,11 @@ def _tokens(
 ) -> tuple[Array, npt.NDArray[np.int64], list[str]]:
     """Return tokens of cells with classes ``[N, 1]``: agent, goal, and a few open cells and walls of each grid."""
     vectors, labels, grids = [], [], []
-    for given, activation, cluster in zip(maps, activations, clusters, strict=True):
-        flat = given.ravel()
+    for cell_classes, activation, cluster in zip(maps, activations, clusters, strict=True):
+        flat = cell_classes.ravel()
         for label in range(len(CLASSES) - 1):
-            there = np.flatnonzero(flat == label)
-            chosen = rng.permutation(there)[:4]
+            class_cells = np.flatnonzero(flat == label)
+            chosen = rng.permutation(class_cells)[:4]
             vectors.append(activation[chosen])
             labels += [label] * len(chosen)
             grids += [cluster] * len(chosen)
@@ -234,26 +242,26 @@ def _tokens(
 
 
 def _means(site: Where, vectors: Array, labels: npt.NDArray[Any]) -> dict[Any, tuple[npt.NDArray[np.float64], int]]:
-    found: dict[Any, tuple[npt.NDArray[np.float64], int]] = {}
+    means: dict[Any, tuple[npt.NDArray[np.float64], int]] = {}
     if site in ("changed", "grid"):
         for label in np.unique(labels).tolist():
-            mine = vectors[labels[:, 0] == label].astype(np.float64)
-            found[label] = mine.mean(axis=0), len(mine)
-        return found
+            members = vectors[labels[:, 0] == label].astype(np.float64)
+            means[label] = members.mean(axis=0), len(members)
+        return means
     for label in _THINGS.values():
         rows, cells = np.nonzero(labels == label)
         for cell in np.unique(cells).tolist():
-            mine = vectors[rows[cells == cell]].astype(np.float64)
-            found[cell, label] = mine.mean(axis=0), len(mine)
-    return found
+            members = vectors[rows[cells == cell]].astype(np.float64)
+            means[cell, label] = members.mean(axis=0), len(members)
+    return means
 
 
 def reading_directions(model: LocalModel, layer: int) -> npt.NDArray[np.float64]:
     """Return the orthonormal directions ``[D, R]`` that the next block reads most: 90 % of its squared singular values.
 
     Its reading weights are those of queries, keys, values, router and the first layer of MLP or experts, each times the
-    weight of the norm before it and divided by its largest singular value, so that all count alike; after the last
-    block those of the unembedding.
+    weight of the norm before it and divided by its largest singular value, so that all have equal weight; after the
+    last block those of the unembedding.
 
     Raises:
         ValueError: a block whose reading weights are not known by name.
@@ -262,11 +270,11 @@ def reading_directions(model: LocalModel, layer: int) -> npt.NDArray[np.float64]
         editor = Editor(network)
         blocks, width = editor.blocks, editor.blocks.width
         if layer + 1 < blocks.count:
-            found = _reading_weights(blocks.list[layer + 1], width)
+            weights = _reading_weights(blocks.list[layer + 1], width)
         else:
             head = network.get_output_embeddings().weight
-            found = [_scaled(head.detach().double().cpu().numpy(), blocks.norm)]
-    stacked = np.concatenate([one / max(float(np.linalg.norm(one, 2)), 1e-30) for one in found])
+            weights = [_scaled(head.detach().double().cpu().numpy(), blocks.norm)]
+    stacked = np.concatenate([matrix / max(float(np.linalg.norm(matrix, 2)), 1e-30) for matrix in weights])
     values, directions = np.linalg.svd(stacked, full_matrices=False)[1:]
     energy = np.cumsum(values**2) / np.sum(values**2)
     count = min(int(np.searchsorted(energy, _READ_SHARE)) + 1, int((values > values[0] * 1e-9).sum()))
@@ -275,7 +283,7 @@ def reading_directions(model: LocalModel, layer: int) -> npt.NDArray[np.float64]
 
 
 def _reading_weights(block: Any, width: int) -> list[npt.NDArray[np.float64]]:
-    found = []
+    matrices = []
     for name, parameter in block.named_parameters():
         parts = name.split(".")
         if not set(parts) & set(_READERS) or "bias" in parts[-1] or parameter.ndim < 2:
@@ -285,17 +293,17 @@ def _reading_weights(block: Any, width: int) -> list[npt.NDArray[np.float64]]:
         transposed = array.ndim == 3 or "c_attn" in parts or "c_fc" in parts
         rows = array.swapaxes(-1, -2) if transposed else array
         if rows.shape[-1] == width:
-            found.append(_scaled(rows.reshape(-1, width), _norm_before(block, parts)))
-    if not found:
+            matrices.append(_scaled(rows.reshape(-1, width), _norm_before(block, parts)))
+    if not matrices:
         raise ValueError(
             f"the reading weights of a block must have one of the names {', '.join(_READERS)}, "
             f"{type(block).__name__} has none of them: an alignment search cannot say what the next block reads"
         )
-    return found
+    return matrices
 
 
 def _norm_before(block: Any, parts: Sequence[str]) -> Any:
-    """Return the norm through which a weight reads the residual stream, None where it is not known by name."""
+    """Return the norm in front of a weight that reads the residual stream, None where it is not known by name."""
     attends = any("attn" in part or "attention" in part for part in parts)
     names = ("input_layernorm", "ln_1") if attends else ("post_attention_layernorm", "ln_2")
     return next((getattr(block, name) for name in names if hasattr(block, name)), None)
@@ -307,14 +315,14 @@ def _scaled(rows: npt.NDArray[np.float64], norm: Any) -> npt.NDArray[np.float64]
 
 
 def split_subspace(
-    found: npt.NDArray[np.float64], reading: npt.NDArray[np.float64]
+    basis: npt.NDArray[np.float64], reading: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return bases of the projections of a subspace ``[D, K]`` onto read directions ``[D, R]`` and onto all others."""
-    read = reading @ (reading.T @ found)
-    return _orthonormal(read), _orthonormal(found - read)
+    read = reading @ (reading.T @ basis)
+    return _orthonormal(read), _orthonormal(basis - read)
 
 
 def _orthonormal(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
-    kept: npt.NDArray[np.float64] = left[:, values > _SMALL]
-    return kept
+    basis: npt.NDArray[np.float64] = left[:, values > _SMALL]
+    return basis

@@ -1,7 +1,7 @@
-"""Changes of activations inside a forward pass: what is changed, where, and the hooks that do it.
+"""Changes of activations inside a forward pass: the edits, and the hooks that make them.
 
-An edit reads what it writes from another row of the same pass, or is given vectors. Nothing is captured beforehand, so
-that a patch from a row to itself is bit-equal: activations of two differently shaped passes differ by rounding.
+An edit copies activations from another row of the same pass, or writes given vectors. Nothing is captured beforehand,
+so that a patch from a row to itself is bit-equal: activations of two differently shaped passes differ by rounding.
 """
 
 import threading
@@ -20,7 +20,7 @@ EMBEDDING: Final = -1
 """Number of the layer whose output is what the first block reads."""
 
 Component = Literal["residual", "attention", "mlp"]
-"""What of a layer is changed: the residual stream after it, or what its attention or its MLP adds to that."""
+"""The part of a layer that is changed: the residual stream after it, or the output of its attention or of its MLP."""
 COMPONENTS: Final[tuple[Component, ...]] = get_args(Component)
 
 How = Literal["replace", "add", "noise"]
@@ -42,21 +42,21 @@ class Edit:
     basis Q the difference d to the present vector is projected first: ``h + Q Q' d``.
 
     Attributes:
-        row: the prompt that is changed, by its place in the call.
-        layer: number of the block, 0-based; `EMBEDDING` for what the first block reads.
-        positions: ``[P]`` int64 places in that prompt, all different.
+        row: the prompt that is changed, by its index in the call.
+        layer: number of the block, 0-based; `EMBEDDING` for the input of the first block.
+        positions: ``[P]`` int64 token positions in that prompt, all different.
         component: see `Component`; the embedding has its residual alone.
         source: the prompt of the same call that is read, None where vectors are given.
-        source_positions: ``[P]`` int64 places in that prompt; the same places by default.
-        vectors: ``[P, D]`` tensor of what is written or added; for `noise` the unit vectors u, or with a bank of N
-            places the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
+        source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
+        vectors: ``[P, D]`` tensor that is written or added; for `noise` the unit vectors u, or with a bank of N
+            positions the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
         how: see above.
         clean: for `noise`, the prompt whose vectors are c, read at `positions`.
         basis: ``[D, K]`` tensor with orthonormal columns, None for the whole space.
-        bank: for `noise`, prompts and their places whose activations have the covariance that u is to have.
+        bank: for `noise`, prompts and their positions whose activations have the covariance that u is to have.
 
     Raises:
-        ValueError: parts that do not belong together; says which.
+        ValueError: inconsistent fields; names them.
     """
 
     row: int
@@ -72,7 +72,7 @@ class Edit:
     bank: tuple[tuple[int, npt.NDArray[np.int64]], ...] = ()
 
     def __post_init__(self) -> None:
-        positions = _places(self.positions, "positions")
+        positions = _position_array(self.positions, "positions")
         object.__setattr__(self, "positions", positions)
         if len(set(positions.tolist())) < len(positions):
             raise ValueError(f"the positions of an edit must be different, got {positions.tolist()}")
@@ -82,15 +82,15 @@ class Edit:
             raise ValueError(f"the embedding (layer {EMBEDDING}) has no {self.component}: use component residual")
         if self.how not in get_args(How):
             raise ValueError(f"an edit must be one of {', '.join(get_args(How))}, got {self.how!r}")
-        there = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
-        if there not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
+        given = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
+        if given not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
             raise ValueError(
                 "an edit must have a source or vectors, one of them, and noise needs source, vectors and clean; got "
-                f"how={self.how!r} with {', '.join(sorted(there)) or 'none of them'}"
+                f"how={self.how!r} with {', '.join(sorted(given)) or 'none of them'}"
             )
-        given = self.positions if self.source_positions is None else self.source_positions
-        object.__setattr__(self, "source_positions", _places(given, "source_positions"))
-        for name, count in (("source_positions", len(given)), ("vectors", _length(self.vectors))):
+        source_positions = self.positions if self.source_positions is None else self.source_positions
+        object.__setattr__(self, "source_positions", _position_array(source_positions, "source_positions"))
+        for name, count in (("source_positions", len(source_positions)), ("vectors", _length(self.vectors))):
             if count not in (None, len(positions)):
                 raise ValueError(f"an edit of {len(positions)} positions must have as many {name}, got {count}")
 
@@ -101,12 +101,12 @@ class Edit:
 
     @property
     def first(self) -> int:
-        """The first position that is read or written: nothing from there on may be shared by rows."""
+        """The first position that is read or written: rows may share only the tokens before it."""
         read = () if self.source is None or self.source_positions is None else self.source_positions
-        return int(min((*self.positions, *read, *(place for _, places in self.bank for place in places))))
+        return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
 
-def _places(given: Any, name: str) -> npt.NDArray[np.int64]:
+def _position_array(given: Any, name: str) -> npt.NDArray[np.int64]:
     places = np.asarray(given)
     if places.ndim != 1 or not len(places) or places.dtype.kind not in "iu" or places.min() < 0:
         raise ValueError(f"{name} of an edit must be a list of places >= 0 in a prompt, got {given!r}")
@@ -145,15 +145,16 @@ class Editor:
                     f"{edit.layer!r}: the model has {self.blocks.count} blocks"
                 )
             reads = edit.bank if edit.source is None else ((edit.source, edit.source_positions), *edit.bank)
-            again = () if edit.clean is None else ((edit.clean, edit.positions),)
-            for row, places in ((edit.row, edit.positions), *reads, *again):
+            clean = () if edit.clean is None else ((edit.clean, edit.positions),)
+            for row, positions in ((edit.row, edit.positions), *reads, *clean):
                 if not 0 <= row < len(lengths):
                     raise ValueError(
                         f"the rows of an edit must be prompts 0..{len(lengths) - 1} of its call, got {row}"
                     )
-                if places is not None and places.max() >= lengths[row]:
+                if positions is not None and positions.max() >= lengths[row]:
                     raise ValueError(
-                        f"the positions of an edit must be in prompt {row} of {lengths[row]} tokens, got {places.max()}"
+                        f"the positions of an edit must be in prompt {row} of {lengths[row]} tokens, got "
+                        f"{positions.max()}"
                     )
             for name, tensor, width in (("vectors", None if edit.bank else edit.vectors, -1), ("basis", edit.basis, 0)):
                 if tensor is not None and (tensor.ndim != 2 or tensor.shape[width] != self.blocks.width):
@@ -165,7 +166,7 @@ class Editor:
 
     @contextmanager
     def hooked(self, places: Iterable[Place], *, routing: bool = False) -> Iterator[None]:
-        """Hook places for as long as the context lasts; whatever happens inside, no hook stays."""
+        """Hook places for as long as the context lasts; the hooks are removed in any case."""
         handles = []
         try:
             for place in sorted(set(places)):
@@ -189,13 +190,13 @@ class Editor:
         Args:
             edits: the changes, by the numbers of prompts.
             rows: ``[B]`` the prompt of each row of the pass.
-            begins: ``[B]`` the place in its prompt of each row's first token.
+            begins: ``[B]`` the position in its prompt of each row's first token.
 
         Yields:
-            What the routers of the layers chose, ``[B, T, K]`` by layer, once the pass is over.
+            The experts chosen by the routers, layer -> ``[B, T, K]``, filled once the pass is over.
 
         Raises:
-            ValueError: an edit reads a prompt that is not in this pass, or what was computed before it.
+            ValueError: an edit reads a prompt that is not in this pass, or a position computed before it.
         """
         row_of = {prompt: row for row, prompt in enumerate(rows)}
         operations: dict[Place, list[_Operation]] = {}
@@ -203,7 +204,7 @@ class Editor:
             if edit.row in row_of:
                 operations.setdefault(edit.place, []).append(_Operation.of(edit, row_of, begins))
         chosen: dict[int, Any] = {}
-        self._active.operations = {place: _merged(found) for place, found in operations.items()}
+        self._active.operations = {place: _merged(group) for place, group in operations.items()}
         self._active.chosen, self._active.rows = chosen, len(rows)
         try:
             yield chosen
@@ -212,15 +213,15 @@ class Editor:
 
     def routers(self) -> list[tuple[int, Any]]:
         """Return the routers of the mixtures of experts, by layer; none in a dense model."""
-        found = []
+        routers = []
         for layer, block in enumerate(self.blocks.list):
-            inner = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)
-            gates = [getattr(inner, name, None) for name in _ROUTERS]
-            found += [(layer, gate) for gate in gates if hasattr(gate, "top_k")][:1]
-        return found
+            mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)
+            gates = [getattr(mlp, name, None) for name in _ROUTERS]
+            routers += [(layer, gate) for gate in gates if hasattr(gate, "top_k")][:1]
+        return routers
 
     def _module(self, place: Place) -> tuple[Any, bool]:
-        """Return the module whose output is a place, or whose input is (True)."""
+        """Return the module to hook for a place, and whether the place is its input instead of its output."""
         layer, component = place
         if layer == EMBEDDING:
             return self.blocks.list[0], True
@@ -248,7 +249,7 @@ class Editor:
         return change
 
     def _after(self, place: Place) -> Any:
-        def change(module: Any, given: Any, output: Any) -> Any:
+        def change(module: Any, inputs: Any, output: Any) -> Any:
             operations = getattr(self._active, "operations", {}).get(place)
             if not operations:
                 return None
@@ -259,11 +260,11 @@ class Editor:
         return change
 
     def _routed(self, layer: int) -> Any:
-        def keep(module: Any, given: Any, output: Any) -> None:
+        def keep(module: Any, inputs: Any, output: Any) -> None:
             chosen = getattr(self._active, "chosen", None)
             if chosen is not None:
                 tensors = output if isinstance(output, tuple) else (output,)
-                indices = next(one for one in reversed(tensors) if not one.is_floating_point())
+                indices = next(tensor for tensor in reversed(tensors) if not tensor.is_floating_point())
                 chosen[layer] = indices.reshape(self._active.rows, -1, indices.shape[-1])
 
         return keep
@@ -284,18 +285,18 @@ class _Operation:
 
     @classmethod
     def of(cls, edit: Edit, row_of: Mapping[int, int], begins: Sequence[int]) -> "_Operation":
-        def column(prompt: int, places: Any) -> tuple[list[int], list[int]]:
+        def column(prompt: int, positions: Any) -> tuple[list[int], list[int]]:
             if prompt not in row_of:
                 raise ValueError(
                     f"an edit of prompt {edit.row} must pass together with prompt {prompt}, which it reads, their "
                     "lengths differ by more tokens than they share at their beginning: read its vectors first"
                 )
             row = row_of[prompt]
-            if places.min() < begins[row]:
+            if positions.min() < begins[row]:
                 raise ValueError(
-                    f"an edit must not reach before place {begins[row]}, which rows share, got {places.min()}"
+                    f"an edit must not reach before place {begins[row]}, which rows share, got {positions.min()}"
                 )
-            return [row] * len(places), (places - begins[row]).tolist()
+            return [row] * len(positions), (positions - begins[row]).tolist()
 
         rows, columns = column(edit.row, edit.positions)
         return cls(
@@ -306,7 +307,7 @@ class _Operation:
             clean=None if edit.clean is None else column(edit.clean, edit.positions)[0],
             vectors=[] if edit.vectors is None else [edit.vectors],
             basis=edit.basis,
-            bank=[column(prompt, places) for prompt, places in edit.bank],
+            bank=[column(prompt, positions) for prompt, positions in edit.bank],
         )
 
     @property
@@ -316,47 +317,50 @@ class _Operation:
 
 def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
     """Return operations with those of one kind joined, so that a pass has a few large ones."""
-    found: dict[tuple[Any, ...], _Operation] = {}
-    for one in operations:
-        into = found.get(one.kind)
-        if into is None:
-            found[one.kind] = one
+    by_kind: dict[tuple[Any, ...], _Operation] = {}
+    for operation in operations:
+        merged = by_kind.get(operation.kind)
+        if merged is None:
+            by_kind[operation.kind] = operation
             continue
-        into.rows += one.rows
-        into.columns += one.columns
-        into.vectors += one.vectors
-        if into.reads is not None and one.reads is not None:
-            into.reads = into.reads[0] + one.reads[0], into.reads[1] + one.reads[1]
-        if into.clean is not None and one.clean is not None:
-            into.clean += one.clean
-    return list(found.values())
+        merged.rows += operation.rows
+        merged.columns += operation.columns
+        merged.vectors += operation.vectors
+        if merged.reads is not None and operation.reads is not None:
+            merged.reads = merged.reads[0] + operation.reads[0], merged.reads[1] + operation.reads[1]
+        if merged.clean is not None and operation.clean is not None:
+            merged.clean += operation.clean
+    return list(by_kind.values())
 
 
 def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
     """Return hidden states ``[B, T, D]`` after all operations; all of them read the states before."""
     import torch
 
-    given: Any
+    values: Any
     after = hidden
-    for one in operations:
-        at = torch.tensor(one.rows, device=hidden.device), torch.tensor(one.columns, device=hidden.device)
-        given = torch.cat([vectors.to(hidden) for vectors in one.vectors]) if one.vectors else None
-        if one.reads is not None:
-            read = hidden[one.reads[0], one.reads[1]]
-            if one.clean is not None:
-                clean = hidden[one.clean, one.columns]
-                if one.bank:
-                    known = torch.cat([hidden[rows, columns] for rows, columns in one.bank])
-                    given = torch.nn.functional.normalize(given @ (known - known.mean(dim=0)), dim=-1)
-                given = clean + (read - clean).norm(dim=-1, keepdim=True) * given
+    for operation in operations:
+        cells = (
+            torch.tensor(operation.rows, device=hidden.device),
+            torch.tensor(operation.columns, device=hidden.device),
+        )
+        values = torch.cat([vectors.to(hidden) for vectors in operation.vectors]) if operation.vectors else None
+        if operation.reads is not None:
+            read = hidden[operation.reads[0], operation.reads[1]]
+            if operation.clean is not None:
+                clean = hidden[operation.clean, operation.columns]
+                if operation.bank:
+                    bank = torch.cat([hidden[rows, columns] for rows, columns in operation.bank])
+                    values = torch.nn.functional.normalize(values @ (bank - bank.mean(dim=0)), dim=-1)
+                values = clean + (read - clean).norm(dim=-1, keepdim=True) * values
             else:
-                given = read
-        if one.how == "add" or one.basis is not None:
-            present = after[at]
-            step = given if one.how == "add" else given - present
-            if one.basis is not None:
-                basis = one.basis.to(hidden)
+                values = read
+        if operation.how == "add" or operation.basis is not None:
+            present = after[cells]
+            step = values if operation.how == "add" else values - present
+            if operation.basis is not None:
+                basis = operation.basis.to(hidden)
                 step = (step @ basis) @ basis.T
-            given = present + step
-        after = after.index_put(at, given)
+            values = present + step
+        after = after.index_put(cells, values)
     return after

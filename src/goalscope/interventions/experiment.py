@@ -1,5 +1,5 @@
-"""The seam of interventions: settings that a study names by their kind, what an experiment is handed and keeps, and all
-that a run's study declares, end to end.
+"""The plugin interface of interventions: settings by kind, the subject that an experiment works on, and the loop over
+all experiments that a run's study declares.
 """
 
 import ctypes
@@ -32,24 +32,24 @@ from goalscope.runs.provenance import note, note_libraries
 from goalscope.worlds.gridworld import GridView
 
 TAG: Final = "intervention"
-"""Tag that rows of interventions carry, the kind of the experiment, and no others."""
+"""Tag that only rows of interventions have: the kind of the experiment."""
 INFO: Final = "interventions"
-"""Name under which a run keeps what was changed last, and how."""
+"""Name under which a run stores the settings and counts of its last experiments."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
 
 
 Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
-"""What is printed of an experiment: measures, tags that their rows have, and the tags that make the lines."""
+"""The printed summary of an experiment: measures, tags that their rows must have, and the tags that make the lines."""
 
 
 class PairSettings(Part):
     """Which counterfactual pairs are used; grids of one size are drawn in turn, one pair of each.
 
-    `moved` are the things that are moved, in turn; `per_size` and `controls` are the most pairs of each size, with
-    other and with the same optimal actions; `tries` the counterfactuals of a grid that the agent is shown; `seed` draws
-    them.
+    `moved` are the things that are moved, in turn; `per_size` and `controls` are the maximum numbers of pairs of each
+    size, with other and with the same optimal actions; `tries` the number of counterfactuals of a grid that the agent
+    is shown; `seed` draws them.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -60,10 +60,10 @@ class PairSettings(Part):
 
 
 class OnPairs(Part):
-    """What experiments on counterfactual pairs share.
+    """Settings that all experiments on counterfactual pairs have.
 
-    `agent` may be left out where one agent alone fits; `max_tokens` is the most tokens of an output, the agent's own by
-    default.
+    `agent` may be left out where only one agent fits; `max_tokens` is the maximum number of tokens of an output, the
+    agent's own by default.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -73,15 +73,16 @@ class OnPairs(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subject:
-    """What an experiment works on: an agent, its model, the grids of a run, and the store that keeps the rows.
+    """The subject of an experiment: an agent, its model, the grids of a run, and the store for the rows.
 
     Attributes:
         store: the run, open for writing.
         agent: the agent; it is asked at temperature 0.
         originals: the first state of each grid that the agent was shown.
-        source: what the names of the experiment's rows begin with: kind, agent and content id of its settings.
-        tags: what all of its rows carry.
-        show: is told how many pieces of work are done.
+        source: prefix of the names of the experiment's rows: kind, agent and content id of its settings.
+        tags: tags of all its rows.
+        show: progress callback: number of finished work items, and of all.
+        pair_cache: pairs by their settings.
     """
 
     store: Store
@@ -90,7 +91,7 @@ class Subject:
     source: str
     tags: Mapping[str, Any]
     show: Progress
-    found: dict[str, Pairs] = field(default_factory=dict)
+    pair_cache: dict[str, Pairs] = field(default_factory=dict)
 
     @property
     def model(self) -> LocalModel:
@@ -98,24 +99,24 @@ class Subject:
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False) -> Pairs:
-        """Return the pairs of some settings, found once."""
+        """Return the pairs of some settings; they are searched for once."""
         key = f"{settings.model_dump_json()} {control}"
-        if key not in self.found:
-            self.found[key] = choose_pairs(self.agent, self.originals, settings, control=control)
-        return self.found[key]
+        if key not in self.pair_cache:
+            self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control)
+        return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
-        """Whether the rows of a piece of work are there already."""
+        """Whether the rows of a work item are stored already."""
         return f"{self.source}/{unit}" in self.store.row_sources()
 
     def keep(self, unit: str, rows: Rows) -> None:
-        """Store the rows of a piece of work, with the tags of the experiment."""
+        """Store the rows of a work item, with the tags of the experiment."""
         tags = {name: constant(value, len(rows)) for name, value in self.tags.items()}
         self.store.put_rows(rows.tagged(tags), source=f"{self.source}/{unit}")
         give_back()
 
     def work(self, units: Mapping[str, tuple[Any, ...]], rows: Callable[..., Rows]) -> None:
-        """Do all pieces of work, by name, that are not stored yet: ``rows(*piece)`` returns the rows of one."""
+        """Do all work items, by name, that are not stored yet: ``rows(*item)`` returns the rows of one."""
         for done, (unit, piece) in enumerate(units.items()):
             self.show(done, len(units))
             if not self.has(unit):
@@ -124,10 +125,10 @@ class Subject:
 
 
 def give_back() -> None:
-    """Return to the system what finished passes held.
+    """Return the memory of finished passes to the system.
 
-    Their tensors hang in cycles of references, which Python clears by the number of objects, not by their size; and the
-    C library keeps the pages. Without this the resident memory grows with the number of pieces of work.
+    Their tensors are in reference cycles, which Python collects by the number of objects, not by their size; and the C
+    library keeps the pages. Without this the resident memory grows with the number of work items.
     """
     gc.collect()
     if sys.platform == "linux":
@@ -140,8 +141,8 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
     """Return a decorator that registers an experiment; entries of a study's ``analysis: interventions:`` name it.
 
     An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
-    (`Headline`), and ``run(subject)``: it does what is not stored yet, keeps its rows, and returns what is worth
-    knowing about the whole as plain values.
+    (`Headline`), and ``run(subject)``: it does the work items that are not stored yet, stores their rows, and returns
+    a summary as plain values.
 
     Args:
         name: the kind; the field ``kind`` of the settings admits it.
@@ -166,15 +167,15 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
     """Return the first state of each grid that an agent of a run was shown whole, in the order of the run."""
-    found: dict[str, Original] = {}
+    originals: dict[str, Original] = {}
     for episode, step, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
         if grid.fog is not None or world.tags.get("transform", "identity") != "identity":
             continue
         view = GridView(grid=grid, carrying_key=step.state.carrying_key)
         tags = {"size": grid.height, "density": world.tags.get("density")}
-        found.setdefault(world.id, Original(view=view, cluster=world.cluster or world.id, tags=tags))
-    return list(found.values())
+        originals.setdefault(world.id, Original(view=view, cluster=world.cluster or world.id, tags=tags))
+    return list(originals.values())
 
 
 def choose_pairs(
@@ -185,34 +186,36 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Return the pairs of some settings: of each size as many as are wanted, one of a grid, things moved in turn."""
-    wanted = settings.controls if control else settings.per_size
+    """Return the pairs of some settings: up to the limit of each size, one of a grid, things moved in turn."""
+    limit = settings.controls if control else settings.per_size
     kept: list[Pair] = []
     left_out: dict[str, int] = {}
     for size in dict.fromkeys(original.tags.get("size") for original in originals):
-        mine = [original for original in originals if original.tags.get("size") == size]
-        order = stream(settings.seed, "originals", str(size), control).permutation(len(mine))
-        turn, there = count(), 0
-        waiting = [mine[index] for index in order]
-        while waiting and there < wanted:
-            part, waiting = waiting[: 2 * (wanted - there)], waiting[2 * (wanted - there) :]
-            for thing, group in _by_thing(part, settings, turn, control=control).items():
-                found = find(agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed)
-                for reason, number in found.left_out.items():
-                    left_out[reason] = left_out.get(reason, 0) + number
-                kept += found.kept[: wanted - there]
-                there += len(found.kept[: wanted - there])
+        same_size = [original for original in originals if original.tags.get("size") == size]
+        order = stream(settings.seed, "originals", str(size), control).permutation(len(same_size))
+        turn, n_kept = count(), 0
+        waiting = [same_size[index] for index in order]
+        while waiting and n_kept < limit:
+            batch, waiting = waiting[: 2 * (limit - n_kept)], waiting[2 * (limit - n_kept) :]
+            for thing, group in _by_thing(batch, settings, turn, control=control).items():
+                batch_pairs = find(
+                    agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed
+                )
+                for reason, count_left_out in batch_pairs.left_out.items():
+                    left_out[reason] = left_out.get(reason, 0) + count_left_out
+                kept += batch_pairs.kept[: limit - n_kept]
+                n_kept += len(batch_pairs.kept[: limit - n_kept])
     return Pairs(kept=tuple(kept), left_out=left_out)
 
 
 def _by_thing(
     originals: Sequence[Original], settings: PairSettings, turn: Iterator[int], *, control: bool
 ) -> dict[Moved, list[Original]]:
-    """Return originals by what is moved in them: the things in turn, the next one where a grid does not have one."""
+    """Return originals by the thing moved in them: the things in turn, the next one where a grid does not have one."""
     groups: dict[Moved, list[Original]] = {thing: [] for thing in settings.moved}
     for original in originals:
         first = next(turn)
-        rotated = [settings.moved[(first + at) % len(settings.moved)] for at in range(len(settings.moved))]
+        rotated = [settings.moved[(first + offset) % len(settings.moved)] for offset in range(len(settings.moved))]
         fits = [thing for thing in rotated if counterfactuals(original, thing, control=control)]
         groups[(fits or rotated)[0]].append(original)
     return {thing: group for thing, group in groups.items() if group}
@@ -220,7 +223,7 @@ def _by_thing(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterventionSummary:
-    """What one experiment found.
+    """The result of one experiment.
 
     Attributes:
         kind: the kind of the experiment.
@@ -242,13 +245,13 @@ def study_interventions(
     model: LocalModel | None = None,
     stage: Stage = silent,
 ) -> list[InterventionSummary]:
-    """Do all declared experiments on a run, store their rows, and return them; what is stored is not done again.
+    """Do all declared experiments on a run, store their rows, and return them; stored work is not repeated.
 
     Args:
         run: a run directory; nobody else may write to it meanwhile.
         declared: the settings of experiments; by default those of the run's study.
-        model: what is changed; by default the local model that the run's study names.
-        stage: is called at the beginning of each experiment with its name; gives what shows progress.
+        model: the model that is changed; by default the local model that the run's study names.
+        stage: called at the beginning of each experiment with its name; returns a progress callback.
 
     Raises:
         FileNotFoundError: no run there, or no such model.
@@ -257,16 +260,19 @@ def study_interventions(
         BlockingIOError: another process writes to the run.
     """
     with Store(run) as store:
-        wanted = declared_in(store) if declared is None else tuple(declared)
-        if not wanted:
+        experiments = declared_in(store) if declared is None else tuple(declared)
+        if not experiments:
             raise ValueError(
                 f"interventions must be declared, the study of {run} has none (analysis: interventions:): name a kind, "
                 "e.g. goalscope patch RUN --kind patching"
             )
-        targets = [_target(store, one) for one in wanted]
+        targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
         note_libraries(store, "interventions")
-        return [_done(store, one, target, model, stage) for one, target in zip(wanted, targets, strict=True)]
+        return [
+            _run_one(store, settings, target, model, stage)
+            for settings, target in zip(experiments, targets, strict=True)
+        ]
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:
@@ -275,7 +281,7 @@ def declared_in(store: Store) -> tuple[BaseModel, ...]:
     return tuple(study.analysis.interventions) if study is not None and study.analysis is not None else ()
 
 
-def _done(
+def _run_one(
     store: Store, settings: Any, target: ReplayTarget, model: LocalModel | None, stage: Stage
 ) -> InterventionSummary:
     agent = _agent(store, target, model, weights=_needs_weights(settings))
@@ -298,19 +304,19 @@ def _needs_weights(settings: Any) -> bool:
 
 
 def _target(store: Store, settings: Any) -> ReplayTarget:
-    """Return whose insides or reasoning are changed; the latter needs no token ids."""
+    """Return the agent whose activations or reasoning are changed; the latter needs no token ids."""
     if _needs_weights(settings):
         return find_target(store, settings.agent, ("pre",))
     agents = list(_chat_agents(store))
-    named = [one for one in agents if settings.agent in (None, one.name)]
-    if len(named) != 1:
-        there = ", ".join(one.name for one in agents) or "none"
+    matching = [agent for agent in agents if settings.agent in (None, agent.name)]
+    if len(matching) != 1:
+        names = ", ".join(agent.name for agent in agents) or "none"
         raise ValueError(
-            f"edits of reasoning are made to one chat agent of the run ({there}), got {settings.agent!r}: name one "
+            f"edits of reasoning are made to one chat agent of the run ({names}), got {settings.agent!r}: name one "
             "(agent)"
         )
-    identity = agent_id(named[0])
-    return ReplayTarget(agent=named[0].name, agent_id=identity, description=named[0].describe(), steps=0)
+    identity = agent_id(matching[0])
+    return ReplayTarget(agent=matching[0].name, agent_id=identity, description=matching[0].describe(), steps=0)
 
 
 def _chat_agents(store: Store) -> Iterator[Any]:

@@ -21,11 +21,11 @@ _EVERYTHING = 2**62  # tokens of a pass: rows that read from each other are not 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Prompts that pass through the model together, and what is changed in them.
+    """Prompts that pass through the model together, and their edits.
 
     Attributes:
-        prompts: ``[N]`` ids of each prompt; what follows is written freely, or scored.
-        edits: the changes; they name prompts by their places here.
+        prompts: ``[N]`` ids of each prompt; the continuation is generated, or scored.
+        edits: the changes; they name prompts by their indices here.
         clean: ``[N]`` the unchanged prompt that each one is compared with for its routing, itself by default.
     """
 
@@ -42,11 +42,11 @@ def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Bat
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generated:
-    """What was written after each prompt of a batch.
+    """The outputs after each prompt of a batch.
 
     Attributes:
         outputs: ``[N]`` token ids and how they ended.
-        rerouted: ``[N]`` share of (token, layer) pairs of the pass whose set of experts is another one than in the
+        rerouted: ``[N]`` fraction of (token, layer) pairs of the pass whose set of experts is another one than in the
             unchanged prompt; None for a model without experts, or prompts of another length.
     """
 
@@ -67,8 +67,8 @@ def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) ->
 
     Args:
         model: a local model.
-        batches: each passes through the model at once; a small model computes one a core.
-        max_tokens: most tokens of an output.
+        batches: each passes through the model at once; a small model computes one per core.
+        max_tokens: maximum number of tokens of an output.
 
     Raises:
         ValueError: an edit that does not fit the model or its prompt; says why.
@@ -81,7 +81,7 @@ def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) ->
 def score_answers(
     model: LocalModel, batches: Sequence[Batch], answers: Sequence[Sequence[Sequence[Sequence[int]]]]
 ) -> list[Scored]:
-    """Return how likely given answers are after each prompt, with changed activations in the prompts.
+    """Return the log-probabilities of given answers after each prompt, with changed activations in the prompts.
 
     Args:
         model: a local model.
@@ -107,7 +107,7 @@ def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
 
 
 class _Passes:
-    """Surrounds the prompt passes of a batch with its edits, and notes how experts were chosen."""
+    """Makes the edits of a batch in its prompt passes, and records the fraction of rerouted tokens."""
 
     def __init__(self, editor: Editor, batch: Batch) -> None:
         self._editor, self._batch = editor, batch
@@ -120,10 +120,10 @@ class _Passes:
             yield
         self._compare(rows, begins, chosen)
 
-    def settings(self, **more: Any) -> Settings:
-        """Return how the batch is decoded: in one pass, no further shared than its edits allow."""
+    def settings(self, **limits: Any) -> Settings:
+        """Return the decoding settings of the batch: one pass, with no more shared tokens than its edits allow."""
         shared = min((edit.first for edit in self._batch.edits), default=None)
-        return Settings(temperature=0.0, prefill_tokens=_EVERYTHING, around=self, most_shared=shared, **more)
+        return Settings(temperature=0.0, prefill_tokens=_EVERYTHING, around=self, most_shared=shared, **limits)
 
     def _compare(self, rows: Sequence[int], begins: Sequence[int], chosen: dict[int, Any]) -> None:
         clean = self._batch.clean
@@ -133,16 +133,16 @@ class _Passes:
 
         row_of = {prompt: row for row, prompt in enumerate(rows)}
         pairs = [(row, row_of[clean[prompt]]) for prompt, row in row_of.items() if clean[prompt] in row_of]
-        pairs = [(row, other) for row, other in pairs if begins[row] == begins[other]]
+        pairs = [(row, clean_row) for row, clean_row in pairs if begins[row] == begins[clean_row]]
         if not pairs:
             return
-        mine, theirs = (torch.tensor(side) for side in zip(*pairs, strict=True))
-        shares = []
+        changed_rows, clean_rows = (torch.tensor(side) for side in zip(*pairs, strict=True))
+        fractions = []
         for indices in chosen.values():
             order = indices.sort(dim=-1).values
-            shares.append((order[mine] != order[theirs]).any(dim=-1).float().mean(dim=-1))
-        for (row, _), share in zip(pairs, torch.stack(shares).mean(dim=0).tolist(), strict=True):
-            self.rerouted[rows[row]] = float(share)
+            fractions.append((order[changed_rows] != order[clean_rows]).any(dim=-1).float().mean(dim=-1))
+        for (row, _), fraction in zip(pairs, torch.stack(fractions).mean(dim=0).tolist(), strict=True):
+            self.rerouted[rows[row]] = float(fraction)
 
 
 def _generated(network: Any, editor: Editor, stop: frozenset[int], max_tokens: int, batch: Batch) -> Generated:
@@ -153,8 +153,8 @@ def _generated(network: Any, editor: Editor, stop: frozenset[int], max_tokens: i
     return Generated(outputs=outputs, rerouted=passes.rerouted)
 
 
-def _scored(network: Any, editor: Editor, given: tuple[Batch, Sequence[Sequence[Sequence[int]]]]) -> Scored:
-    batch, answers = given
+def _scored(network: Any, editor: Editor, work: tuple[Batch, Sequence[Sequence[Sequence[int]]]]) -> Scored:
+    batch, answers = work
     passes = _Passes(editor, batch)
     settings = passes.settings(slots=max(1, sum(map(len, answers)), len(answers) * max(map(len, answers), default=1)))
     scores = score(network, settings, batch.prompts, answers)

@@ -36,12 +36,12 @@ _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "ke
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Original:
-    """A state of a grid as an agent is shown it, the beginning of pairs.
+    """A state of a grid as shown to an agent; counterfactuals are made of it.
 
     Attributes:
-        view: what is shown; a grid without fog.
-        cluster: what intervals count: the grid.
-        tags: what rows of its pairs carry, such as size and density.
+        view: the shown grid, without fog.
+        cluster: the grid, the unit of resampling for intervals.
+        tags: tags of the rows of its pairs, such as size and density.
     """
 
     view: GridView
@@ -51,13 +51,13 @@ class Original:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Side:
-    """One of the two grids of a pair, and what the agent did there at temperature 0.
+    """One of the two grids of a pair, and the agent's answer there at temperature 0.
 
     Attributes:
-        view: what was shown.
+        view: the shown grid.
         optimal: all optimal actions.
         prompt, output: token ids.
-        action: what the agent did.
+        action: the agent's action.
     """
 
     view: GridView
@@ -80,13 +80,13 @@ class Pair:
     """A grid and its counterfactual.
 
     Attributes:
-        moved: what differs.
+        moved: the thing that differs.
         control: whether the optimal actions are the same in both, else they share none.
         cluster, tags: of the original.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
-        changed: ``[C]`` int64 places of their tokens, the same in both prompts; no other token differs.
-        tokenizer: content id of what wrote the prompts.
+        changed: ``[C]`` int64 positions of their tokens, the same in both prompts; no other token differs.
+        tokenizer: content id of the tokenizer and chat template of the prompts.
 
     The last three are left out where token ids are not known.
     """
@@ -114,7 +114,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """Pairs that were kept, and how many candidates were not, by the reason."""
+    """Pairs that were kept, and the number of rejected candidates by reason."""
 
     kept: tuple[Pair, ...]
     left_out: Mapping[str, int]
@@ -125,7 +125,7 @@ def counterfactuals(original: Original, moved: Moved, *, control: bool = False) 
 
     Args:
         original: the grid.
-        moved: what differs; none are returned where the grid has no such thing.
+        moved: the thing that differs; none are returned where the grid has no such thing.
         control: whether the optimal actions must be the same, else they must share none.
 
     Raises:
@@ -141,17 +141,17 @@ def counterfactuals(original: Original, moved: Moved, *, control: bool = False) 
     before = best(view)
     if not before:
         return []
-    found = []
+    views = []
     for changed in _moved(grid, moved):
-        other = replace(view, grid=changed)
-        after = best(other)
+        counterfactual = replace(view, grid=changed)
+        after = best(counterfactual)
         if after and (after == before if control else not after & before):
-            found.append(other)
-    return found
+            views.append(counterfactual)
+    return views
 
 
 def best(view: GridView) -> frozenset[Action]:
-    """Return the optimal actions of what is shown; none where goal or agent are not shown or out of reach."""
+    """Return the optimal actions in a view; none where the agent or the goal is not shown, or the goal unreachable."""
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
     return optimal_actions(view.grid, view.grid.start, view.carrying_key)
@@ -166,10 +166,10 @@ def _moved(grid: Grid, moved: Moved) -> Iterator[Grid]:
     name = _NAMES[moved]
     if getattr(grid, name) is None:
         return
-    taken = {cell for cell in grid.objects.values() if cell is not None}
+    occupied = {cell for cell in grid.objects.values() if cell is not None}
     for row, col in zip(*np.nonzero(~grid.walls), strict=True):
         cell = int(row), int(col)
-        if cell in taken:
+        if cell in occupied:
             continue
         changed = grid.at(**{name: cell})
         if moved != "agent" or settle(changed, cell).door_open is False:
@@ -191,11 +191,12 @@ def find_pairs(
     Args:
         agent: a chat agent with a local model; it is asked at temperature 0.
         originals: the grids, different ones.
-        moved: what is moved, see `Moved`.
+        moved: things that are moved, see `Moved`.
         control: whether the optimal actions stay the same.
-        tries: most counterfactuals of each original and thing that the agent is shown; the first that fits is kept.
-        seed: which ones these are.
-        max_tokens: most tokens of an answer; by default the agent's own.
+        tries: maximum number of counterfactuals of each original and thing that the agent is shown; the first that fits
+            is kept.
+        seed: seed of the choice of these.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
 
     Returns:
         The pairs, and how many (original, thing) were left out: nothing to move, no such counterfactual, or an agent
@@ -213,12 +214,12 @@ def find_pairs(
         cells = _differing(first.view.grid, second.view.grid)
         return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
 
-    asked = partial(act, agent, max_tokens=limit)
-    return pairs_of(originals, asked, aligned, moved=moved, control=control, tries=tries, seed=seed)
+    ask = partial(act, agent, max_tokens=limit)
+    return pairs_of(originals, ask, aligned, moved=moved, control=control, tries=tries, seed=seed)
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
-    """Return an agent's model, whose weights are here.
+    """Return an agent's local model.
 
     Raises:
         ValueError: a model behind a server.
@@ -232,7 +233,7 @@ def local_model(agent: ChatAgent) -> LocalModel:
 
 def pairs_of(
     originals: Iterable[Original],
-    asked: Callable[[Sequence[GridView]], Sequence[Side | None]],
+    ask: Callable[[Sequence[GridView]], Sequence[Side | None]],
     aligned: Callable[[Side, Side], Mapping[str, Any]],
     *,
     moved: Sequence[Moved],
@@ -240,26 +241,28 @@ def pairs_of(
     tries: int,
     seed: int,
 ) -> Pairs:
-    """Return the pairs of what an agent does in originals and counterfactuals; other arguments as in `find_pairs`.
+    """Return the pairs from an agent's answers in originals and counterfactuals; other arguments as in `find_pairs`.
 
     Args:
         originals: the grids.
-        asked: returns what the agent does in each view where it acts optimally, None elsewhere.
-        aligned: returns the fields of a pair that say which of its tokens differ.
+        ask: returns the agent's answer in each view where it acts optimally, None elsewhere.
+        aligned: returns the fields of a pair that name its differing tokens.
     """
     left_out: Counter[str] = Counter()
     chosen: list[tuple[Original, Moved, list[GridView]]] = []
     for original in originals:
         for thing in moved:
-            found = counterfactuals(original, thing, control=control)
-            if not found:
+            candidates = counterfactuals(original, thing, control=control)
+            if not candidates:
                 left_out[f"{thing}: no such counterfactual"] += 1
                 continue
-            order = stream(seed, "pairs", original.cluster, original.view.text, thing, control).permutation(len(found))
-            chosen.append((original, thing, [found[index] for index in order[:tries]]))
+            order = stream(seed, "pairs", original.cluster, original.view.text, thing, control).permutation(
+                len(candidates)
+            )
+            chosen.append((original, thing, [candidates[index] for index in order[:tries]]))
     # Each view is shown once, with the same example in its prompt for both sides of a pair.
-    views = dict.fromkeys([one.view for one, *_ in chosen] + [view for *_, group in chosen for view in group])
-    sides = dict(zip(views, asked(list(views)), strict=True))
+    views = dict.fromkeys([original.view for original, *_ in chosen] + [view for *_, group in chosen for view in group])
+    sides = dict(zip(views, ask(list(views)), strict=True))
     kept = []
     for original, thing, group in chosen:
         first = sides[original.view]
@@ -274,24 +277,24 @@ def pairs_of(
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int) -> list[Side | None]:
-    """Return what an agent does at temperature 0 where it acts optimally, None elsewhere."""
+    """Return an agent's answers at temperature 0 where it acts optimally, None elsewhere."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     completions = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
-    sides = [side_of(view, said) for view, said in zip(views, completions, strict=True)]
+    sides = [side_of(view, completion) for view, completion in zip(views, completions, strict=True)]
     return [None if side is None or not (side.prompt and side.output) else side for side in sides]
 
 
-def side_of(view: GridView, said: Completion) -> Side | None:
-    """Return a view with what an agent did there, None where that is not optimal."""
-    action, optimal = turn(said).action, best(view)
+def side_of(view: GridView, completion: Completion) -> Side | None:
+    """Return a view with the agent's answer, None where that is not optimal."""
+    action, optimal = turn(completion).action, best(view)
     if action not in optimal:
         return None
-    prompt, output = said.prompt_tokens or (), said.output_tokens or ()
+    prompt, output = completion.prompt_tokens or (), completion.output_tokens or ()
     return Side(view=view, optimal=optimal, prompt=prompt, output=output, action=Action(action))
 
 
 def tokenizer_of(model: LocalModel) -> str:
-    """Return the content id of how a model writes prompts."""
+    """Return the content id of a model's tokenizer and chat template."""
     files: Any = model.describe()["files"]
     names = [
         name for name in files if name.startswith("tokenizer") or name in ("hub", "revision", "chat_template.jinja")
@@ -301,11 +304,11 @@ def tokenizer_of(model: LocalModel) -> str:
 
 def check_pairs(pairs: Iterable[Pair], model: LocalModel) -> None:
     """Raise a ValueError where the prompts of a pair were not written by the tokenizer of a model."""
-    own = tokenizer_of(model)
+    identity = tokenizer_of(model)
     for pair in pairs:
-        if pair.tokenizer != own:
+        if pair.tokenizer != identity:
             raise ValueError(
-                f"the pairs must be written by the tokenizer of {model.name} ({own}), {pair.id} is of another one "
+                f"the pairs must be written by the tokenizer of {model.name} ({identity}), {pair.id} is of another one "
                 f"({pair.tokenizer}): find the pairs with this model"
             )
 
@@ -313,27 +316,28 @@ def check_pairs(pairs: Iterable[Pair], model: LocalModel) -> None:
 def align(
     model: LocalModel, finder: SiteFinder, first: Side, second: Side, cells: Sequence[Position]
 ) -> npt.NDArray[np.int64]:
-    """Return the places ``[C]`` of the tokens of the cells that differ, the same in both prompts.
+    """Return the positions ``[C]`` of the tokens of the cells that differ, the same in both prompts.
 
     Raises:
         ValueError: prompts of unequal numbers of tokens, or that differ in another token; names the tokens.
     """
-    one, other = list(first.prompt), list(second.prompt)
-    differing = [at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs]
-    if len(one) != len(other):
-        at = differing[0] if differing else min(len(one), len(other))
-        shown = [repr(model.text(ids[max(0, at - 2) : at + 3])) for ids in (one, other)]
+    first_ids, second_ids = list(first.prompt), list(second.prompt)
+    differing = [at for at, (a, b) in enumerate(zip(first_ids, second_ids, strict=False)) if a != b]
+    if len(first_ids) != len(second_ids):
+        at = differing[0] if differing else min(len(first_ids), len(second_ids))
+        shown = [repr(model.text(ids[max(0, at - 2) : at + 3])) for ids in (first_ids, second_ids)]
         raise ValueError(
-            f"the prompts of a pair must have the same number of tokens, got {len(one)} and {len(other)}; they part at "
-            f"token {at}: {shown[0]} and {shown[1]}. This tokenizer joins cells with what is around them"
+            f"the prompts of a pair must have the same number of tokens, got {len(first_ids)} and "
+            f"{len(second_ids)}; they part at token {at}: "
+            f"{shown[0]} and {shown[1]}. This tokenizer joins cells with what is around them"
         )
-    places = finder.find(first.step, first.view.grid).positions["grid"].reshape(first.view.grid.walls.shape)
-    changed = np.array(sorted(int(places[cell]) for cell in cells), dtype=np.int64)
+    positions = finder.find(first.step, first.view.grid).positions["grid"].reshape(first.view.grid.walls.shape)
+    changed = np.array(sorted(int(positions[cell]) for cell in cells), dtype=np.int64)
     if changed.tolist() != differing:
         odd = sorted({*differing} ^ {*changed.tolist()})[0]
         raise ValueError(
             "the prompts of a pair must differ in the tokens of the changed cells alone, token "
-            f"{odd} is {model.text(one[odd : odd + 1])!r} and {model.text(other[odd : odd + 1])!r}"
+            f"{odd} is {model.text(first_ids[odd : odd + 1])!r} and {model.text(second_ids[odd : odd + 1])!r}"
         )
     return changed
 

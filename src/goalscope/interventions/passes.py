@@ -1,7 +1,7 @@
 """Passes of patching: for each site of a pair one pass with both sides as they are and a copy for each patch.
 
-A `Condition` says what is patched: site, layers, component and what is written there; `edits_of` makes it edits of the
-rows of the pass.
+A `Condition` is one patch: its site, layers, component and the vectors that are written; `edits_of` returns its edits
+of the rows of the pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ from goalscope.rng import stream
 
 Places = npt.NDArray[np.int64]
 Patch = Literal["source", "identity", "isotropic", "covariance", "wrong"]
-"""What is written: the source's vectors; the target's own; noise as far from the target's as the source's are, in
-directions that are uniform or have the covariance of the activations; the vectors of another pair's source."""
+"""The vectors that are written: the source's; the target's own; noise as far from the target's as the source's are, in
+directions that are uniform or have the covariance of the activations; those of another pair's source."""
 PATCHES: Final[tuple[Patch, ...]] = get_args(Patch)
 
 TARGET, SOURCE, WRONG = 0, 1, 2
-"""Rows of a pass that are not changed, and that others read."""
+"""Rows of a pass that are not changed, and whose activations patches read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Condition:
         site: name of the site.
         layers: the layers, a contiguous run of them.
         component: residual, attention or mlp.
-        patch: what is written.
+        patch: the vectors that are written.
         everywhere: whether these are all layers, the embedding included.
         structural: whether nothing can read it: the last layer at a site without the last token.
     """
@@ -63,7 +63,7 @@ class Condition:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """What its rows carry; ``layer`` for a single one."""
+        """Tags of its rows; ``layer`` for a single one."""
         return {
             "site": self.site,
             "layers": self.label,
@@ -86,8 +86,8 @@ def conditions(
 ) -> Iterator[Condition]:
     """Yield all patches at a site.
 
-    Each layer and all of them have every control; windows and components have isotropic noise alone, which stands
-    beside every effect. Identity is patched at all layers.
+    Each single layer and all layers together have every control; windows and components have isotropic noise alone.
+    Identity is patched at all layers.
 
     Args:
         site: its name.
@@ -96,29 +96,29 @@ def conditions(
         reaches_end: whether the site holds the last token of the pass.
         windows: widths of contiguous runs of layers.
         components: residual and parts of it.
-        controls: patches beside those of the source.
+        controls: patches other than that of the source.
     """
     noise: list[Patch] = [patch for patch in controls if patch == "isotropic"]
-    own: tuple[Patch, ...] = ("source",)
+    source: tuple[Patch, ...] = ("source",)
     if "residual" in components:
         complete = tuple(range(EMBEDDING, last + 1))
         for layer in layers:
             structural = layer == last and not reaches_end
-            for patch in own if structural else (*own, *controls):
+            for patch in source if structural else (*source, *controls):
                 yield Condition(site=site, layers=(layer,), patch=patch, structural=structural)
-        whole: tuple[Patch, ...] = ("source", "identity", *controls)
-        for patch in whole:
+        all_patches: tuple[Patch, ...] = ("source", "identity", *controls)
+        for patch in all_patches:
             yield Condition(site=site, layers=complete, patch=patch, everywhere=True)
         for width in windows:
             for begin in range(len(layers) - width + 1):
                 run = tuple(layers[begin : begin + width])
                 if run[-1] - run[0] == width - 1 and width > 1 and run != complete:
-                    for patch in (*own, *noise):
+                    for patch in (*source, *noise):
                         yield Condition(site=site, layers=run, patch=patch)
     for component in components:
         for layer in layers if component != "residual" else ():
             if layer != EMBEDDING and not (layer == last and not reaches_end):
-                for patch in (*own, *noise):
+                for patch in (*source, *noise):
                     yield Condition(site=site, layers=(layer,), component=component, patch=patch)
 
 
@@ -135,8 +135,8 @@ def edits_of(
     Args:
         condition: the patch.
         row: the row that is changed, a copy of the target's.
-        places: places of each site in the rows `TARGET`, `SOURCE` and `WRONG`; equally many of a site.
-        bank: rows and places whose activations have the covariance of noise.
+        places: token positions of each site in the rows `TARGET`, `SOURCE` and `WRONG`; equally many of a site.
+        bank: rows and positions whose activations define the covariance of noise.
         width: D of the model.
         rng: directions of noise.
     """
@@ -148,33 +148,33 @@ def edits_of(
         common |= {"source": WRONG, "source_positions": places[WRONG][condition.site]}
     else:
         common |= {"source": SOURCE, "source_positions": places[SOURCE][condition.site]}
-    found = []
+    edits = []
     for layer in condition.layers:
-        more: dict[str, Any] = {}
+        written: dict[str, Any] = {}
         if condition.patch in ("isotropic", "covariance"):
             spanned = condition.patch == "covariance"
-            size = sum(len(there) for _, there in bank) if spanned else width
-            more = {"vectors": _noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
-            more |= {"bank": tuple(bank)} if spanned else {}
-        found.append(Edit(layer=layer, **common, **more))
-    return found
+            size = sum(len(cells) for _, cells in bank) if spanned else width
+            written = {"vectors": _noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
+            written |= {"bank": tuple(bank)} if spanned else {}
+        edits.append(Edit(layer=layer, **common, **written))
+    return edits
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> Any:
     import torch
 
-    drawn = rng.standard_normal(shape)
+    normal = rng.standard_normal(shape)
     return torch.from_numpy(
-        (drawn / np.linalg.norm(drawn, axis=1, keepdims=True) if unit else drawn).astype(np.float32)
+        (normal / np.linalg.norm(normal, axis=1, keepdims=True) if unit else normal).astype(np.float32)
     )
 
 
 Reading = Literal["free", "forced"]
-"""Whether the model writes on after the patch, or answers after the recorded reasoning of the target."""
+"""Whether the model generates freely after the patch, or answers after the recorded reasoning of the target."""
 
 CELLS: Final = ("grid", "changed")
 IN_OUTPUT: Final = ("post", "action")
-"""Sites behind written reasoning: the target's own in both readings, since a patch there comes after it."""
+"""Sites after the written reasoning, which is the target's own in both readings: a patch there comes after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,7 +182,7 @@ class Pass:
     """One pass: the sides as they are, then a copy of the target for each condition.
 
     Attributes:
-        site, reading: where and how.
+        site, reading: the patched site, and how the answer is obtained.
         batch: the prompts and their edits.
         conditions: ``[N]`` the patch of each copy.
         sides: `TARGET`, `SOURCE` and, where one fits, `WRONG`: the rows that are not changed.
@@ -197,7 +197,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """The ids that the model reads of a side, the places of the site in them, and those of the cells."""
+    """The token ids of a side, with the positions of the site and of the cells among them."""
 
     ids: tuple[int, ...]
     site: Places
@@ -205,21 +205,21 @@ class _Read:
 
 
 def answers_after(model: LocalModel, side: Side) -> Alternatives:
-    """Return the answers of all actions after a side's own reasoning; what they share is part of the context."""
-    said = completion_of(model, side, side.output)
-    found = placed(model, model.text(side.prompt), answers_of(side.view.actions), said)
-    if found is None:
+    """Return the answers of all actions after a side's own reasoning; their common tokens are part of the context."""
+    completion = completion_of(model, side, side.output)
+    alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), completion)
+    if alternatives is None:
         raise ValueError("the answers of a pair must come to a final one, got one that does not")
     return Alternatives(
-        context=(*found.context, *found.answers[0][: found.shared]),
-        answers=tuple(answer[found.shared :] for answer in found.answers),
+        context=(*alternatives.context, *alternatives.answers[0][: alternatives.shared]),
+        answers=tuple(answer[alternatives.shared :] for answer in alternatives.answers),
         shared=0,
-        prompt=found.prompt,
+        prompt=alternatives.prompt,
     )
 
 
 def completion_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Completion:
-    """Return what an output to a side's prompt amounts to."""
+    """Return the completion of an output to a side's prompt."""
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
     return model.completion(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
 
@@ -230,7 +230,7 @@ class Reader:
     Args:
         model: the model.
         spans: further sites: a name, and a text of the prompt.
-        sites: the sites that are wanted.
+        sites: names of the sites to find.
         width: D of the model.
 
     Raises:
@@ -239,8 +239,8 @@ class Reader:
 
     def __init__(self, model: LocalModel, sites: Sequence[str], spans: Mapping[str, str], width: int) -> None:
         self._model, self._spans, self._width = model, spans, width
-        wanted: list[FoundSite] = [site for site in ("pre", "post") if site in sites]
-        self._finder = SiteFinder(model, ("grid", *wanted))
+        found_sites: list[FoundSite] = [site for site in ("pre", "post") if site in sites]
+        self._finder = SiteFinder(model, ("grid", *found_sites))
 
     def read(
         self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
@@ -249,28 +249,28 @@ class Reader:
 
         Args:
             pair: the pair; its id names the noise.
-            sides: what is patched, what is read, and a wrong source, which is left out where it does not fit.
+            sides: the target, the source, and a wrong source, which is left out where its length does not fit.
             conditions: the patches, all of one site.
             reading: see `Reading`.
             seed: root of the noise.
         """
         site = conditions[0].site
-        found = {row: self._read(pair, sides, row, site, reading) for row in sides}
-        if not _together([found[TARGET], found[SOURCE]]):
+        reads = {row: self._read(pair, sides, row, site, reading) for row in sides}
+        if not _together([reads[TARGET], reads[SOURCE]]):
             return None
-        if WRONG in found and not _together(list(found.values())):
-            found.pop(WRONG)
-        kept = [one for one in conditions if one.patch != "wrong" or WRONG in found]
-        rows = {row: number for number, row in enumerate(found)}  # 0, 1 and where it fits 2: as the edits say
+        if WRONG in reads and not _together(list(reads.values())):
+            reads.pop(WRONG)
+        kept = [candidate for candidate in conditions if candidate.patch != "wrong" or WRONG in reads]
+        rows = {row: number for number, row in enumerate(reads)}  # 0, 1 and where it fits 2: as the edits say
         rng = stream(seed, "patching", pair.id, site)
-        places = {row: {site: found[row].site} for row in rows}
-        bank = [(row, self._bank(found[row], site)) for row in rows]
+        places = {row: {site: reads[row].site} for row in rows}
+        bank = [(row, self._bank(reads[row], site)) for row in rows]
         edits = [
             edit
             for row, condition in enumerate(kept, start=len(rows))
             for edit in edits_of(condition, row, places, bank, self._width, rng)
         ]
-        prompts = [found[row].ids for row in rows] + [found[TARGET].ids] * len(kept)
+        prompts = [reads[row].ids for row in rows] + [reads[TARGET].ids] * len(kept)
         clean = [*rows.values(), *[TARGET] * len(kept)]
         return Pass(
             site=site,
@@ -286,34 +286,34 @@ class Reader:
         output: tuple[int, ...] = ()
         if site == "action" or reading == "forced":
             # At sites of the prompt a source is read with the target's output, which no token of its prompt sees.
-            told = side if site in IN_OUTPUT else sides[TARGET]
-            output = answers_after(self._model, told).context[len(told.prompt) :]
+            answered = side if site in IN_OUTPUT else sides[TARGET]
+            output = answers_after(self._model, answered).context[len(answered.prompt) :]
         elif site == "post":
             output = side.output[: int(places["post"][-1]) + 1 - len(side.prompt)]
         ids = (*side.prompt, *output)
         if site == "changed":
-            at = pair.changed
+            positions = pair.changed
         elif site == "action":
-            at = np.array([len(ids) - 1])
+            positions = np.array([len(ids) - 1])
         elif site in self._spans:
-            at = self._span(side, site)
+            positions = self._span(side, site)
         else:
-            at = np.asarray(places[site]).reshape(-1)  # type: ignore[index]
-        return _Read(ids=ids, site=at, cells=places["grid"].reshape(-1))
+            positions = np.asarray(places[site]).reshape(-1)  # type: ignore[index]
+        return _Read(ids=ids, site=positions, cells=places["grid"].reshape(-1))
 
     def _span(self, side: Side, name: str) -> Places:
         """Return the tokens of a text in a prompt, its last occurrence."""
-        text, whole = self._spans[name], self._model.text(side.prompt)
+        text, prompt = self._spans[name], self._model.text(side.prompt)
         ends = np.cumsum([len(self._model.text([token])) for token in side.prompt])
-        begin = whole.rfind(text) if text else -1
-        if begin < 0 or ends[-1] != len(whole):
-            lacking = "is not in it" if begin < 0 else "cannot be placed: tokens of this prompt are parts of letters"
-            raise ValueError(f"the span {name!r} must be a text of the prompt, {text!r} {lacking}")
+        begin = prompt.rfind(text) if text else -1
+        if begin < 0 or ends[-1] != len(prompt):
+            problem = "is not in it" if begin < 0 else "cannot be placed: tokens of this prompt are parts of letters"
+            raise ValueError(f"the span {name!r} must be a text of the prompt, {text!r} {problem}")
         inside = np.flatnonzero((ends > begin) & (np.r_[0, ends[:-1]] < begin + len(text)))
         return inside.astype(np.int64)
 
     def _bank(self, read: _Read, site: str) -> Places:
-        """Return the places whose activations give noise its covariance: the cells, or all tokens behind the grid."""
+        """Return the positions whose activations define the covariance of noise: the cells, or all after the grid."""
         return read.cells if site in CELLS else np.arange(int(read.cells.max()) + 1, len(read.ids))
 
 

@@ -1,7 +1,7 @@
 """Activation patching: which vectors, at which tokens and layers, carry the action from one grid into another.
 
-One piece of work is one pair in one direction. Free generation is the default reading. Where the recorded reasoning is
-replayed before the answer (reading `forced`), the target's own plan stays in the context: biased to null.
+A work item is one pair in one direction. Free generation is the default reading. Where the recorded reasoning is
+replayed before the answer (reading `forced`), the target's own plan stays in the context: biased towards no effect.
 
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
@@ -48,7 +48,7 @@ RECOVERY: Final = "normalised recovery"
 DENOISING: Final = "original into counterfactual"
 NOISING: Final = "counterfactual into original"
 WHOLE: Final = "prompt"
-"""Site of the forced reading with the source's whole prompt: no patch of the prompt can do more in that reading."""
+"""Site of the forced reading with the source's whole prompt: the upper bound of a patch of the prompt there."""
 
 Site = Literal["grid", "changed", "pre", "post", "action"]
 _FEW: Final = 12  # blocks of a model whose every layer is patched by default
@@ -56,8 +56,8 @@ _ENDS: Final = ("pre", "post", "action")  # sites that hold the last token of th
 _PAIRS: Final = {False: "counterfactual", True: "control"}
 
 
-def _tuple(given: Any) -> Any:
-    return tuple(given) if isinstance(given, list) else given
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @intervention(KIND)
@@ -89,26 +89,26 @@ class Patching(OnPairs):
     )
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
-        """Patch every pair in both directions; what is stored is not done again."""
+        """Patch every pair in both directions; stored results are not computed again."""
         work = _Work(subject.model, self, subject.agent.sampling.max_tokens)
-        found = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
-        kept = [pair for pairs in found.values() for pair in pairs.kept]
-        if not found[False].kept:
+        by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
+        kept = [pair for pairs in by_control.values() for pair in pairs.kept]
+        if not by_control[False].kept:
             raise ValueError(
                 "patching needs pairs in which the agent acts optimally on both sides, there are none "
-                f"({_reasons(found[False].left_out)}): give more grids, or other things to move (pairs.moved)"
+                f"({_reasons(by_control[False].left_out)}): give more grids, or other things to move (pairs.moved)"
             )
         units = {
-            f"{pair.id} {direction}": (pair, direction, found[pair.control].kept)
+            f"{pair.id} {direction}": (pair, direction, by_control[pair.control].kept)
             for pair in kept
             for direction in (DENOISING, NOISING)
         }
         subject.work(units, work.rows)
         return {
             "settings": self.model_dump(mode="json"),
-            "pairs": len(found[False].kept),
-            "control pairs": len(found[True].kept),
-            "left out": {_PAIRS[control]: dict(pairs.left_out) for control, pairs in found.items()},
+            "pairs": len(by_control[False].kept),
+            "control pairs": len(by_control[True].kept),
+            "left out": {_PAIRS[control]: dict(pairs.left_out) for control, pairs in by_control.items()},
             "layers": list(work.layers),
             "last layer": work.last,
             "passes left out": dict(work.left_out),
@@ -128,16 +128,16 @@ class _Work:
         blocks = Editor(model.model).blocks
         self.last = blocks.count - 1
         self._reader = Reader(model, settings.sites, settings.spans, blocks.width)
-        everything = tuple(range(EMBEDDING, blocks.count))
-        named = {"all": everything, "thirds": thirds(blocks.count)}
-        named["auto"] = named["all" if blocks.count <= _FEW else "thirds"]
-        asked = named[settings.layers] if isinstance(settings.layers, str) else settings.layers
-        if not asked or not set(asked) <= set(everything) or len(set(asked)) < len(asked):
+        all_layers = tuple(range(EMBEDDING, blocks.count))
+        by_name = {"all": all_layers, "thirds": thirds(blocks.count)}
+        by_name["auto"] = by_name["all" if blocks.count <= _FEW else "thirds"]
+        selected = by_name[settings.layers] if isinstance(settings.layers, str) else settings.layers
+        if not selected or not set(selected) <= set(all_layers) or len(set(selected)) < len(selected):
             raise ValueError(
                 f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{self.last}, {EMBEDDING} the "
-                f"embedding, got {list(asked)}: {model.name} has {blocks.count} blocks"
+                f"embedding, got {list(selected)}: {model.name} has {blocks.count} blocks"
             )
-        self.layers = tuple(sorted(asked))
+        self.layers = tuple(sorted(selected))
         self.left_out: Counter[str] = Counter()
 
     def rows(self, pair: Pair, direction: str, others: Sequence[Pair]) -> Rows:
@@ -146,36 +146,36 @@ class _Work:
         Args:
             pair: the pair.
             direction: `NOISING` patches the original, `DENOISING` the counterfactual.
-            others: pairs, one of whose sides is the wrong source where they are of other grids.
+            others: pairs that the wrong source is chosen from, where they are of other grids.
         """
         target, source = pair.sides if direction == NOISING else pair.sides[::-1]
         sides = {TARGET: target, SOURCE: source}
-        wrong = _wrong([one for one in others if one.cluster != pair.cluster], target, source)
+        wrong = _wrong([other for other in others if other.cluster != pair.cluster], target, source)
         if wrong is not None:
             sides[WRONG] = wrong
         base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": _PAIRS[pair.control]}
         passes = self._passes(pair, sides, "free")
-        written = generate(self._model, [one.batch for one in passes], max_tokens=self._limit)
-        found = [row for one, output in zip(passes, written, strict=True) for row in self._written(one, output)]
+        written = generate(self._model, [other.batch for other in passes], max_tokens=self._limit)
+        rows = [row for other, output in zip(passes, written, strict=True) for row in self._written(other, output)]
         if self._settings.forced and not pair.control:
-            found += self._forced(self._passes(pair, sides, "forced"))
+            rows += self._forced(self._passes(pair, sides, "forced"))
         return Rows.from_rows(
             Row(measure=row.measure, unit=row.unit, value=row.value, grid_id=pair.cluster, tags={**base, **row.tags})
-            for row in found
+            for row in rows
         )
 
     def _passes(self, pair: Pair, sides: Mapping[int, Side], reading: Reading) -> list[Pass]:
-        found = []
+        passes = []
         for site in (*self._settings.sites, *self._settings.spans):
             if reading == "forced" and site == "action":
                 continue  # nothing is written between this token and the action: both readings are one
             patches = list(self._conditions(site, reading, few=reading == "forced" or pair.control))
-            one = self._reader.read(pair, sides, patches, reading, self._settings.pairs.seed)
-            if one is None:
+            pass_ = self._reader.read(pair, sides, patches, reading, self._settings.pairs.seed)
+            if pass_ is None:
                 self.left_out[f"{site}, {reading}: reasonings of too different lengths"] += 1
             else:
-                found.append(one)
-        return found
+                passes.append(pass_)
+        return passes
 
     def _conditions(self, site: str, reading: Reading, *, few: bool) -> Iterator[Condition]:
         controls: tuple[Patch, ...] = self._settings.controls
@@ -186,64 +186,78 @@ class _Work:
             reaches_end=site in _ENDS and reading == "free",
             windows=() if few else self._settings.windows,
             components=("residual",) if few else self._settings.components,
-            controls=[one for one in controls if one == "isotropic"] if few else controls,
+            controls=[patch for patch in controls if patch == "isotropic"] if few else controls,
         )
 
-    def _written(self, done: Pass, output: Generated) -> Iterator[Row]:
+    def _written(self, pass_: Pass, output: Generated) -> Iterator[Row]:
         """Yield the effects on the freely written action."""
-        target, source = done.sides[TARGET], done.sides[SOURCE]
-        actions = [self._action(done, row, one.tokens, one.finish) for row, one in enumerate(output.outputs)]
+        target, source = pass_.sides[TARGET], pass_.sides[SOURCE]
+        actions = [
+            self._action(pass_, row, decoded.tokens, decoded.finish) for row, decoded in enumerate(output.outputs)
+        ]
         if actions[TARGET] not in target.optimal:
-            self.left_out[f"{done.site}: the unchanged answer fell otherwise in this pass"] += 1
+            self.left_out[f"{pass_.site}: the unchanged answer fell otherwise in this pass"] += 1
             return
-        count = len(done.sides)
-        found = zip(done.conditions, output.outputs[count:], actions[count:], output.rerouted[count:], strict=True)
-        for condition, one, action, share in found:
+        count = len(pass_.sides)
+        results = zip(pass_.conditions, output.outputs[count:], actions[count:], output.rerouted[count:], strict=True)
+        for condition, decoded, action, rerouted in results:
             tags = {"reading": "free", **condition.tags}
             if target.optimal != source.optimal:
                 yield _row(FOLLOWS, "share", float(action in source.optimal), tags)
             yield _row(CHANGED, "share", float(action not in target.optimal), tags)
             must = _must_equal(condition)
             if must is not None:
-                yield _row(EQUAL, "share", float(one.tokens == output.outputs[must].tokens), tags)
-            if share is not None and condition.component == "residual" and condition.patch == "source":
-                yield _row(REROUTED, "share", share, tags)
+                yield _row(EQUAL, "share", float(decoded.tokens == output.outputs[must].tokens), tags)
+            if rerouted is not None and condition.component == "residual" and condition.patch == "source":
+                yield _row(REROUTED, "share", rerouted, tags)
 
     def _forced(self, passes: Sequence[Pass]) -> Iterator[Row]:
         """Yield the effects on the answer after replayed reasoning."""
         if not passes:
             return
         target, source = passes[0].sides[TARGET], passes[0].sides[SOURCE]
-        mine, theirs = answers_after(self._model, target), answers_after(self._model, source)
-        batches = [*(one.batch for one in passes), Batch(prompts=[theirs.context])]
-        answers = [*([mine.answers] * len(one.batch.prompts) for one in passes), [theirs.answers]]
-        *scored, away = score_answers(self._model, batches, answers)
-        whole = log_odds(away.scores[0], source, target)
+        target_answers, source_answers = answers_after(self._model, target), answers_after(self._model, source)
+        batches = [*(pass_.batch for pass_ in passes), Batch(prompts=[source_answers.context])]
+        answers = [*([target_answers.answers] * len(pass_.batch.prompts) for pass_ in passes), [source_answers.answers]]
+        *scored, at_source = score_answers(self._model, batches, answers)
+        source_odds = log_odds(at_source.scores[0], source, target)
         swapped = False
-        for one, found in zip(passes, scored, strict=True):
-            odds = [log_odds(each, source, target) for each in found.scores]
-            own, count = odds[TARGET], len(one.sides)
-            listed = list(zip([each.tags for each in one.conditions], found.scores[count:], odds[count:], strict=True))
-            if one.site not in IN_OUTPUT and not swapped:
+        for pass_, result in zip(passes, scored, strict=True):
+            odds = [log_odds(answer_scores, source, target) for answer_scores in result.scores]
+            target_odds, count = odds[TARGET], len(pass_.sides)
+            results = list(
+                zip(
+                    [answer_scores.tags for answer_scores in pass_.conditions],
+                    result.scores[count:],
+                    odds[count:],
+                    strict=True,
+                )
+            )
+            if pass_.site not in IN_OUTPUT and not swapped:
                 swapped = True
                 tags = {"site": WHOLE, "layers": "all", "component": "residual", "patch": "source"}
-                listed.append((tags, found.scores[SOURCE], odds[SOURCE]))
-            for condition, each, value in listed:
+                results.append((tags, result.scores[SOURCE], odds[SOURCE]))
+            for condition, answer_scores, value in results:
                 tags = {"reading": "forced", **condition}
-                best = int(np.argmax([sum(answer) for answer in each]))
+                best = int(np.argmax([sum(answer) for answer in answer_scores]))
                 yield _row(FOLLOWS, "share", float(best in source.optimal), tags)
-                yield _row(LOG_ODDS, "nats", value - own, tags)
-                yield _row(RECOVERY, "ratio", (value - own) / (whole - own) if whole != own else np.nan, tags)
+                yield _row(LOG_ODDS, "nats", value - target_odds, tags)
+                yield _row(
+                    RECOVERY,
+                    "ratio",
+                    (value - target_odds) / (source_odds - target_odds) if source_odds != target_odds else np.nan,
+                    tags,
+                )
 
-    def _action(self, done: Pass, row: int, tokens: Sequence[int], finish: str) -> int | None:
-        """Return the action of an output, what was given of it included."""
-        side = done.sides.get(row, done.sides[TARGET])
-        given = done.batch.prompts[row][len(side.prompt) :]
-        return turn(completion_of(self._model, side, [*given, *tokens], complete=finish == "stop")).action
+    def _action(self, pass_: Pass, row: int, tokens: Sequence[int], finish: str) -> int | None:
+        """Return the action of an output, with the part of it that was in the prompt."""
+        side = pass_.sides.get(row, pass_.sides[TARGET])
+        prefix = pass_.batch.prompts[row][len(side.prompt) :]
+        return turn(completion_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
 
 
 def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:
-    """Return a side of another pair, as many tokens and cells, another action: neither of theirs, if there is one."""
+    """Return a side of another pair of equal length and shape with another action, if possible unlike both sides'."""
     shape = target.view.grid.walls.shape
     fits = [
         side

@@ -1,4 +1,4 @@
-"""What interventions read and what becomes of them: activations at places of prompts, and the actions that follow."""
+"""Activations at token positions of prompts, and the agent's answers after they are changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,12 +35,12 @@ _ROWS: Final = 32  # sequences of one length that are read together
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """A prompt, and what is replayed of its output so that a site is in it.
+    """A prompt, and the part of its output that is replayed so that it contains a site.
 
     Attributes:
-        ids: token ids of all that passes through the model before it writes on.
+        ids: all token ids that pass through the model before it generates.
         replayed: how many of them are of the output.
-        places: ``[P]`` int64 places of the site.
+        places: ``[P]`` int64 token positions of the site.
     """
 
     ids: tuple[int, ...]
@@ -53,32 +53,32 @@ def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.i
 
     Args:
         finder: finds the sites grid, pre and post.
-        site: which one.
-        side: what was shown and written.
-        cells: ``[C]`` places of the changed cells.
+        site: name of the site.
+        side: the view and the agent's answer.
+        cells: ``[C]`` token positions of the changed cells.
 
     Raises:
         ValueError: the side lacks the site; says why.
     """
     if site == "changed":
         return Passage(ids=side.prompt, replayed=0, places=cells)
-    found = finder.find(side.step, side.view.grid)
-    wanted: Site = site
-    if wanted not in found.positions:
-        raise ValueError(f"site {site} must be in what the agent wrote, it is not: {found.missing[wanted]}")
-    return _up_to(found.positions[wanted], side.prompt, side.output)
+    sites = finder.find(side.step, side.view.grid)
+    name: Site = site
+    if name not in sites.positions:
+        raise ValueError(f"site {site} must be in what the agent wrote, it is not: {sites.missing[name]}")
+    return _up_to(sites.positions[name], side.prompt, side.output)
 
 
 def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple[int, ...]) -> Passage:
-    """Return a prompt with as much of its output as places need."""
+    """Return a prompt with its output up to the last of some positions."""
     replayed = max(0, int(places.max()) + 1 - len(prompt))
     return Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places)
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Return what finds sites in a model's prompts; a ValueError where its template has no such site."""
-    wanted: list[Site] = [site for site in sites if site != "changed"]
-    return SiteFinder(model, wanted or ["grid"])
+    """Return a finder of sites in a model's prompts; a ValueError where its template has no such site."""
+    names: list[Site] = [site for site in sites if site != "changed"]
+    return SiteFinder(model, names or ["grid"])
 
 
 def read_activations(
@@ -87,12 +87,12 @@ def read_activations(
     places: Sequence[npt.NDArray[np.int64]],
     layers: Sequence[int],
 ) -> dict[int, list[npt.NDArray[np.float32]]]:
-    """Return the residual stream after some blocks at some places of each prompt.
+    """Return the residual stream after some blocks at some positions of each prompt.
 
     Args:
         model: a local model.
         prompts: ``[N]`` token ids.
-        places: ``[N]`` places ``[P]`` of each.
+        places: ``[N]`` token positions ``[P]`` of each.
         layers: numbers of blocks, 0-based.
 
     Returns:
@@ -103,57 +103,59 @@ def read_activations(
     """
     with model.alone() as network:
         blocks = Blocks(network, layers)
-        found = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
-        order = sorted(range(len(prompts)), key=lambda at: len(prompts[at]))
-        equal = [list(group) for _, group in groupby(order, lambda at: len(prompts[at]))]
-        groups = [group[at : at + _ROWS] for group in equal for at in range(0, len(group), _ROWS)]
+        by_layer = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        equal = [list(group) for _, group in groupby(order, lambda index: len(prompts[index]))]
+        groups = [group[index : index + _ROWS] for group in equal for index in range(0, len(group), _ROWS)]
         with blocks.recording() as recording:
             for group in groups:
-                ids = np.array([list(prompts[at]) for at in group], dtype=np.int64)
-                rows = np.concatenate([np.full(len(places[at]), row) for row, at in enumerate(group)])
-                columns = np.concatenate([places[at] for at in group])
-                kept = recording.run(ids, rows.astype(np.int64), columns.astype(np.int64))
-                for layer, tensor in zip(blocks.layers, kept, strict=True):
-                    parts = np.split(tensor.float().cpu().numpy(), np.cumsum([len(places[at]) for at in group])[:-1])
-                    for at, part in zip(group, parts, strict=True):
-                        found[layer][at] = part
-    return found
+                ids = np.array([list(prompts[index]) for index in group], dtype=np.int64)
+                rows = np.concatenate([np.full(len(places[index]), row) for row, index in enumerate(group)])
+                columns = np.concatenate([places[index] for index in group])
+                tensors = recording.run(ids, rows.astype(np.int64), columns.astype(np.int64))
+                for layer, tensor in zip(blocks.layers, tensors, strict=True):
+                    parts = np.split(
+                        tensor.float().cpu().numpy(), np.cumsum([len(places[index]) for index in group])[:-1]
+                    )
+                    for index, part in zip(group, parts, strict=True):
+                        by_layer[layer][index] = part
+    return by_layer
 
 
 def read_passages(model: LocalModel, passages: Sequence[Passage], layer: int) -> list[npt.NDArray[np.float32]]:
-    """Return the residual stream after a block at the places of each passage, ``[N]`` arrays ``[P, D]``."""
-    return read_activations(model, [one.ids for one in passages], [one.places for one in passages], [layer])[layer]
+    """Return the residual stream after a block at the positions of each passage, ``[N]`` arrays ``[P, D]``."""
+    return read_activations(model, [item.ids for item in passages], [item.places for item in passages], [layer])[layer]
 
 
-def added(one: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
-    """Return the edit of prompt 0 that adds vectors ``[P, D]`` at the places of a passage."""
+def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
+    """Return the edit of prompt 0 that adds vectors ``[P, D]`` at the positions of a passage."""
     import torch
 
-    given = torch.from_numpy(vectors.astype(np.float32))
-    return [Edit(row=0, layer=layer, positions=one.places, vectors=given, how="add")]
+    tensor = torch.from_numpy(vectors.astype(np.float32))
+    return [Edit(row=0, layer=layer, positions=passage.places, vectors=tensor, how="add")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
-    """What an agent did after an intervention.
+    """An agent's answer after an intervention.
 
     Attributes:
-        action: what it did, None where the answer states none.
-        text: all that was written, what was replayed included.
+        action: the action, None where the answer states none.
+        text: the whole output, its replayed part included.
     """
 
     action: Action | None
     text: str
 
     @classmethod
-    def of(cls, said: Completion) -> Self:
-        """Return what an output amounts to."""
-        action = turn(said).action
-        text = said.raw if said.raw is not None else f"{said.reasoning or ''}{said.text}"
+    def of(cls, completion: Completion) -> Self:
+        """Return the answer of a completion."""
+        action = turn(completion).action
+        text = completion.raw if completion.raw is not None else f"{completion.reasoning or ''}{completion.text}"
         return cls(action=None if action is None else Action(action), text=text)
 
     def effect(self, pair: Pair) -> dict[str, float]:
-        """Return what became of the action of a pair's first side, as shares of one: ties count as the same."""
+        """Return the effect on the action of a pair's first side, 0 or 1 by measure: all optimal actions are equal."""
         first, second = (side.optimal for side in pair.sides)
         follows, stays = self.action in second, self.action in first
         return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
@@ -164,7 +166,7 @@ PAIR: Final = "pair"
 FOLLOWS: Final = "action follows the edit"
 STAYS: Final = "action stays optimal"
 ELSEWHERE: Final = "action is optimal in neither"
-"""Measures of an intervention in a pair; in a control pair an action follows and stays."""
+"""Measures of an intervention in a pair; in a control pair an action can both follow and stay."""
 
 
 def answers(
@@ -175,28 +177,33 @@ def answers(
     *,
     max_tokens: int | None = None,
 ) -> list[list[Answer]]:
-    """Return what an agent does with changed activations, each change beside the others of its passage.
+    """Return an agent's greedy answers with changed activations, all changes of a passage in one batch.
 
     Args:
         agent: a chat agent with a local model.
-        views: ``[N]`` what is shown.
-        passages: ``[N]`` what passes through the model before it writes on, most likely token by token.
+        views: ``[N]`` shown grids.
+        passages: ``[N]`` token ids that pass through the model before it generates.
         edits: for each passage the changes that are made one at a time, each a list of edits that name the passage
             as prompt 0; an empty list changes nothing.
-        max_tokens: most tokens of an answer; by default the agent's own.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
+
+    Returns:
+        For each passage, the answer after each change.
     """
     model = local_model(agent)
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-    batches = [each_change(one.ids, changes) for one, changes in zip(passages, edits, strict=True)]
+    batches = [each_change(item.ids, changes) for item, changes in zip(passages, edits, strict=True)]
     sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
-    found = []
-    for view, one, done in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
+    all_answers = []
+    for view, item, generated in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
         text = model.render(agent.messages(Observation(view=view)), agent.sampling)
-        split = len(one.ids) - one.replayed
-        for output in done.outputs:
-            output.tokens[:0] = one.ids[split:]
-        found.append([Answer.of(model.completion(text, one.ids[:split], output, sampling)) for output in done.outputs])
-    return found
+        split = len(item.ids) - item.replayed
+        for output in generated.outputs:
+            output.tokens[:0] = item.ids[split:]
+        all_answers.append(
+            [Answer.of(model.completion(text, item.ids[:split], output, sampling)) for output in generated.outputs]
+        )
+    return all_answers
 
 
 def acted(
@@ -209,17 +216,17 @@ def acted(
     sides: int = 1,
     max_tokens: int | None = None,
 ) -> Iterator[tuple[Pair, Change, Answer]]:
-    """Yield what an agent does after each change of the first side of each pair at one place.
+    """Yield an agent's answer after each change of the first side of each pair at one site and layer.
 
     Args:
         agent: a chat agent with a local model.
         pairs: the pairs.
         place: site and layer.
-        changes: from a pair, the passage of its first side, and the activations ``[P, D]`` there of so many ``sides``:
-            what is changed, one at a time, and the edits that do it.
+        changes: function of a pair, the passage of its first side, and the activations ``[P, D]`` of one side or both
+            (``sides``); returns the changes that are made one at a time, each with its edits.
         together: pairs whose changed prompts are in memory at a time.
         sides: 1 or 2.
-        max_tokens: most tokens of an answer; by default the agent's own.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
     """
     site, layer = place
     model = local_model(agent)
@@ -228,26 +235,26 @@ def acted(
         part = pairs[begin : begin + together]
         passages = [passage(finder, site, side, pair.changed) for pair in part for side in pair.sides[:sides]]
         vectors = read_passages(model, passages, layer)
-        own = passages[::sides]
+        first_sides = passages[::sides]
         planned = [
-            changes(pair, one, *vectors[sides * at : sides * (at + 1)])
-            for at, (pair, one) in enumerate(zip(part, own, strict=True))
+            changes(pair, item, *vectors[sides * at : sides * (at + 1)])
+            for at, (pair, item) in enumerate(zip(part, first_sides, strict=True))
         ]
-        edits = [[made for _, made in plans] for plans in planned]
-        done = answers(agent, [pair.sides[0].view for pair in part], own, edits, max_tokens=max_tokens)
-        for pair, plans, said in zip(part, planned, done, strict=True):
-            for (change, _), answer in zip(plans, said, strict=True):
+        edits = [[change_edits for _, change_edits in plans] for plans in planned]
+        all_answers = answers(agent, [pair.sides[0].view for pair in part], first_sides, edits, max_tokens=max_tokens)
+        for pair, plans, pair_answers in zip(part, planned, all_answers, strict=True):
+            for (change, _), answer in zip(plans, pair_answers, strict=True):
                 yield pair, change, answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class States:
-    """Grids that an agent was shown, and its prompts: what directions and subspaces are learned from.
+    """Shown grids with their prompts, from which directions and subspaces are learned.
 
     Attributes:
-        views: ``[N]`` what was shown.
+        views: ``[N]`` shown grids.
         clusters: ``[N]`` the grid of each.
-        passages: site -> ``[N]`` prompts up to its end, and its places.
+        passages: site -> ``[N]`` prompts up to its end, and its positions.
     """
 
     views: Sequence[GridView]
@@ -262,23 +269,23 @@ def states_of(
 
     Args:
         agent: a chat agent with a local model.
-        views: what is shown.
+        views: the grids to show.
         sites: grid, pre, post; "changed" stands for grid.
-        max_tokens: most tokens of an answer; by default the agent's own.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
     """
     model = local_model(agent)
-    wanted: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
+    names: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
     requests = [agent.request(Observation(view=view)) for view in views]
-    prompts = [tuple(model.encode(model.render(one.messages, agent.sampling))) for one in requests]
+    prompts = [tuple(model.encode(model.render(request.messages, agent.sampling))) for request in requests]
     outputs: list[tuple[int, ...]] = [()] * len(views)
-    if "post" in wanted:
+    if "post" in names:
         limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-        said = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
-        outputs = [one.output_tokens or () for one in said]
-    finder = finder_of(model, wanted)
+        completions = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
+        outputs = [request.output_tokens or () for request in completions]
+    finder = finder_of(model, names)
     kept: list[int] = []
-    passages: dict[Site, list[Passage]] = {site: [] for site in wanted}
-    for at, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
+    passages: dict[Site, list[Passage]] = {site: [] for site in names}
+    for index, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
         start = view.grid.start
         assert start is not None  # the views of pairs and of generated grids show their agent
         step = Step(
@@ -289,15 +296,15 @@ def states_of(
             prompt_tokens=prompt,
             output_tokens=output or None,
         )
-        found = finder.find(step, view.grid)
-        if any(site in found.missing for site in wanted):
+        located = finder.find(step, view.grid)
+        if any(site in located.missing for site in names):
             continue
-        kept.append(at)
-        for site in wanted:
-            passages[site].append(_up_to(found.positions[site], prompt, output))
+        kept.append(index)
+        for site in names:
+            passages[site].append(_up_to(located.positions[site], prompt, output))
     return States(
-        views=[views[at] for at in kept],
-        clusters=[content_id("grid", views[at].grid.at(start=None).render()) for at in kept],
+        views=[views[index] for index in kept],
+        clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept],
         passages=passages,
     )
 
@@ -306,34 +313,34 @@ def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridVie
     """Return new grids of the sizes and densities of some pairs, none with the walls and goal of one of them.
 
     Args:
-        pairs: what they must differ from.
+        pairs: pairs whose grids are excluded.
         count: how many of each size and density.
         seed: root seed.
     """
-    known = {_layout(side.view) for pair in pairs for side in pair.sides}
+    layouts = {_layout(side.view) for pair in pairs for side in pair.sides}
     kinds = dict.fromkeys((pair.sides[0].view.grid.height, pair.tags.get("density")) for pair in pairs)
-    found: dict[bytes, GridView] = {}
+    views: dict[bytes, GridView] = {}
     for size, density in kinds:
-        share = float(density) if isinstance(density, int | float) else 0.5
-        for grid in generate_batch(size, share, seed=seed, count=count, name="grids of directions"):
+        wall_density = float(density) if isinstance(density, int | float) else 0.5
+        for grid in generate_batch(size, wall_density, seed=seed, count=count, name="grids of directions"):
             view = GridView(grid=grid)
-            if _layout(view) not in known:
-                found.setdefault(_layout(view), view)
-    return list(found.values())
+            if _layout(view) not in layouts:
+                views.setdefault(_layout(view), view)
+    return list(views.values())
 
 
 def _layout(view: GridView) -> bytes:
     return view.grid.at(start=None).render().encode()
 
 
-def layers_of(model: LocalModel, wanted: Layers) -> tuple[int, ...]:
-    """Return numbers of blocks from what a study says: thirds, all, or numbers; a ValueError for one not there."""
+def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
+    """Return the numbers of blocks of a study's setting (thirds, all, or numbers); a ValueError for a missing one."""
     with model.alone() as network:
-        return chosen_layers(wanted, Blocks(network).count)
+        return chosen_layers(layers, Blocks(network).count)
 
 
 def pair_tags(pair: Pair) -> dict[str, Tag]:
-    """Return what the rows of a pair carry."""
+    """Return the tags of the rows of a pair."""
     kind = "control" if pair.control else "counterfactual"
     return {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id}
 
@@ -346,9 +353,9 @@ def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[
 
 def averaged(rows: Iterable[Row]) -> Rows:
     """Return one row for each measure, grid and set of tags: the mean over random draws."""
-    found: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
+    groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.measure, row.grid_id, tuple(row.tags.items())), []).append(row)
+        groups.setdefault((row.measure, row.grid_id, tuple(row.tags.items())), []).append(row)
     return Rows.from_rows(
-        replace(group[0], value=float(np.mean([one.value for one in group]))) for group in found.values()
+        replace(group[0], value=float(np.mean([member.value for member in group]))) for group in groups.values()
     )

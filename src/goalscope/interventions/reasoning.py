@@ -1,11 +1,11 @@
-"""Edits of the written reasoning: the answer is written again after another text, and follows it, or does not.
+"""Edits of the written reasoning: the answer is generated again after an edited text; does it follow the edit?
 
-This needs no weights: the output is begun with the edited reasoning (`Request.prefill`), and the model writes on. A
-model behind a server is asked as any model. What it wrote is kept with the run, call by call: where the work is cut
-short, no call that was answered is made again.
+This needs no weights: the output is begun with the edited reasoning (`Request.prefill`), and the model continues. A
+model behind a server is called as any model. Its answers are stored with the run, call by call: after an interruption
+no answered call is made again.
 
-That an answer follows the text shows that the text decides there; that it stays shows nothing of what activations hold.
-Beside the edits stand patches of activations in the same pairs, where the weights are at hand.
+An answer that follows the text shows that the text decides there; one that stays is no evidence about activations. For
+local models the same pairs are also patched.
 
 Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning (truncation, mistakes, paraphrase).
 """
@@ -41,15 +41,15 @@ EditName = Literal["own", "swap", "plan", "coordinates", "prefill", "truncate", 
 EDITS: Final[tuple[EditName, ...]] = get_args(EditName)
 UNSTATED: Final = "no action stated"
 OTHER: Final = "action optimal in the other grid"
-"""Of edits towards no action: how often what would count as following after another edit comes about by itself."""
+"""Base rate for edits towards no action: how often an answer would count as following another edit."""
 PATCHES: Final = ("activations", "activations, own reasoning")
 """The embedding of the changed cells is the counterfactual's: the model writes freely, or after its own reasoning."""
 
-ASKED: Final = "asked without weights"
-"""Name under which a run keeps what was written, by the content id of what was asked."""
+ANSWERS_INFO: Final = "asked without weights"
+"""Name under which a run stores answers, by the content id of their requests."""
 
-_KEPT: Final = ("text", "reasoning", "raw", "finish", "marked")
-_PART: Final = 16
+_STORED_FIELDS: Final = ("text", "reasoning", "raw", "finish", "marked")
+_PAIRS_AT_ONCE: Final = 16
 _WORDS: Final = "|".join(Action.__members__)
 _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 
@@ -77,17 +77,17 @@ class ReasoningEdits(OnPairs):
         agent = subject.agent
         local = isinstance(agent.model, LocalModel)
         limit = self.max_tokens or agent.sampling.max_tokens
-        asked = Asked(agent, limit) if local else Asked.stored(agent, limit, subject.store)
-        find = find_pairs if local else asked.find_pairs
+        cached = CachedAgent(agent, limit) if local else CachedAgent.stored(agent, limit, subject.store)
+        find = find_pairs if local else cached.find_pairs
         pairs = choose_pairs(agent, subject.originals, self.pairs, find=find)
-        kept = [pair for pair in pairs.kept if all(asked.told(side.view) is not None for side in pair.sides)]
+        kept = [pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)]
         if pairs.kept and not kept:
             raise ValueError(
                 f"edits of reasoning need reasoning that stands apart from the answer, {agent.name} wrote none in "
                 f"{len(pairs.kept)} pairs: check its settings for reasoning"
             )
-        parts = [kept[begin : begin + _PART] for begin in range(0, len(kept), _PART)]
-        units = {" ".join(pair.id for pair in part): (asked, part, local) for part in parts}
+        parts = [kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(kept), _PAIRS_AT_ONCE)]
+        units = {" ".join(pair.id for pair in part): (cached, part, local) for part in parts}
         subject.work(units, self._rows)
         return {
             "settings": self.model_dump(mode="json"),
@@ -96,19 +96,19 @@ class ReasoningEdits(OnPairs):
             "left out": dict(pairs.left_out),
         }
 
-    def _rows(self, asked: "Asked", pairs: Sequence[Pair], local: bool) -> Rows:
-        asked.check_continues(pairs[0])
-        made = [edited for pair in pairs for edited in edits_of(asked, pair, self.edits, self.seed)]
-        said = asked.write_on([(one.pair.sides[0].view, one.prefill) for one in made])
-        rows = [row for one, answer in zip(made, said, strict=True) for row in _effects(one, answer)]
+    def _rows(self, cached: "CachedAgent", pairs: Sequence[Pair], local: bool) -> Rows:
+        cached.check_continues(pairs[0])
+        edits = [edited for pair in pairs for edited in edits_of(cached, pair, self.edits, self.seed)]
+        answers = cached.write_on([(edited.pair.sides[0].view, edited.prefill) for edited in edits])
+        rows = [row for edited, answer in zip(edits, answers, strict=True) for row in _effects(edited, answer)]
         if local and self.patches:
-            rows += [row for pair in pairs for row in _patched(asked, pair)]
+            rows += [row for pair in pairs for row in _patched(cached, pair)]
         return Rows.from_rows(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What an agent wrote: the text before its reasoning, the reasoning, and the text between that and the answer."""
+class WrittenReasoning:
+    """An agent's output: the text before its reasoning, the reasoning, and the text between that and the answer."""
 
     before: str
     reasoning: str
@@ -117,16 +117,16 @@ class Told:
 
 
 @dataclass(slots=True)
-class Asked:
-    """An agent at temperature 0: each view is asked about once, and what it says is kept.
+class CachedAgent:
+    """An agent at temperature 0 with a cache: each view is asked about once.
 
     Args:
         agent: a chat agent whose model writes its reasoning apart from the answer; local, or behind a server.
-        max_tokens: most tokens of an answer.
-        known: what was written about views.
-        store: the run that keeps what a server answers, None for a model that costs nothing.
-        answers: content id of what was asked -> what was answered, in this process or an earlier one.
-        continues: whether the model was seen to continue an answer.
+        max_tokens: maximum number of tokens of an answer.
+        known: view -> the agent's completion.
+        store: the run that stores a server's answers, None for a local model.
+        answers: content id of the request -> completion, of this process or an earlier one.
+        continues: whether the model was checked to continue an answer that was begun for it.
     """
 
     agent: ChatAgent
@@ -138,8 +138,8 @@ class Asked:
 
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
-        """Return an agent behind a server, with what a run keeps of its answers; the run must be open for writing."""
-        answers = {name: Completion(**one) for name, one in noted(store, ASKED).items()}
+        """Return an agent behind a server, with its answers stored in a run; the run must be open for writing."""
+        answers = {name: Completion(**fields) for name, fields in noted(store, ANSWERS_INFO).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
@@ -147,52 +147,54 @@ class Asked:
         fresh = [view for view in dict.fromkeys(views) if view not in self.known]
         self.known |= dict(zip(fresh, self._complete([(view, "") for view in fresh]), strict=True))
 
-    def told(self, view: GridView) -> Told | None:
-        """Return what was written about a view, None without reasoning, or without an action."""
+    def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
+        """Return the output for a view, None without reasoning, or without an action."""
         self.ask([view])
-        said = self.known[view]
-        action, reasoning = turn(said).action, said.reasoning
+        completion = self.known[view]
+        action, reasoning = turn(completion).action, completion.reasoning
         if action is None or not reasoning:
             return None
-        raw = said.raw
+        raw = completion.raw
         if raw is None:  # a server that takes the reasoning apart itself
             before, between = "<think>\n", "\n</think>\n\n"
         else:
-            at, end = raw.find(reasoning), raw.rfind(said.text)
-            if at < 0 or end < at + len(reasoning):
+            begin, end = raw.find(reasoning), raw.rfind(completion.text)
+            if begin < 0 or end < begin + len(reasoning):
                 return None
-            before, between = raw[:at], raw[at + len(reasoning) : end]
-        return Told(before=before, reasoning=reasoning, between=between, action=Action(action))
+            before, between = raw[:begin], raw[begin + len(reasoning) : end]
+        return WrittenReasoning(before=before, reasoning=reasoning, between=between, action=Action(action))
 
-    def write_on(self, wanted: Sequence[tuple[GridView, str]]) -> list[Answer]:
-        """Return what the agent does after the beginning of an answer to each view."""
-        return [Answer.of(said) for said in self._complete(wanted)]
+    def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Answer]:
+        """Return the agent's answer for each view, continued from a given beginning."""
+        return [Answer.of(completion) for completion in self._complete(beginnings)]
 
-    def _complete(self, wanted: Sequence[tuple[GridView, str]]) -> list[Completion]:
+    def _complete(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Completion]:
         sampling = replace(self.agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=self.max_tokens)
-        requests = [replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in wanted]
+        requests = [
+            replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in beginnings
+        ]
         if self.store is None:
             return self.agent.model.complete(requests, sampling) if requests else []
         return [self._answered(request, sampling) for request in requests]
 
     def _answered(self, request: Request, sampling: Sampling) -> Completion:
-        """Return an answer that the run keeps, or ask for it and keep it."""
-        asked = {"messages": [asdict(one) for one in request.messages], "prefill": request.prefill}
-        described = {"agent": dict(self.agent.describe()), "sampling": sampling.describe(), **asked}
+        """Return a stored answer, or ask for it and store it."""
+        parts = {"messages": [asdict(item) for item in request.messages], "prefill": request.prefill}
+        described = {"agent": dict(self.agent.describe()), "sampling": sampling.describe(), **parts}
         identity = content_id("asked", described)
         if identity not in self.answers:
             (self.answers[identity],) = self.agent.model.complete([request], sampling)
             assert self.store is not None
-            kept = {name: {key: getattr(one, key) for key in _KEPT} for name, one in self.answers.items()}
-            self.store.put_info(ASKED, kept)
+            stored = {name: {key: getattr(item, key) for key in _STORED_FIELDS} for name, item in self.answers.items()}
+            self.store.put_info(ANSWERS_INFO, stored)
         return self.answers[identity]
 
     def check_continues(self, pair: Pair) -> None:
-        """Raise a ValueError where a server does not continue the answer that it is given the beginning of.
+        """Raise a ValueError where a server does not continue the beginning of an answer.
 
-        On the first grid of a pair it is given its reasoning on the second: all that is left to it is to answer. One
-        that begins anew reasons again. A model here, and a server that is sent tokens, continue whatever they are
-        given.
+        On the first grid of a pair it is given its reasoning on the second, so that only the answer is left to
+        generate; a server that begins anew reasons again. Local models, and servers that are sent tokens, always
+        continue.
 
         Raises:
             ValueError: the server begins anew; says what to do.
@@ -200,14 +202,14 @@ class Asked:
         model: Any = self.agent.model
         if self.continues or isinstance(model, LocalModel) or getattr(model, "dialect", None) is not None:
             return
-        told = self.told(pair.sides[1].view)
-        assert told is not None  # pairs without reasoning were left out
-        (said,) = self._complete([(pair.sides[0].view, told.before + told.reasoning + told.between)])
-        if turn(said).action is None or (said.reasoning or "").strip() != told.reasoning.strip():
+        recorded = self.reasoning_of(pair.sides[1].view)
+        assert recorded is not None  # pairs without reasoning were left out
+        (completion,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
+        if turn(completion).action is None or (completion.reasoning or "").strip() != recorded.reasoning.strip():
             raise ValueError(
                 f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
-                f"its reasoning up to the answer and wrote {said.text[:80]!r}: serve the model with one that knows "
-                "continue_final_message (vLLM, SGLang), or ask it in mode completions"
+                f"its reasoning up to the answer and wrote {completion.text[:80]!r}: serve the model with one that "
+                "knows continue_final_message (vLLM, SGLang), or ask it in mode completions"
             )
         self.continues = True
 
@@ -228,7 +230,7 @@ class Edited:
     Attributes:
         pair: the pair.
         name: the edit.
-        prefill: what the output begins with.
+        prefill: the beginning of the output.
         towards: the actions that follow the edit, none where it should change nothing.
     """
 
@@ -238,70 +240,76 @@ class Edited:
     towards: frozenset[Action]
 
 
-def edits_of(asked: Asked, pair: Pair, names: Sequence[EditName], seed: int) -> Iterator[Edited]:
+def edits_of(cached: CachedAgent, pair: Pair, names: Sequence[EditName], seed: int) -> Iterator[Edited]:
     """Yield the edits of a pair that its reasoning has a place for.
 
     Args:
-        asked: what the agent wrote.
+        cached: the agent and its outputs.
         pair: the pair.
-        names: the edits that are wanted.
-        seed: of the moves that corrupt.
+        names: names of the edits.
+        seed: seed of the moves of the edit `corrupt`.
     """
-    own, other = (asked.told(side.view) for side in pair.sides)
-    assert own is not None and other is not None  # pairs without reasoning were left out
+    written, counterfactual = (cached.reasoning_of(side.view) for side in pair.sides)
+    assert written is not None and counterfactual is not None  # pairs without reasoning were left out
     rng = stream(seed, "corrupted reasoning", pair.id)
     second = pair.sides[1].optimal
     for name in names:
-        text = _edited(name, own.reasoning, other.reasoning, pair, rng)
-        if text is None or (text == own.reasoning and name != "own"):
+        text = _edited(name, written.reasoning, counterfactual.reasoning, pair, rng)
+        if text is None or (text == written.reasoning and name != "own"):
             continue
         towards = second if name in _TOWARDS else frozenset[Action]()
         if name == "corrupt":
             first = _MOVE.search(text)
             towards = frozenset({Action[first[1].upper()]}) if first else frozenset[Action]()
-        closing = "" if name == "prefill" else own.between  # the model reasons on
-        yield Edited(pair=pair, name=name, prefill=own.before + text + closing, towards=towards)
+        closing = "" if name == "prefill" else written.between  # the model reasons on
+        yield Edited(pair=pair, name=name, prefill=written.before + text + closing, towards=towards)
 
 
 _TOWARDS: Final = frozenset({"swap", "plan", "coordinates", "prefill", "corrupt"})
-"""Edits that an action can follow; after the others it should stay."""
+"""Edits that an action can follow; after the other edits it should stay."""
 
 
-def _edited(name: EditName, own: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
+def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
     """Return the edited reasoning; None where there is no place for the edit.
 
     Args:
         name: the edit, see `ReasoningEdits`.
-        own, other: the reasoning on the two sides of the pair.
+        original, other: the reasoning on the two sides of the pair.
         pair: the pair.
-        rng: draws the move that corrupts, the same for all of a word.
+        rng: draws the move of the edit `corrupt`, one for the whole text.
     """
-    mine, theirs = list(_MOVE.finditer(own)), list(_MOVE.finditer(other))
+    moves, other_moves = list(_MOVE.finditer(original)), list(_MOVE.finditer(other))
     match name:
         case "own":
-            return own
+            return original
         case "swap":
             return other
         case "empty":
             return ""
         case "truncate":
-            words = own.split(" ")
+            words = original.split(" ")
             return " ".join(words[: len(words) // 2])
         case "paraphrase":
-            return _MOVE.sub(lambda found: f"go {found[1].lower()},", own)
+            return _MOVE.sub(lambda move: f"go {move[1].lower()},", original)
         case "plan":  # the text from the first to the last move
-            if not mine or not theirs:
+            if not moves or not other_moves:
                 return None
-            return own[: mine[0].start()] + other[theirs[0].start() : theirs[-1].end()] + own[mine[-1].end() :]
+            return (
+                original[: moves[0].start()]
+                + other[other_moves[0].start() : other_moves[-1].end()]
+                + original[moves[-1].end() :]
+            )
         case "coordinates":
             before, after = _cells(pair)
-            return re.sub(rf"\(\s*{before[0]}\s*,\s*{before[1]}\s*\)", f"({after[0]},{after[1]})", own)
+            return re.sub(rf"\(\s*{before[0]}\s*,\s*{before[1]}\s*\)", f"({after[0]},{after[1]})", original)
         case "prefill":  # up to the last cell before the first move
-            cells = list(re.finditer(r"\(\s*\d+\s*,\s*\d+\s*\)", other[: theirs[0].start()] if theirs else other))
+            cells = list(
+                re.finditer(r"\(\s*\d+\s*,\s*\d+\s*\)", other[: other_moves[0].start()] if other_moves else other)
+            )
             return other[: cells[-1].end()] if cells else None
         case "corrupt":
             wrong = [action.name for action in Action if action not in pair.sides[0].optimal]
-            return _MOVE.sub(wrong[int(rng.integers(len(wrong)))], own) if wrong and mine else None
+            return _MOVE.sub(wrong[int(rng.integers(len(wrong)))], original) if wrong and moves else None
 
 
 def _cells(pair: Pair) -> tuple[Position, Position]:
@@ -311,27 +319,27 @@ def _cells(pair: Pair) -> tuple[Position, Position]:
     return first or (-1, -1), second or (-1, -1)
 
 
-def _effects(one: Edited, said: Answer) -> Iterator[Row]:
-    stays = said.action in one.pair.sides[0].optimal
-    values = {STAYS: float(stays), UNSTATED: float(said.action is None)}
-    if one.towards:
-        follows = said.action in one.towards
+def _effects(edited: Edited, answer: Answer) -> Iterator[Row]:
+    stays = answer.action in edited.pair.sides[0].optimal
+    values = {STAYS: float(stays), UNSTATED: float(answer.action is None)}
+    if edited.towards:
+        follows = answer.action in edited.towards
         values |= {FOLLOWS: float(follows), ELSEWHERE: float(not follows and not stays)}
     else:
-        values[OTHER] = float(said.action in one.pair.sides[1].optimal)
-    return pair_rows(one.pair, values, edit=one.name)
+        values[OTHER] = float(answer.action in edited.pair.sides[1].optimal)
+    return pair_rows(edited.pair, values, edit=edited.name)
 
 
-def _patched(asked: Asked, pair: Pair) -> Iterator[Row]:
+def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
     """Yield the effect of the counterfactual's embeddings at the changed cells, without and with the own reasoning."""
-    model, own = local_model(asked.agent), asked.told(pair.sides[0].view)
-    assert own is not None  # pairs without reasoning were left out
-    replayed = model.encode(own.before + own.reasoning + own.between)
+    model, written = local_model(cached.agent), cached.reasoning_of(pair.sides[0].view)
+    assert written is not None  # pairs without reasoning were left out
+    replayed = model.encode(written.before + written.reasoning + written.between)
     for name, text in zip(PATCHES, ([], replayed), strict=True):
         prompts = [(*side.prompt, *text) for side in pair.sides]
         edit = Edit(row=0, layer=EMBEDDING, positions=pair.changed, source=1)
-        done = generate(model, [Batch(prompts=prompts, edits=[edit])], max_tokens=asked.max_tokens)[0].outputs[0]
-        done.tokens[:0] = text
+        output = generate(model, [Batch(prompts=prompts, edits=[edit])], max_tokens=cached.max_tokens)[0].outputs[0]
+        output.tokens[:0] = text
         prompt = pair.sides[0].prompt
-        said = model.completion(model.text(prompt), prompt, done, asked.agent.sampling)
-        yield from pair_rows(pair, Answer.of(said).effect(pair), edit=name)
+        completion = model.completion(model.text(prompt), prompt, output, cached.agent.sampling)
+        yield from pair_rows(pair, Answer.of(completion).effect(pair), edit=name)

@@ -1,8 +1,8 @@
-"""Steering: add a direction that stands for another cell of goal or agent, and see whether the action follows.
+"""Steering: a direction that represents another cell of goal or agent is added; does the action follow?
 
-A dose is the length of what is added in units of the site's own difference, that of the two sides of the pair: norms
-differ by place and layer. Dose 1 of the pair's own difference is a patch. Beside each direction stand random ones and
-one of a probe of shuffled labels, of the same length; what the action must become is known from the edited map.
+A dose is the length of the added vector in units of the difference of the two sides of the pair at the site: norms
+differ by site and layer. Dose 1 of the pair's own difference is a patch. The controls of each direction are random ones
+and that of a probe of shuffled labels, of the same length. The expected action follows from the edited map.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ STATED: Final = "position of the unmoved thing still stated"
 Direction = Literal["probe", "mean difference", "shuffled probe", "random", "own difference"]
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 Array = npt.NDArray[np.float32]
-_PART: Final = 8  # pairs whose changed prompts are in memory at a time
+_PAIRS_AT_ONCE: Final = 8  # pairs whose changed prompts are in memory at a time
 
 
 @intervention(KIND)
@@ -76,19 +76,19 @@ class Steering(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
-        """Steer all pairs at each site and layer; what is stored is not done again."""
+        """Steer all pairs at each site and layer; stored results are not computed again."""
         layers = layers_of(subject.model, self.layers)
-        found = [subject.pairs(self.pairs, control=control) for control in (False, True)]
-        pairs = [pair for one in found for pair in one.kept]
+        groups = [subject.pairs(self.pairs, control=control) for control in (False, True)]
+        pairs = [pair for group in groups for pair in group.kept]
         views = fresh_views(pairs, count=self.states, seed=self.seed)
         states = cache(lambda: states_of(subject.agent, views, self.sites, max_tokens=self.max_tokens))
-        places = {f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}
-        subject.work(places, lambda site, layer: steer(subject.agent, pairs, states(), self, site, layer))
+        site_layers = {f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}
+        subject.work(site_layers, lambda site, layer: steer(subject.agent, pairs, states(), self, site, layer))
         return {
             "settings": self.model_dump(mode="json"),
-            "pairs": len(found[0].kept),
-            "control pairs": len(found[1].kept),
-            "left out": [dict(one.left_out) for one in found],
+            "pairs": len(groups[0].kept),
+            "control pairs": len(groups[1].kept),
+            "left out": [dict(group.left_out) for group in groups],
             "layers": list(layers),
             "grids that directions are learned from": len(views),
         }
@@ -100,9 +100,9 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
     Args:
         agent: the agent that the pairs were found with.
         pairs: pairs and control pairs.
-        states: what directions are learned from; no grid of the pairs is among them.
+        states: states that directions are learned from; no grid of the pairs is among them.
         settings: directions, doses, seeds.
-        site, layer: where.
+        site, layer: where the direction is added.
 
     Returns:
         Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs; clusters are grids.
@@ -112,28 +112,30 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
     """
     model = local_model(agent)
     where: Site = "grid" if site == "changed" else site
-    kept = None
+    stored_probes = None
     if settings.probes is not None and site in ("pre", "post"):
         side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
-        kept = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
-    known = read_passages(model, states.passages[where], layer)
-    directions = fit_directions(site, layer, model_id(model), states, known, seed=settings.seed)
-    if kept is not None:
-        directions.probe.source.check_same(kept[0].source)
-        directions = replace(directions, probe=kept[0], shuffled=kept[1])
+        stored_probes = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
+    activations = read_passages(model, states.passages[where], layer)
+    directions = fit_directions(site, layer, model_id(model), states, activations, seed=settings.seed)
+    if stored_probes is not None:
+        directions.probe.source.check_same(stored_probes[0].source)
+        directions = replace(directions, probe=stored_probes[0], shuffled=stored_probes[1])
 
-    def changes(pair: Pair, one: Passage, first: Array, second: Array) -> list[tuple[_Plan, list[Edit]]]:
+    def changes(pair: Pair, passage: Passage, first: Array, second: Array) -> list[tuple[_Plan, list[Edit]]]:
         plans = _planned(pair, directions, settings, first, second)
-        return [(plan, added(one, layer, plan.added)) for plan in plans]
+        return [(plan, added(passage, layer, plan.added)) for plan in plans]
 
     written = {id(pair): model.text(pair.sides[0].output) for pair in pairs}
-    done = acted(agent, pairs, (site, layer), changes, together=_PART, sides=2, max_tokens=settings.max_tokens)
+    outcomes = acted(
+        agent, pairs, (site, layer), changes, together=_PAIRS_AT_ONCE, sides=2, max_tokens=settings.max_tokens
+    )
     return averaged(
         row
-        for pair, plan, said in done
+        for pair, plan, answer in outcomes
         for row in pair_rows(
             pair,
-            _effects(pair, directions, plan, said, written[id(pair)]),
+            _effects(pair, directions, plan, answer, written[id(pair)]),
             site=site,
             layer=layer,
             direction=plan.kind,
@@ -144,7 +146,7 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Plan:
-    """One change: the direction, its dose, what is added ``[P, D]``, and what the site then holds."""
+    """One change: the direction, its dose, the added vectors ``[P, D]``, and the activations after that."""
 
     kind: str
     dose: float
@@ -152,36 +154,36 @@ class _Plan:
     after: Array
 
 
-def _planned(pair: Pair, directions: Directions, wanted: Steering, first: Array, second: Array) -> Iterator[_Plan]:
-    own = (second - first).astype(np.float64)
-    rng = stream(wanted.seed, "random directions", pair.id, directions.site, directions.layer)
+def _planned(pair: Pair, directions: Directions, settings: Steering, first: Array, second: Array) -> Iterator[_Plan]:
+    difference = (second - first).astype(np.float64)
+    rng = stream(settings.seed, "random directions", pair.id, directions.site, directions.layer)
     # Each changed cell is scaled by its own difference; several tokens of one site by that of all together.
     axis: Any = -1 if directions.site in ("changed", "grid") else None
-    size = np.linalg.norm(own, axis=axis, keepdims=True)
-    for kind in wanted.directions:
-        for _ in range(wanted.random if kind == RANDOM else 1):
-            given: npt.NDArray[np.float64] | None
+    size = np.linalg.norm(difference, axis=axis, keepdims=True)
+    for kind in settings.directions:
+        for _ in range(settings.random if kind == RANDOM else 1):
+            direction: npt.NDArray[np.float64] | None
             if kind == RANDOM:
-                given = rng.standard_normal(own.shape)
+                direction = rng.standard_normal(difference.shape)
             else:
-                given = own if kind == OWN else directions.vectors(kind, pair)
-            if given is None:
+                direction = difference if kind == OWN else directions.vectors(kind, pair)
+            if direction is None:
                 continue
-            norm = np.linalg.norm(given, axis=axis, keepdims=True)
-            unit = np.divide(given, norm, out=np.zeros_like(given), where=norm > 0)
-            for dose in wanted.doses:
+            norm = np.linalg.norm(direction, axis=axis, keepdims=True)
+            unit = np.divide(direction, norm, out=np.zeros_like(direction), where=norm > 0)
+            for dose in settings.doses:
                 added = (dose * size * unit).astype(np.float32)
                 yield _Plan(kind=kind, dose=float(dose), added=added, after=first + added)
 
 
-def _effects(pair: Pair, directions: Directions, plan: _Plan, said: Answer, before: str) -> dict[str, float]:
-    values = {**said.effect(pair), FLIPPED: float(directions.flips(pair, plan.after))}
-    stated = _still_stated(pair, before, said.text)
+def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Answer, before: str) -> dict[str, float]:
+    values = {**answer.effect(pair), FLIPPED: float(directions.flips(pair, plan.after))}
+    stated = _still_stated(pair, before, answer.text)
     return values if stated is None else {**values, STATED: float(stated)}
 
 
 def _still_stated(pair: Pair, before: str, after: str) -> bool | None:
-    """Return whether the cell of what did not move is still written as (row,col), None where it never was."""
+    """Return whether the cell of the unmoved thing is still written as (row,col), None where it never was."""
     grid = pair.sides[0].view.grid
     cell = grid.start if pair.moved == "goal" else grid.goal
     if cell is None:

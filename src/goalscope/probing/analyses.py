@@ -1,7 +1,7 @@
 """The readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance, logit lens.
 
-All stand on one set of steps, their truth, and one split by grid. Each fits what is not fitted yet and returns rows as
-the functions below it make them. Only the vectors of one site and layer, of all networks, are in memory at a time.
+All use one set of steps, their labels, and one split by grid. Each fits the probes that are not stored yet and returns
+rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
 """
 
 import warnings
@@ -73,13 +73,13 @@ BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     ("percell", "shuffled"),
 )
 ELSEWHERE: Final = ("none", "permuted")
-"""Controls of what is trained step by step, away from the middle layer, where the table is not complete."""
+"""Controls of trained heads outside of the middle layer, where the table is not complete."""
 CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
-"""Probes of cells there: the linear one is solved at once, beside all random networks."""
+"""Probes of cells there: the linear one, which has a closed form, also on all random networks."""
 MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
 """Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
 _NOWHERE: Final = ("wall-count", "input", "text")
-_ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
+_IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
@@ -88,11 +88,11 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeDataset:
-    """N steps of one agent that have every site, with what is true at them.
+    """N steps of one agent that have every site, with their labels.
 
     Attributes:
         captures: those of the agent's model (`OWN`) and of random networks, kind and seed each.
-        sites, layers: where in a sequence, and numbers of decoder blocks, rising.
+        sites, layers: sites of a sequence, and numbers of decoder blocks, rising.
         rows: site -> ``[N]`` indices of the steps among those captured there.
         cells, split: true classes of all cells; which grids probes are trained on, and which they are tested on.
         left_out: number of captured steps that lack one of the sites.
@@ -122,7 +122,7 @@ class ProbeDataset:
     def places(self) -> list[Place]:
         """All sites and layers, the middle layer of each site first."""
         others = [layer for layer in self.layers if layer != self.middle]
-        return [(site, self.middle) for site in self.sites] + [(site, one) for site in self.sites for one in others]
+        return [(site, self.middle) for site in self.sites] + [(site, layer) for site in self.sites for layer in others]
 
     def summary(self) -> dict[str, int]:
         """Return numbers of steps and grids."""
@@ -150,22 +150,23 @@ def probe_dataset(
     With ``shuffled`` there must be enough for the control of shuffled labels, too.
     """
     sites, own = declared.wanted_sites, captures[OWN]
-    first = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
+    activations = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
     keys = {
-        site: list(zip(found.episode_id.tolist(), found.step.tolist(), strict=True)) for site, found in first.items()
+        site: list(zip(loaded.episode_id.tolist(), loaded.step.tolist(), strict=True))
+        for site, loaded in activations.items()
     }
     common = set.intersection(*map(set, keys.values()))
     if not common:
         raise ValueError(f"the steps that are read must have all sites ({', '.join(sites)}), none has: read fewer")
     rows: dict[str, npt.NDArray[Any]] = {
-        site: np.flatnonzero([key in common for key in listed]) for site, listed in keys.items()
+        site: np.flatnonzero([key in common for key in site_keys]) for site, site_keys in keys.items()
     }
-    steps = first[sites[0]].where(rows[sites[0]])
+    steps = activations[sites[0]].where(rows[sites[0]])
     if declared.steps is not None and own.scope == "all":
         chosen = chosen_steps(store, own.agent_id, some_steps(declared.steps, declared.seed)) or {}
-        known = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
-        kept = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in known])
-        steps, rows = steps.where(kept), {name: indices[kept] for name, indices in rows.items()}
+        step_keys = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
+        selected = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in step_keys])
+        steps, rows = steps.where(selected), {name: indices[selected] for name, indices in rows.items()}
     episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
     cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
     split = split_by_grid(cells, test=declared.test, seed=declared.seed)
@@ -206,24 +207,24 @@ class Reader:
 
     @cached_property
     def probes(self) -> ProbeStore:
-        """What is kept of fits: those with the same settings are found again, whoever asked for them first."""
-        dataset, wanted = self.dataset, self.declared
+        """The store of fitted probes: those with equal settings are reused by all readings."""
+        dataset, declared = self.dataset, self.declared
         digest = sha256()
-        for identity, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
-            digest.update(f"{identity} {step}\n".encode())
-        probes = wanted.probes.model_dump(exclude_defaults=True) | wanted.probes.model_dump(include=_ALWAYS)
+        for episode, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
+            digest.update(f"{episode} {step}\n".encode())
+        probes = declared.probes.model_dump(exclude_defaults=True) | declared.probes.model_dump(include=_IN_EVERY_ID)
         return ProbeStore(
             store=self.store,
-            decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
-            settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
-            models={network: one.model for network, one in dataset.captures.items()},
+            decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": declared.test},
+            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude={"layers"})},
+            models={network: capture.model for network, capture in dataset.captures.items()},
             first="/".join(map(str, dataset.places[0])),
             tags={"agent": dataset.captures[OWN].agent},
         )
 
     def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
-        told = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude={"layers"}).items()}
-        return kind(**told, seed=self.declared.seed, device=self.device)
+        fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude={"layers"}).items()}
+        return kind(**fields, seed=self.declared.seed, device=self.device)
 
     @cached_property
     def _decisions(self) -> Decisions:
@@ -239,15 +240,15 @@ class Reader:
 
     @cached_property
     def _seen(self) -> npt.NDArray[np.bool_] | None:
-        found = seen_cells(self.dataset.cells, self._episodes)
-        return None if (found >= self.dataset.cells.inside()).all() else found
+        seen = seen_cells(self.dataset.cells, self._episodes)
+        return None if (seen >= self.dataset.cells.inside()).all() else seen
 
     @property
     def _episodes(self) -> Iterator[Episode]:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
     def read(self, name: Read) -> Reading:
-        """Return the rows of a reading at all places, and maps to be drawn; what belongs to no place comes once."""
+        """Return the rows of a reading at all places, and maps to be drawn; rows without a place are included once."""
         readings: dict[Read, Callable[[Place, ProbeInputs, bool], Reading]] = {
             "cognitive-map": self._cognitive_map,
             "beliefs": self._beliefs,
@@ -257,96 +258,97 @@ class Reader:
         }
         places = self.dataset.places
         parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
-        own = [rows if at == 0 else rows.where(rows.known("site")) for at, (rows, _) in enumerate(parts)]
-        return Rows.concatenate(own), [one for _, shown in parts for one in shown]
+        kept = [rows if at == 0 else rows.where(rows.known("site")) for at, (rows, _) in enumerate(parts)]
+        return Rows.concatenate(kept), [shown_map for _, shown in parts for shown_map in shown]
 
     def inputs(self, place: Place) -> ProbeInputs:
-        """Return what is read at a place: one site and layer, of all networks, row by row with the labels."""
+        """Return the inputs of probes at a place: one site and layer, of all networks, in the order of the labels."""
         (site, layer), dataset = place, self.dataset
-        found = {
+        networks = {
             network: load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
             for network, one in dataset.captures.items()
         }
-        own = found.pop(OWN)
-        random = {(kind, seed): [one] for (kind, seed), one in found.items() if seed is not None}
-        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, random=random)
+        agent_activations = networks.pop(OWN)
+        random = {(kind, seed): [activations] for (kind, seed), activations in networks.items() if seed is not None}
+        return ProbeInputs(activations=[agent_activations], cells=dataset.cells, split=dataset.split, random=random)
 
     def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
         middle = place[1] == self.dataset.middle
-        every = FULL if self.declared.table == "complete" else MIDDLE
-        suite = self._usable((*every, *entries_of(self.declared.heads)) if self._whole(place) else CORE_ELSEWHERE)
+        entries = FULL if self.declared.table == "complete" else MIDDLE
+        suite = self._usable((*entries, *entries_of(self.declared.heads)) if self._full(place) else CORE_ELSEWHERE)
         sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
         if not first:  # what reads no activation came with the first place
             suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
-        found = self.fit(place, data, suite)
-        rows, shown = found.rows, []
+        fitted = self.fit(place, data, suite)
+        rows, shown = fitted.rows, []
         if self.declared.by_size and middle:
             rows = Rows.concatenate([rows, self.fit(place, data, sizes, by_size=True).rows])
         if self.declared.curve and middle:
             settings = self._settings(FitSettings, self.declared.probes)
             heads = CURVE_HEADS if first else tuple(head for head in CURVE_HEADS if head not in COUNTED)
-            with self.stage(f"learning curve at {_named(place)}") as show:
+            with self.stage(f"learning curve at {_place_name(place)}") as show:
                 curve = learning_curve(data, self.declared.curve, heads=heads, settings=settings, progress=show)
             rows = Rows.concatenate([rows, curve])
         if middle and not self.dataset.doors:
-            tested, own = data.split.test, data.activations[0]
-            probe = found.probe("mlp", own)
-            beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
+            tested, activations = data.split.test, data.activations[0]
+            probe = fitted.probe("mlp", activations)
+            beliefs = read_beliefs(probe.predict(activations.where(tested), device=self.device).maps("natural"))
             tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
             tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
             shown = choose_maps(beliefs, self._decisions.where(tested), tags)
         return rows, shown
 
     def _beliefs(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        suite = self._usable(BELIEF_SUITE if self._whole(place) else CORE_ELSEWHERE)
+        suite = self._usable(BELIEF_SUITE if self._full(place) else CORE_ELSEWHERE)
         suite = suite if first else without(suite, *COUNTED)
-        found = self.fit(place, data, suite, scored=False)
-        with self.stage(f"beliefs at {_named(place)}") as show:
-            rows, drawn = compare_beliefs(data, self._decisions, found, suite=suite, device=self.device)
+        fitted = self.fit(place, data, suite, scored=False)
+        with self.stage(f"beliefs at {_place_name(place)}") as show:
+            rows, shown_maps = compare_beliefs(data, self._decisions, fitted, suite=suite, device=self.device)
             show(1, 1)
-        return rows, drawn if place[1] == self.dataset.middle else []
+        return rows, shown_maps if place[1] == self.dataset.middle else []
 
     def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         layers = self.declared.decoders.layers
         main = (sorted(layers)[(len(layers) - 1) // 2],)
-        some, beside = layers if self._whole(place) else main, layers if self.declared.table == "complete" else main
+        some, beside = layers if self._full(place) else main, layers if self.declared.table == "complete" else main
         settings = self._settings(PlanSettings, self.declared.decoders)
-        fitted = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
-        own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
-        probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, own)
-        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
-        return self._beside("plans", fitted, place, data, maps)
+        fit_plans = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
+        # The planner is not fitted: only the tested maps count, and no probe was fitted on those.
+        activations = data.activations[0]
+        probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)
+        maps = {place: decode_maps(probe.predict(activations, device=self.device).maps("natural"))}
+        return self._score_with_maps("plans", fit_plans, place, data, maps)
 
     def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
-        heads = (*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS
+        extra = [head for head in self.declared.heads if "distance" in registry.resolve("head", head).targets]
+        heads = (*NUMBER_HEADS, *extra) if self._full(place) else NUMBER_HEADS
         settings = self._settings(FitSettings, self.declared.probes)
-        fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
-        with self.stage(f"maps of all steps at {_named(place)}") as show:
+        fit_distances = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
+        with self.stage(f"maps of all steps at {_place_name(place)}") as show:
             maps = cross_fitted(data, head=MAPS, settings=settings, callbacks=self.probes.callbacks(show))
-        return self._beside("distance", fitted, place, data, maps)
+        return self._score_with_maps("distance", fit_distances, place, data, maps)
 
-    def _beside(
-        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, maps: Maps
+    def _score_with_maps(
+        self, name: str, fit_targets: Callable[..., FittedProbes], place: Place, data: ProbeInputs, maps: Maps
     ) -> Reading:
-        """Score what is predicted beside the cells, and its baselines on decoded maps."""
-        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
-        controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
-        with self.stage(f"{name} at {_named(place)}") as show:
-            return fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows, []
+        """Score probes of plans or distances, and their baselines on decoded maps."""
+        missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
+        controls = tuple(name for name in (PLAN_CONTROLS if self._full(place) else ELSEWHERE) if name not in missing)
+        with self.stage(f"{name} at {_place_name(place)}") as show:
+            return fit_targets(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows, []
 
     def _logit_lens(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         if self._tokens is None:
             return Rows.concatenate([]), []
-        with self.stage(f"logit lens at {_named(place)}") as show:
+        with self.stage(f"logit lens at {_place_name(place)}") as show:
             rows = score_lens(data, self._tokens, self._lens)
             show(1, 1)
         return rows, []
 
     @cached_property
     def _tokens(self) -> LensSteps | None:
-        """The tokens of the actions; None where nobody asked for the reading by name and they cannot be told."""
+        """The tokens of the actions; None where they are ambiguous and the reading was not requested by name."""
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
         except ValueError as error:
@@ -365,22 +367,22 @@ class Reader:
             self._lenses[network] = Lens(self._model(network).model)
         return self._lenses[network]
 
-    def _whole(self, place: Place) -> bool:
+    def _full(self, place: Place) -> bool:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data is there."""
-        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
+        missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
-            gone.add("text")
-        return without(suite, *gone)
+            missing.add("text")
+        return without(suite, *missing)
 
     def fit(
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
-        with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {_place_name(place)}") as show:
             return fit(
                 data,
                 suite=suite,
@@ -389,5 +391,5 @@ class Reader:
             )
 
 
-def _named(place: Place) -> str:
+def _place_name(place: Place) -> str:
     return f"{place[0]}, layer {place[1]}"

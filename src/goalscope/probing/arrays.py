@@ -16,10 +16,10 @@ from goalscope.probing.labels import Cells, label_grid
 from goalscope.worlds.dynamics import State, shown
 from goalscope.worlds.grid import Grid, Position
 
-LARGEST: Final = 1 << 32
+MAX_DENSE_BYTES: Final = 1 << 32
 """Bytes of one dense array that sparse features may become."""
 
-_ENCODED: Final = 256  # steps at a time
+_ENCODER_BATCH: Final = 256  # steps at a time
 
 Place = tuple[str, int]
 """A site and a layer."""
@@ -45,11 +45,11 @@ def from_arrays(
     frame: int | None = None,
     encoder: Any = None,
 ) -> ProbeInputs:
-    """Return activations that somebody captured elsewhere, ready for `probe_cells` and its like.
+    """Return activations that were captured elsewhere as inputs of `probe_cells` and similar functions.
 
-    Rows of one grid stand on one side of the split. Where states are given, rows of equal worlds are of one grid; where
-    the agent stands in the worlds themselves, those of equal walls and goal, whatever its cell: in empty rooms a goal's
-    cell would then be a grid, so name them.
+    Rows of one grid are on one side of the split. With states, rows of equal worlds are of one grid. Where the worlds
+    themselves show the agent, rows of equal walls and goal are, whatever the agent's cell: in empty rooms each goal
+    cell would then be a grid of its own, so name the grids.
 
     Args:
         activations: ``[N, D]``, or ``[N, P, D]`` for P positions of each step; any floating type (16 bits too), whole
@@ -79,28 +79,33 @@ def from_arrays(
     if not places:
         raise ValueError("activations must be given, got none")
     vectors = {
-        place: _vectors(one, f"activations of {place[0]}, layer {place[1]}", encoder) for place, one in places.items()
+        place: _vectors(array, f"activations of {place[0]}, layer {place[1]}", encoder)
+        for place, array in places.items()
     }
     count = len(next(iter(vectors.values())))
-    seen, clusters = _shown(worlds, states, count)
-    cells = _cells(seen, clusters if grids is None else grids, frame, episodes, density, reasoning)
+    shown_grids, clusters = _grids_in_states(worlds, states, count)
+    cells = _cells(shown_grids, clusters if grids is None else grids, frame, episodes, density, reasoning)
     if episodes is None:
         _check_different(vectors, cells)
 
     def wrapped(arrays: Mapping[Place, npt.NDArray[np.float32]], name: str) -> list[Activations]:
-        return [_activations(one, place, name, cells) for place, one in arrays.items()]
+        return [_activations(array, place, name, cells) for place, array in arrays.items()]
 
     networks = {}
-    for (kind, drawn), given in (random or {}).items():
-        name = f"{model}, {kind} {drawn}"
-        mine = dict(given) if isinstance(given, Mapping) else {(site, layer): given}
-        if set(mine) != set(places):
-            raise ValueError(f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(mine)}")
-        arrays = {place: _vectors(mine[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places}
-        for place, one in arrays.items():
-            if one.shape == vectors[place].shape and np.array_equal(one, vectors[place]):
+    for (kind, draw), random_arrays in (random or {}).items():
+        name = f"{model}, {kind} {draw}"
+        by_place = dict(random_arrays) if isinstance(random_arrays, Mapping) else {(site, layer): random_arrays}
+        if set(by_place) != set(places):
+            raise ValueError(
+                f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(by_place)}"
+            )
+        arrays = {
+            place: _vectors(by_place[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places
+        }
+        for place, array in arrays.items():
+            if array.shape == vectors[place].shape and np.array_equal(array, vectors[place]):
                 raise ValueError(f"{name} must be another network, its arrays at {place} are those of {model} itself")
-        networks[kind, drawn] = wrapped(arrays, name)
+        networks[kind, draw] = wrapped(arrays, name)
     return ProbeInputs(
         activations=wrapped(vectors, model),
         cells=cells,
@@ -109,39 +114,40 @@ def from_arrays(
     )
 
 
-def _vectors(given: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
-    """Return an array as ``[N, P, D]`` float32, or what an encoder makes of it."""
-    if hasattr(given, "toarray"):  # a sparse matrix of SciPy
-        size = 4 * int(np.prod(given.shape, dtype=np.float64))
-        if size > LARGEST:
+def _vectors(source: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
+    """Return an array as ``[N, P, D]`` float32, or its code by an encoder."""
+    if hasattr(source, "toarray"):  # a sparse matrix of SciPy
+        size = 4 * int(np.prod(source.shape, dtype=np.float64))
+        if size > MAX_DENSE_BYTES:
             raise ValueError(
-                f"{name} must take at most {LARGEST >> 30} GiB as a dense array, a sparse matrix {list(given.shape)} "
-                f"takes {size / 2**30:.1f}: keep the features that are active most often, or fewer steps"
+                f"{name} must take at most {MAX_DENSE_BYTES >> 30} GiB as a dense array, a sparse matrix "
+                f"{list(source.shape)} takes {size / 2**30:.1f}: keep the features that are active most often, or "
+                "fewer steps"
             )
-        given = given.astype(np.float32).toarray()
-    elif hasattr(given, "detach"):  # a tensor of PyTorch; NumPy knows no bfloat16
-        given = given.detach().cpu().float().numpy()
-    array = np.asarray(given)
+        source = source.astype(np.float32).toarray()
+    elif hasattr(source, "detach"):  # a tensor of PyTorch; NumPy knows no bfloat16
+        source = source.detach().cpu().float().numpy()
+    array = np.asarray(source)
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise ValueError(f"{name} must be an array of numbers, got {array.dtype} {list(array.shape)}")
     if array.ndim == 2:
         array = array[:, None]
     if array.ndim != 3 or not array.size:
-        raise ValueError(f"{name} must be [N, D] or [N, P, D] with numbers in it, got {list(np.shape(given))}")
+        raise ValueError(f"{name} must be [N, D] or [N, P, D] with numbers in it, got {list(np.shape(source))}")
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
-        found = np.ascontiguousarray(array, dtype=np.float32)
-    finite = np.isfinite(found).all(axis=(1, 2))
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(vectors).all(axis=(1, 2))
     if not finite.all():
         bad = int(np.argmin(finite))
         raise ValueError(f"{name} must be finite in float32, got a number that is not in row {bad}: leave it out")
-    return found if encoder is None else _vectors(_encoded(found, encoder), f"the code of {name}")
+    return vectors if encoder is None else _vectors(_encoded(vectors, encoder), f"the code of {name}")
 
 
 def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
     import torch
 
     with torch.inference_mode():
-        pieces = [vectors[begin : begin + _ENCODED] for begin in range(0, len(vectors), _ENCODED)]
+        pieces = [vectors[begin : begin + _ENCODER_BATCH] for begin in range(0, len(vectors), _ENCODER_BATCH)]
         codes = [encoder.encode(torch.from_numpy(piece)).cpu().float() for piece in pieces]
     for piece, code in zip(pieces, codes, strict=True):
         if code.shape[:-1] != piece.shape[:-1]:
@@ -151,20 +157,22 @@ def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
     return torch.cat(codes)
 
 
-def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int) -> tuple[list[Grid], list[str]]:
-    """Return the grids in their states, and the id of the grid that each is of."""
+def _grids_in_states(
+    worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int
+) -> tuple[list[Grid], list[str]]:
+    """Return the grids in their states, and the id of each one's grid without its agent."""
     if isinstance(worlds, Grid | str):
         raise ValueError("worlds must be a list with a grid for each row, got a single one: repeat it ([grid] * N)")
-    for name, given in (("worlds", worlds), ("states", states)):
-        if given is not None and len(given) != count:
-            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
-    read: dict[str, Grid] = {}
+    for name, values in (("worlds", worlds), ("states", states)):
+        if values is not None and len(values) != count:
+            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(values)}")
+    parsed: dict[str, Grid] = {}
     ids: dict[Grid, str] = {}
-    found, clusters = [], []
+    shown_grids, clusters = [], []
     for row, world in enumerate(worlds):
         try:
             if isinstance(world, str):
-                world = read[world] if world in read else read.setdefault(world, Grid.parse(world))
+                world = parsed[world] if world in parsed else parsed.setdefault(world, Grid.parse(world))
             if not isinstance(world, Grid):
                 raise ValueError(f"must be a Grid or the text of one, got {type(world).__name__}")
             if world.goal is None or world.fog is not None:
@@ -174,12 +182,14 @@ def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: in
                 raise ValueError("shows no agent, and no states are given")
             if not isinstance(state, State):
                 state = State(world.at(start=None).check_cell(state, "the agent"))
-            found.append(shown(world, state))
-            of = Grid(walls=world.walls, goal=world.goal) if states is None else world
-            clusters.append(ids[of] if of in ids else ids.setdefault(of, content_id("grid", of.render())))
+            shown_grids.append(shown(world, state))
+            identity = Grid(walls=world.walls, goal=world.goal) if states is None else world
+            clusters.append(
+                ids[identity] if identity in ids else ids.setdefault(identity, content_id("grid", identity.render()))
+            )
         except (TypeError, ValueError) as error:
             raise ValueError(f"the world of row {row}: {error}") from error
-    return found, clusters
+    return shown_grids, clusters
 
 
 def _cells(
@@ -191,37 +201,47 @@ def _cells(
     reasoning: Sequence[str] | None,
 ) -> Cells:
     side, count = frame or max(max(grid.height, grid.width) for grid in grids), len(grids)
-    named = [f"row {row}" for row in range(count)] if episodes is None else [str(one) for one in episodes]
-    made, texts = [np.nan] * count if density is None else density, [""] * count if reasoning is None else reasoning
-    for name, given in (("grids", clusters), ("episodes", named), ("density", made), ("reasoning", texts)):
-        if len(given) != count:
-            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
+    episode_names = (
+        [f"row {row}" for row in range(count)] if episodes is None else [str(episode) for episode in episodes]
+    )
+    densities, texts = (
+        [np.nan] * count if density is None else density,
+        [""] * count if reasoning is None else reasoning,
+    )
+    for name, values in (
+        ("grids", clusters),
+        ("episodes", episode_names),
+        ("density", densities),
+        ("reasoning", texts),
+    ):
+        if len(values) != count:
+            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(values)}")
     numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
     return Cells(
         frame=side,
         labels=np.stack([label_grid(grid, side).ravel() for grid in grids]),
         shape=np.array([(grid.height, grid.width) for grid in grids]),
-        density=np.asarray(made, dtype=np.float64),
+        density=np.asarray(densities, dtype=np.float64),
         reasoning=np.array([*map(str, texts)], dtype=object),
-        episode_id=np.array(named, dtype=object),
-        step=np.array([next(numbers[one]) for one in named], dtype=np.int64),
+        episode_id=np.array(episode_names, dtype=object),
+        step=np.array([next(numbers[episode]) for episode in episode_names], dtype=np.int64),
         grid_id=np.array([*map(str, clusters)], dtype=object),
     )
 
 
 def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Cells) -> None:
     """Refuse two rows of one grid, state and activations: one would be counted twice."""
-    seen: dict[tuple[bytes, ...], int] = {}
+    rows_by_content: dict[tuple[bytes, ...], int] = {}
     for row in range(len(cells)):
         key = (
             cells.grid_id[row].encode(),
             cells.labels[row].tobytes(),
-            *(one[row].tobytes() for one in vectors.values()),
+            *(array[row].tobytes() for array in vectors.values()),
         )
-        if seen.setdefault(key, row) != row:
+        if rows_by_content.setdefault(key, row) != row:
             raise ValueError(
-                f"rows must differ, rows {seen[key]} and {row} have the same grid, state and activations: leave one of "
-                "them out, or name their episodes (episodes=) where both were recorded"
+                f"rows must differ, rows {rows_by_content[key]} and {row} have the same grid, state and activations: "
+                "leave one of them out, or name their episodes (episodes=) where both were recorded"
             )
 
 

@@ -61,7 +61,7 @@ BELIEF_SUITE: Final[tuple[Entry, ...]] = (
     *((head, control) for head in ("mlp", "percell") for control in ("none", *RANDOM_WEIGHTS)),
     ("position", "none"),
 )
-"""Probes whose maps are read by default: the paper's and the linear one, both on random networks, and places alone."""
+"""Probes whose maps are read by default: the paper's and the linear one, also on random networks; position alone."""
 
 Verdict = Literal["optimal in truth", "wrong in truth, optimal on the decoded map", "wrong in truth and on the map"]
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
@@ -78,7 +78,7 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return what ends the name of the differences of a probe less those of the same probe on random networks."""
+    """Return the suffix of the names of differences between a probe and the same probe on random networks."""
     return f"{DIFFERENCE}{LESS}{kind}"
 
 
@@ -89,7 +89,7 @@ def top_name(count: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Beliefs(Columns):
-    """What the decoded maps of N states call optimal.
+    """The optimal actions on the decoded maps of N states.
 
     Attributes:
         maps: the maps.
@@ -97,7 +97,7 @@ class Beliefs(Columns):
             own cell.
         tops, top: numbers of candidate cells, ascending; ``[N, T, 4]`` bool, whether an action is optimal for some
             pair of one of the k likeliest cells of the agent and one of those of the goal, for each of these k.
-        expected: ``[N, 4]`` chance that an action is optimal, agent and goal standing where the posterior says.
+        expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the posterior.
     """
 
     SHAPES: ClassVar = {"optimal": "N 4", "top": "N T 4", "expected": "N 4"}
@@ -113,7 +113,7 @@ class Beliefs(Columns):
 
 
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
-    """Return what posteriors over the classes of cells call optimal.
+    """Return the optimal actions under posteriors over the classes of cells.
 
     The layout is the likeliest class of each cell; candidate cells of agent and goal are passable whatever it says.
 
@@ -122,29 +122,29 @@ def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> B
         tops: numbers of candidate cells, ascending.
 
     Raises:
-        ValueError: no probabilities, a state without any chance of an agent or goal, or numbers that do not ascend.
+        ValueError: no probabilities, a state where agent or goal have probability 0, or numbers that do not ascend.
     """
-    given = check_posterior(posterior)
+    probabilities = check_posterior(posterior)
     if not tops or min(tops) < 1 or list(tops) != sorted(set(tops)):
         raise ValueError(f"numbers of candidates must be >= 1 and ascend, got {tops}")
-    maps = decode_maps(given)
+    maps = decode_maps(probabilities)
     closed = maps.closed
-    pairs = optimal_sets(closed, likeliest(given, AGENT, tops[-1]), likeliest(given, GOAL, tops[-1]))
+    pairs = optimal_sets(closed, likeliest(probabilities, AGENT, tops[-1]), likeliest(probabilities, GOAL, tops[-1]))
     return Beliefs(
         maps=maps,
         optimal=pairs[:, 0, 0],
         tops=tops,
         top=np.stack([pairs[:, :count, :count].any(axis=(1, 2)) for count in tops], axis=1),
-        expected=expected_optimality(closed, place_weights(given, AGENT), place_weights(given, GOAL)),
+        expected=expected_optimality(closed, place_weights(probabilities, AGENT), place_weights(probabilities, GOAL)),
     )
 
 
 def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> Rows:
-    """Return how the actions of N steps fit the beliefs that were decoded there, one row for each measure and grid.
+    """Return the agreement of the actions of N steps with the decoded beliefs, one row for each measure and grid.
 
     Args:
         beliefs: of N states.
-        decisions: what was done there. Turns without an action enter nothing but "turns without an action".
+        decisions: the actions there. Turns without an action enter nothing but "turns without an action".
         tags: kept with every row: head, control, site, layer, scope, reading, ...
 
     Returns:
@@ -178,19 +178,19 @@ def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int6
 
     yield TRUTH, "share", share(true), {}
     weights = _weights(beliefs)
-    mixed = _judge(_shuffled(weights, kinds, grids.codes), beliefs.tops, decisions)
+    shuffled = _judge(_shuffled(weights, kinds, grids.codes), beliefs.tops, decisions)
     for name, pair in _judge(weights, beliefs.tops, decisions).items():
-        values, control = share(*pair), share(*mixed[name])
+        values, control = share(*pair), share(*shuffled[name])
         yield name, "share", values, {}
         yield name + SHUFFLED, "share", control, {}
         yield name + DIFFERENCE, "share", values - control, {}
-    for who, real in (("agent", decisions.place), ("goal", decisions.goal)):
-        distance = np.abs(getattr(beliefs.maps, who) - real).sum(axis=1)
-        yield f"decoded {who} at its cell", "share", share(distance == 0), {}
-        yield f"decoded {who}'s distance", "cells", share(distance), {}
+    for thing, true_cell in (("agent", decisions.place), ("goal", decisions.goal)):
+        distance = np.abs(getattr(beliefs.maps, thing) - true_cell).sum(axis=1)
+        yield f"decoded {thing} at its cell", "share", share(distance == 0), {}
+        yield f"decoded {thing}'s distance", "cells", share(distance), {}
     wrong = taken & ~decisions.chosen(beliefs.optimal)
-    counted = {ACTIONS: taken, WRONG: taken & ~true, WRONG_ON_MAP: wrong, "turns without an action": ~taken}
-    for name, mask in counted.items():
+    masks = {ACTIONS: taken, WRONG: taken & ~true, WRONG_ON_MAP: wrong, "turns without an action": ~taken}
+    for name, mask in masks.items():
         yield name, "steps", grids.sums(mask), {}
 
 
@@ -203,17 +203,19 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
 
     Source: behavioural and representational evaluation, Table 2.
     """
-    below = {RECOVERY: WRONG, INVERSE: WRONG_ON_MAP}.get(measure, ACTIONS)
-    shares, counts = rows.select(measure=measure), rows.select(measure=below)
+    count_measure = {RECOVERY: WRONG, INVERSE: WRONG_ON_MAP}.get(measure, ACTIONS)
+    shares, counts = rows.select(measure=measure), rows.select(measure=count_measure)
     if shares.grid_id.tolist() != counts.grid_id.tolist():
-        raise ValueError(f"rows must hold {measure!r} and {below!r} of the same grids in the same order, they do not")
-    above = np.where(counts.value > 0, shares.value * counts.value, 0.0)
-    return estimate_pooled(above, counts.value, counts.grid_id, unit="share", bounds=(0.0, 1.0))
+        raise ValueError(
+            f"rows must hold {measure!r} and {count_measure!r} of the same grids in the same order, they do not"
+        )
+    sums = np.where(counts.value > 0, shares.value * counts.value, 0.0)
+    return estimate_pooled(sums, counts.value, counts.grid_id, unit="share", bounds=(0.0, 1.0))
 
 
 def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
     """Return beliefs as weights, ``[N, 16 + 4 T + 4]``: of each set of actions that may be the optimal one (as
-    `_SETS`), of each action for each of the tops, and of each action where agent and goal stand as the posterior says.
+    `_SETS`), of each action for each of the tops, and of each action with agent and goal drawn from the posterior.
     """
     sets = np.eye(16)[beliefs.optimal @ _POWERS]
     return np.concatenate([sets, beliefs.top.reshape(len(sets), -1), beliefs.expected], axis=1)
@@ -223,43 +225,46 @@ def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
-    found, first = np.unique(grids, return_index=True)
-    inside, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
-    np.add.at(inside, grids, weights / np.bincount(grids)[grids][:, None])
-    np.add.at(total, kinds[first], inside[found])
-    others = np.bincount(kinds[first], minlength=1)[kinds][:, None] - 1
-    above = total[kinds] - inside[grids]
-    return np.asarray(np.divide(above, others, out=np.full(weights.shape, np.nan), where=others > 0))
+    grid_codes, first = np.unique(grids, return_index=True)
+    grid_means, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
+    np.add.at(grid_means, grids, weights / np.bincount(grids)[grids][:, None])
+    np.add.at(total, kinds[first], grid_means[grid_codes])
+    n_others = np.bincount(kinds[first], minlength=1)[kinds][:, None] - 1
+    other_sum = total[kinds] - grid_means[grids]
+    return np.asarray(np.divide(other_sum, n_others, out=np.full(weights.shape, np.nan), where=n_others > 0))
 
 
 def _judge(weights: npt.NDArray[np.float64], tops: tuple[int, ...], decisions: Decisions) -> dict[str, _Share]:
-    """Return for each share what each step adds above and below the line, ``[N]`` each."""
+    """Return for each share the terms of each step in its numerator and denominator, ``[N]`` each."""
     sets = np.ascontiguousarray(weights[:, : len(_SETS)])
     by_action = weights[:, len(_SETS) :].reshape(len(weights), -1, 4)  # [N, T + 1, 4]
     true = decisions.is_optimal.astype(np.float64)
     decoded = decisions.chosen(sets @ _SETS.astype(np.float64))  # weight with which the action is optimal on the map
     wrong = np.where(decoded > 1 - _ROUNDING, 0.0, 1 - decoded)
     overlap = (_SETS[None] & decisions.optimal[:, None]).any(axis=2)  # [N, 16]
-    # Where there are no beliefs to judge by, the step is in no denominator.
-    one = np.where(np.isnan(decoded), 0.0, 1.0)
-    found = {
-        DECODED: (decoded, one),
-        OVERLAP: ((sets * overlap).sum(axis=1), one),
-        BOTH: (decoded * true, one),
-        VERDICT: (decoded * true + wrong * (1 - true), one),
-        RECOVERY: (decoded * (1 - true), (1 - true) * one),
+    # A step without shuffled beliefs is in no denominator.
+    has_belief = np.where(np.isnan(decoded), 0.0, 1.0)
+    shares = {
+        DECODED: (decoded, has_belief),
+        OVERLAP: ((sets * overlap).sum(axis=1), has_belief),
+        BOTH: (decoded * true, has_belief),
+        VERDICT: (decoded * true + wrong * (1 - true), has_belief),
+        RECOVERY: (decoded * (1 - true), (1 - true) * has_belief),
         INVERSE: (wrong * true, wrong),
-        EXPECTED: (decisions.chosen(by_action[:, -1]), one),
-        NO_PLAN: (sets[:, 0], one),
-        **{top_name(count): (decisions.chosen(by_action[:, at]), one) for at, count in enumerate(tops)},
+        EXPECTED: (decisions.chosen(by_action[:, -1]), has_belief),
+        NO_PLAN: (sets[:, 0], has_belief),
+        **{top_name(count): (decisions.chosen(by_action[:, index]), has_belief) for index, count in enumerate(tops)},
     }
-    return {name: (np.nan_to_num(above), np.nan_to_num(below)) for name, (above, below) in found.items()}
+    return {
+        name: (np.nan_to_num(numerator), np.nan_to_num(denominator))
+        for name, (numerator, denominator) in shares.items()
+    }
 
 
 def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Number the kinds of states (agent, shape, density) and the grids within them, ``[N]`` each."""
     shape = map(tuple, decisions.shape.tolist())
-    density = [None if np.isnan(one) else one for one in decisions.density.tolist()]
+    density = [None if np.isnan(value) else value for value in decisions.density.tolist()]
     kinds = factorize(list(zip(decisions.agent.tolist(), shape, density, strict=True)))[0]
     grids = factorize(list(zip(kinds.tolist(), decisions.grid_id.tolist(), strict=True)))[0]
     return kinds, grids
@@ -294,27 +299,27 @@ def compare_beliefs(
     suite: Sequence[Entry] = BELIEF_SUITE,
     device: str = "cpu",
 ) -> tuple[Rows, list[ShownMap]]:
-    """Set the actions on the tested grids against the maps that each probe decodes there.
+    """Compare the actions on the tested grids with the maps that each probe decodes there.
 
     Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with random networks also how much
     each difference exceeds theirs, by grid and seed; and the maps to be drawn: of the first entry at natural
     frequencies.
     """
     tested = decisions.where(data.split.test)
-    layers = sorted({one.layer for one in data.activations})
+    layers = sorted({activations.layer for activations in data.activations})
     middle = layers[len(layers) // 2]
     parts, shown = [], []
     for entry, tags, posteriors in maps_of(data, fitted, suite, device):
         for reading, posterior in posteriors.items():
             beliefs = read_beliefs(posterior)
-            told: Mapping[str, Tag] = {**tags, "reading": reading}
-            parts.append(belief_rows(beliefs, tested, told))
+            map_tags: Mapping[str, Tag] = {**tags, "reading": reading}
+            parts.append(belief_rows(beliefs, tested, map_tags))
             if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
-                shown += choose_maps(beliefs, tested, told)
+                shown += choose_maps(beliefs, tested, map_tags)
     rows = Rows.concatenate(parts)
-    less = rows.where(np.array([str(name).endswith(DIFFERENCE) for name in rows.measure], dtype=bool))
-    there = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
-    return Rows.concatenate([rows, *(difference_rows(less, kind) for kind in there)]), shown
+    differences = rows.where(np.array([str(name).endswith(DIFFERENCE) for name in rows.measure], dtype=bool))
+    kinds = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
+    return Rows.concatenate([rows, *(difference_rows(differences, kind) for kind in kinds)]), shown
 
 
 def maps_of(
@@ -325,22 +330,26 @@ def maps_of(
         head, control = entry
         if control != "none" and control not in RANDOM_WEIGHTS:
             raise ValueError(f"maps are read of controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}")
-        drawn: list[tuple[int | None, Sequence[Activations]]] = [(None, data.activations)]
+        networks: list[tuple[int | None, Sequence[Activations]]] = [(None, data.activations)]
         if control != "none":
-            drawn = [(seed, given) for (kind, seed), given in data.random.items() if kind == control]
-        if not drawn:
+            networks = [(seed, group) for (kind, seed), group in data.random.items() if kind == control]
+        if not networks:
             raise ValueError(
                 f"the control {control} needs activations of a model with random weights: capture with --untrained "
                 f"SEED --random-weights {control}"
             )
-        for draw, given in drawn:
-            for one in given[:1] if head in COUNTED else given:  # heads that read no activation come once
-                probe = fitted.probe(head, one, control=control, draw=draw)
-                said = probe.predict(one.where(data.split.test), device=device)
+        for draw, group in networks:
+            for activations in group[:1] if head in COUNTED else group:  # heads that read no activation come once
+                probe = fitted.probe(head, activations, control=control, draw=draw)
+                prediction = probe.predict(activations.where(data.split.test), device=device)
                 tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
-                tags |= {"site": None, "layer": None} if head in COUNTED else {"site": one.site, "layer": one.layer}
+                tags |= (
+                    {"site": None, "layer": None}
+                    if head in COUNTED
+                    else {"site": activations.site, "layer": activations.layer}
+                )
                 tags |= {} if draw is None else {DRAW: draw}
-                yield entry, tags, {name: said.maps(name) for name in READINGS}
+                yield entry, tags, {name: prediction.maps(name) for name in READINGS}
 
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
@@ -351,14 +360,14 @@ def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
     gap = np.where(np.isnan(density), np.inf, np.abs(density - middle[1]))
     # The last key counts most.
     ranked = np.lexsort((decisions.step, decisions.episode_id.astype(str), gap, np.abs(size - middle[0])))
-    found = []
+    chosen_maps = []
     masks = (taken & true, taken & ~true & decoded, taken & ~true & ~decoded)
     for verdict, mask in zip(VERDICTS, masks, strict=True):
-        for at in ranked[mask[ranked]][:1]:
-            episode, step = str(decisions.episode_id[at]), int(decisions.step[at])
-            lines, told = beliefs.maps.text(at), dict(tags or {})
-            found.append(ShownMap(episode_id=episode, step=step, verdict=verdict, lines=lines, tags=told))
-    return found
+        for index in ranked[mask[ranked]][:1]:
+            episode, step = str(decisions.episode_id[index]), int(decisions.step[index])
+            lines, map_tags = beliefs.maps.text(index), dict(tags or {})
+            chosen_maps.append(ShownMap(episode_id=episode, step=step, verdict=verdict, lines=lines, tags=map_tags))
+    return chosen_maps
 
 
 def _middle(values: npt.NDArray[np.generic]) -> float:

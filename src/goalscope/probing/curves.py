@@ -1,10 +1,10 @@
 """How scores of probes grow with the training grids and with the head, and how short probes make a map's description.
 
-That nothing can be read needs a curve that has flattened: with few grids a probe fails whatever the activations hold.
+A claim that nothing can be decoded needs a flat curve: with few grids a probe fails whatever the activations hold.
 
 The description length is that of an online code. Sender and receiver know the activations and the shape of every grid,
 and both fit the same probe to the blocks of grids that were sent before; it codes the next block. A code is short where
-few grids suffice to read much, so that it depends less on the size of a probe than accuracy does. The first block costs
+few grids suffice, so that it depends less on the size of a probe than accuracy does. The first block costs
 the uniform code over the four classes of a grid's cells, 2 bits a cell.
 
 Sources: Voita and Titov 2020, Information-theoretic probing with minimum description length; Rissanen, IEEE
@@ -43,21 +43,21 @@ TRAINED_ON: Final = "training grids"
 CURVE_MEASURES: Final = (AREA, UNDETERMINED_PRECISION, "localisation")
 """Measures of a learning curve, all shares; at natural class frequencies."""
 CURVE_HEADS: Final = ("position", "percell", "mlp")
-"""Heads that curves are made of by default."""
+"""Heads of curves by default."""
 MARGIN: Final = 0.01
 """A curve has flattened where the gain of its last doubling is below this, its whole interval."""
 BITS: Final = "description length"
 UNIFORM: Final = 1e-3
-"""Share of the uniform code that is mixed into that of a probe, so that nothing costs more than 12 bits a cell."""
+"""Fraction of the uniform code that is mixed into that of a probe: the maximum cost is 12 bits a cell."""
 _HALF: Final = "half the grids"
 
 
 def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> list[str]:
-    """Return grids in a random order whose beginnings all have about the same share of each shape and density.
+    """Return grids in a random order whose beginnings all have about the same fraction of each shape and density.
 
     Args:
-        cells: the steps that say of what kind a grid is.
-        grids: those that are ordered.
+        cells: steps with the shape and density of their grids.
+        grids: the grids to order.
         name: of the random stream.
         seed: root seed.
     """
@@ -65,21 +65,21 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
     kind_of = grid_kinds(cells)
     for grid in sorted(grids):
         kinds.setdefault(kind_of[grid], []).append(grid)
-    place: dict[str, float] = {}
-    for kind, listed in kinds.items():
+    position: dict[str, float] = {}
+    for kind, members in kinds.items():
         rng = stream(seed, name, *kind)
-        for rank, index in enumerate(rng.permutation(len(listed))):
-            place[listed[index]] = (rank + rng.random()) / len(listed)
-    return sorted(place, key=place.__getitem__)
+        for rank, index in enumerate(rng.permutation(len(members))):
+            position[members[index]] = (rank + rng.random()) / len(members)
+    return sorted(position, key=position.__getitem__)
 
 
 def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
     """Return the training grids, or raise a ValueError unless these are rising numbers of them."""
-    pool, wanted = set(cells.grid_id[split.train].tolist()), list(grids)
-    if not wanted or wanted != sorted(set(wanted)) or wanted[0] < 1 or wanted[-1] > len(pool):
+    pool, counts = set(cells.grid_id[split.train].tolist()), list(grids)
+    if not counts or counts != sorted(set(counts)) or counts[0] < 1 or counts[-1] > len(pool):
         raise ValueError(
             f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
-            f"{wanted}: leave out those that are too large, or record more grids"
+            f"{counts}: leave out those that are too large, or record more grids"
         )
     return pool
 
@@ -113,18 +113,18 @@ def learning_curve(
     """
     used, cells, split = settings or FitSettings(), data.cells, data.split
     pool = check_counts(cells, split, grids)
-    shown, masks = cells.where(split.test), undetermined(cells, split.train)
+    test_cells, masks = cells.where(split.test), undetermined(cells, split.train)
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
-        scored = score_cells(probe.predict(features, device=used.device), shown, about, undetermined=masks)
+        scored = score_cells(probe.predict(features, device=used.device), test_cells, about, undetermined=masks)
         yield scored.where(scored.among("measure", CURVE_MEASURES) & scored.among("reading", ["natural"]))
 
     rows = []
     for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
         chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
-        part = _trained_on(data, split.train & of_grids(cells.grid_id, chosen), split.test)
-        found = _fitted(part, heads, ["none"], score, used)
-        rows.append(_tagged(found, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
+        subset = _trained_on(data, split.train & of_grids(cells.grid_id, chosen), split.test)
+        scored = _fitted(subset, heads, ["none"], score, used)
+        rows.append(_tagged(scored, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
         progress(number + 1, len(seeds) * len(grids))
     return Rows.concatenate(rows)
 
@@ -134,9 +134,9 @@ class CurveEnd:
     """The last doubling of a learning curve.
 
     Attributes:
-        key: measure, and the tags by which curves are told apart.
+        key: measure, and the tags that identify the curve.
         grids: numbers of training grids before and after it.
-        gain: what the score rose by, with its interval over tested grids and draws.
+        gain: increase of the score, with its interval over tested grids and draws.
         flattened: whether the whole interval of the gain is below the margin; a falling curve has flattened, too.
     """
 
@@ -149,30 +149,30 @@ class CurveEnd:
 def curve_ends(
     rows: Rows, by: Sequence[str] = ("site", "layer", "head", "class"), *, margin: float = MARGIN
 ) -> list[CurveEnd]:
-    """Return for each learning curve what its last doubling gained, and whether it has flattened.
+    """Return for each learning curve the gain of its last doubling, and whether it has flattened.
 
     Args:
         rows: of `learning_curve`.
-        by: the tags by which curves are told apart.
-        margin: the greatest gain that counts as none, > 0; a share.
+        by: the tags that identify a curve.
+        margin: the maximum gain that counts as none, > 0; a fraction.
 
     Returns:
         One for each measure and curve; none where no number of grids is at most half of the greatest.
     """
     if not margin > 0:
         raise ValueError(f"the margin of a gain must be > 0, got {margin!r}: no curve is shown to be exactly flat")
-    counts = sorted({int(one) for one in rows[TRAINED_ON].tolist()}) if len(rows) else []
-    halves = [one for one in counts if 2 * one <= counts[-1]]
+    counts = sorted({int(count) for count in rows[TRAINED_ON].tolist()}) if len(rows) else []
+    halves = [count for count in counts if 2 * count <= counts[-1]]
     if not halves:
         return []
-    before, after = (rows.select(**{TRAINED_ON: one}) for one in (halves[-1], counts[-1]))
+    before, after = (rows.select(**{TRAINED_ON: count}) for count in (halves[-1], counts[-1]))
     gains = pairs(after, before, name=_HALF, by=("draw", *by))
-    found = []
-    for one in estimate_rows(gains, by=by):
-        key = {**one.key, "measure": str(one.key["measure"]).removesuffix(f"{LESS}{_HALF}")}
-        flat = bool(one.estimate.high < margin)
-        found.append(CurveEnd(key=key, grids=(halves[-1], counts[-1]), gain=one.estimate, flattened=flat))
-    return found
+    ends = []
+    for count in estimate_rows(gains, by=by):
+        key = {**count.key, "measure": str(count.key["measure"]).removesuffix(f"{LESS}{_HALF}")}
+        flat = bool(count.estimate.high < margin)
+        ends.append(CurveEnd(key=key, grids=(halves[-1], counts[-1]), gain=count.estimate, flattened=flat))
+    return ends
 
 
 def capacity_curve(
@@ -193,9 +193,9 @@ def capacity_curve(
     used, rows = settings or FitSettings(), []
     for number, width in enumerate(widths):
         suite = [(head, control) for control in controls]
-        found = probe_cells(data, suite=suite, settings=replace(used, d_hidden=width), scope=CAPACITY).rows
-        others = [control for control in controls if control != "none"]
-        parts = [found, *(difference_rows(found, control) for control in others)]
+        scored = probe_cells(data, suite=suite, settings=replace(used, d_hidden=width), scope=CAPACITY).rows
+        compared = [control for control in controls if control != "none"]
+        parts = [scored, *(difference_rows(scored, control) for control in compared)]
         rows.append(_tagged(Rows.concatenate(parts), {"width": width}))
         progress(number + 1, len(widths))
     return Rows.concatenate(rows)
@@ -241,37 +241,37 @@ def description_length(
         )
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
-        shown = replace(cells, labels=truth.values).where(truth.test)
-        bits = code_bits(probe.predict(features, device=used.device), shown)
-        yield _bits_rows(bits, shown, {name: value for name, value in about.items() if name != "probe"})
+        true_cells = replace(cells, labels=truth.values).where(truth.test)
+        bits = code_bits(probe.predict(features, device=used.device), true_cells)
+        yield _bits_rows(bits, true_cells, {name: value for name, value in about.items() if name != "probe"})
 
     rows = []
     for number, seed in enumerate(orders):
-        listed = nested_order(cells, names, "online code", seed)
-        parts = [of_grids(cells.grid_id, set(listed[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
-        found = []
+        ordered = nested_order(cells, names, "online code", seed)
+        parts = [of_grids(cells.grid_id, set(ordered[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
+        coded = []
         for block in range(1, blocks):
-            before = np.any(parts[:block], axis=0)
-            made = _fitted(_trained_on(data, before, parts[block]), heads, controls, score, used)
-            found.append(made.select(measure=BITS))
+            sent = np.any(parts[:block], axis=0)
+            scored = _fitted(_trained_on(data, sent, parts[block]), heads, controls, score, used)
+            coded.append(scored.select(measure=BITS))
             progress(number * (blocks - 1) + block, len(orders) * (blocks - 1))
-        first = cells.where(parts[0])
-        uniform = 2.0 * first.inside().sum(axis=1)
-        for key in dict.fromkeys(_keys(found[0])):
-            found.append(_bits_rows(uniform, first, dict(key)))
-        rows.append(_tagged(Rows.concatenate(found), {"order": seed}))
+        first_block = cells.where(parts[0])
+        uniform = 2.0 * first_block.inside().sum(axis=1)
+        for key in dict.fromkeys(_keys(coded[0])):
+            coded.append(_bits_rows(uniform, first_block, dict(key)))
+        rows.append(_tagged(Rows.concatenate(coded), {"order": seed}))
     return Rows.concatenate(rows)
 
 
-def code_bits(said: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
-    """Return how many bits the maps of N states cost in the code of a prediction, ``[N]``; see `description_length`."""
+def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
+    """Return the bits of the maps of N states in the code of a prediction, ``[N]``; see `description_length`."""
     inside = cells.labels != PADDING
-    given = said.natural[..., :PADDING].astype(np.float64)
-    total = given.sum(axis=2)
+    probabilities = prediction.natural[..., :PADDING].astype(np.float64)
+    total = probabilities.sum(axis=2)
     label = np.where(inside, cells.labels, 0).astype(np.int64)[..., None]
-    own = np.take_along_axis(given, label, axis=2)[..., 0]
-    share = np.divide(own, total, out=np.full_like(own, 1 / PADDING), where=total > 0)
-    bits = -np.log2((1 - UNIFORM) * share + UNIFORM / PADDING)
+    of_truth = np.take_along_axis(probabilities, label, axis=2)[..., 0]
+    normalised = np.divide(of_truth, total, out=np.full_like(of_truth, 1 / PADDING), where=total > 0)
+    bits = -np.log2((1 - UNIFORM) * normalised + UNIFORM / PADDING)
     return np.asarray((bits * inside).sum(axis=1))
 
 
@@ -286,15 +286,15 @@ def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "lay
     position = codes.select(head="position", control="none")
     if not len(position):
         raise ValueError("compression must have the code of the position alone beside it, add the head position")
-    rest = codes.where(~codes.among("head", ["position"]))
-    known = dict(zip(zip(position.grid_id, position["order"], strict=True), position.value, strict=True))
-    found = []
-    for one in estimate_rows(rest, by=by):
-        mine = rest.select(**{name: value for name, value in one.key.items() if name != "measure"})
-        above = [known[key] for key in zip(mine.grid_id, mine["order"], strict=True)]
-        ratio = estimate_pooled(above, mine.value, mine.grid_id, unit="ratio", bounds=(0.0, np.inf))
-        found.append(Grouped(key={**one.key, "measure": "compression"}, estimate=ratio))
-    return found
+    others = codes.where(~codes.among("head", ["position"]))
+    position_bits = dict(zip(zip(position.grid_id, position["order"], strict=True), position.value, strict=True))
+    groups = []
+    for group in estimate_rows(others, by=by):
+        own_rows = others.select(**{name: value for name, value in group.key.items() if name != "measure"})
+        bits = [position_bits[key] for key in zip(own_rows.grid_id, own_rows["order"], strict=True)]
+        ratio = estimate_pooled(bits, own_rows.value, own_rows.grid_id, unit="ratio", bounds=(0.0, np.inf))
+        groups.append(Grouped(key={**group.key, "measure": "compression"}, estimate=ratio))
+    return groups
 
 
 def _fitted(
@@ -320,19 +320,19 @@ def _tagged(rows: Rows, tags: Mapping[str, Tag]) -> Rows:
 
 def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:
     """Yield the tags of each row that belong to its probe, not to its grid."""
-    own = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
-    for values in zip(*(column.tolist() for column in own.values()), strict=True):
-        yield tuple(zip(own, values, strict=True))
+    probe_tags = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
+    for values in zip(*(column.tolist() for column in probe_tags.values()), strict=True):
+        yield tuple(zip(probe_tags, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PenaltyCurve:
-    """How well a linear head orders the cells for every penalty, P of them rising, fitted without the held-back grids.
+    """Scores of a linear head for P rising penalties, fitted without the held-back grids.
 
     Attributes:
         penalties: ``[P]``, in units of one standardised input.
-        held_back, tested: ``[P, K]`` correlation of what is predicted of a class with what is true over all cells that
-            vary, each in units of its own spread, on the held-back grids and on the tested ones; 0 where either is
+        held_back, tested: ``[P, K]`` correlation of prediction and truth of a class over all cells that vary, each in
+            units of its own standard deviation, on the held-back grids and on the tested ones; 0 where either is
             constant.
         classes: names of the K classes.
     """
@@ -363,14 +363,16 @@ def penalty_curve(
         raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
     problem.features.source.check_same(tested.source)
     used = settings or FitSettings()
-    shown = Problem(key=problem.key, features=tested, target=truth)
-    tried, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
-    held = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or INNER))
+    test_problem = Problem(key=problem.key, features=tested, target=truth)
+    penalties, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
+    held_out = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or INNER))
     parts = []
-    for one, rows in ((problem, ~held), (problem, held), (shown, slice(None))):
-        arrays = (normalised(one.features.vectors, *norm), one.target.values, one.target.weights)
-        given, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
-        parts.append((given.double(), labels.long(), steps))
+    for source, rows in ((problem, ~held_out), (problem, held_out), (test_problem, slice(None))):
+        arrays = (normalised(source.features.vectors, *norm), source.target.values, source.target.weights)
+        vectors, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
+        parts.append((vectors.double(), labels.long(), steps))
     path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
-    held_back, beyond = (path.correlations(*part, tried) for part in parts[1:])
-    return PenaltyCurve(penalties=np.array(tried), held_back=held_back, tested=beyond, classes=problem.target.NAMES)
+    held_back, tested_scores = (path.correlations(*part, penalties) for part in parts[1:])
+    return PenaltyCurve(
+        penalties=np.array(penalties), held_back=held_back, tested=tested_scores, classes=problem.target.NAMES
+    )

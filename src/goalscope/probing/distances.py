@@ -1,8 +1,8 @@
-"""The optimal path length as it is decoded: probes and their baselines, their errors by tested grid, R^2.
+"""Decoding of the optimal path length: probes and their baselines, their errors by tested grid, R^2.
 
-One baseline is a line on decoded maps. What is fitted on decoded maps must meet in training what it will meet in the
-test: maps that a probe decodes at the very steps it was fitted on are better than those of other grids, and a line on
-them counts on too much. `cross_fitted` therefore decodes training steps by probes of the other training grids.
+One baseline is a line fitted on decoded maps. Its training maps must have the quality of its test maps: those that a
+probe decodes at the very steps it was fitted on are better than those of other grids, and would bias the line.
+`cross_fitted` therefore decodes training steps by probes of the other training grids.
 
 Sources: behavioural and representational evaluation, Appendix E.3; Stone 1974, Cross-validatory choice and assessment
 of statistical predictions.
@@ -56,8 +56,8 @@ def probe_distances(
     """Fit every head with every control on one split, and score all of them beside their baselines.
 
     Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
-    as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
-    reader of the grid has). Every grid counts alike in them, as in scores.
+    on the decoded map (``maps``), and on the true map (control "true map": no probe, but direct access to the grid).
+    Every grid has equal weight in them, as in scores.
 
     Args:
         data, maps, settings, tags, callbacks: see `probe_plans`.
@@ -83,27 +83,27 @@ def probe_distances(
             )
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        said = probe.predict_number(features, device=used.device)
-        yield score_distance(said, truth.values[truth.test], cells.where(truth.test), about)
+        predicted = probe.predict_number(features, device=used.device)
+        yield score_distance(predicted, truth.values[truth.test], cells.where(truth.test), about)
 
     truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    found = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    fitted = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
     train, test = truth_of["own"].train, truth_of["own"].test
-    known, target, shown, either = distances[train], distances[test], cells.where(test), train | test
+    train_target, target, true_cells, in_split = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
-    alike = grid_weights(cells.grid_id[train])
-    mean = np.full(len(target), np.average(known, weights=alike))
-    rows = [found.rows, score_distance(mean, target, shown, {**nowhere, "head": "mean", "control": "none"})]
+    weights = grid_weights(cells.grid_id[train])
+    mean = np.full(len(target), np.average(train_target, weights=weights))
+    rows = [fitted.rows, score_distance(mean, target, true_cells, {**nowhere, "head": "mean", "control": "none"})]
     for decoded in (maps or {}).values():
         check_shape("maps", decoded.agent, "N 2", {"N": len(cells)})
-    true = ({**nowhere, "control": "true map"}, true_map(cells.where(either)))
-    for own, layout in (*on_maps(maps, either, tags), true):
+    true = ({**nowhere, "control": "true map"}, true_map(cells.where(in_split)))
+    for row_tags, layout in (*on_maps(maps, in_split, tags), true):
         manhattan = layout.manhattan
-        slope, offset = fit_line(manhattan[train[either]], known, alike)
-        said = slope * manhattan[test[either]].astype(np.float64) + offset
-        rows.append(score_distance(said, target, shown, {**own, "head": "manhattan"}))
-    return replace(found, rows=Rows.concatenate(rows))
+        slope, offset = fit_line(manhattan[train[in_split]], train_target, weights)
+        predicted = slope * manhattan[test[in_split]].astype(np.float64) + offset
+        rows.append(score_distance(predicted, target, true_cells, {**row_tags, "head": "manhattan"}))
+    return replace(fitted, rows=Rows.concatenate(rows))
 
 
 def score_distance(
@@ -115,19 +115,25 @@ def score_distance(
     tested grids, whose ratio gives R^2; each once over all steps of a grid, and "distance error" once more by distance
     (tag `distance`, None for all).
     """
-    for name, given in (("predicted", predicted), ("distances", distances)):
-        check_shape(name, given, "N", {"N": len(cells)})
-        check_finite(name, given)
+    for name, values in (("predicted", predicted), ("distances", distances)):
+        check_shape(name, values, "N", {"N": len(cells)})
+        check_finite(name, values)
     grids = Grids.of(cells)
     mean = float(grids.mean(distances).mean()) if len(grids) else 0.0
     error = np.abs(predicted - distances)
-    whole = ((ERROR, "steps", error), (SQUARED, "steps^2", error**2), (DEVIATION, "steps^2", (distances - mean) ** 2))
-    each, place = np.unique(np.stack([grids.codes, distances.astype(np.int64)]), axis=1, return_inverse=True)
-    parts = Grids.of(cells, place.reshape(-1))
+    measures = (
+        (ERROR, "steps", error),
+        (SQUARED, "steps^2", error**2),
+        (DEVIATION, "steps^2", (distances - mean) ** 2),
+    )
+    group_keys, group_index = np.unique(
+        np.stack([grids.codes, distances.astype(np.int64)]), axis=1, return_inverse=True
+    )
+    parts = Grids.of(cells, group_index.reshape(-1))
     return Rows.concatenate(
         [
-            grids.rows(((name, unit, grids.mean(values), {}) for name, unit, values in whole), tags),
-            parts.rows(iter([(ERROR, "steps", parts.mean(error), {})]), {**tags, "distance": each[1].tolist()}),
+            grids.rows(((name, unit, grids.mean(values), {}) for name, unit, values in measures), tags),
+            parts.rows(iter([(ERROR, "steps", parts.mean(error), {})]), {**tags, "distance": group_keys[1].tolist()}),
         ]
     )
 
@@ -138,17 +144,17 @@ def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
     R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
     """
     by_distance = rows.known("distance")
-    mine = rows.where(by_distance if "distance" in by else ~by_distance)
-    found = estimate_rows(mine.where(mine.measure == ERROR), by=by, bounds={ERROR: (0.0, np.inf)})
+    selected = rows.where(by_distance if "distance" in by else ~by_distance)
+    groups = estimate_rows(selected.where(selected.measure == ERROR), by=by, bounds={ERROR: (0.0, np.inf)})
     if "distance" in by:
-        return found
-    above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
-    codes, keys = factorize(list(zip(*(above.columns()[name].tolist() for name in by), strict=True)))
+        return groups
+    squared, deviation = (selected.where(selected.measure == name) for name in (SQUARED, DEVIATION))
+    codes, keys = factorize(list(zip(*(squared.columns()[name].tolist() for name in by), strict=True)))
     for key, group in zip(keys, members(codes, len(keys)), strict=True):
-        draws = above[DRAW][group] if above.known(DRAW).any() else None
-        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group], draws)
-        found.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
-    return found
+        draws = squared[DRAW][group] if squared.known(DRAW).any() else None
+        estimate = r_squared(squared.value[group], deviation.value[group], squared.grid_id[group], draws)
+        groups.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
+    return groups
 
 
 def r_squared(
@@ -162,38 +168,42 @@ def r_squared(
     With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
     that of the linearised ratio over grids and seeds.
     """
-    above, below = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
-    most = float(np.fmax.reduce(below, initial=0.0))
-    # A grid whose steps all lie at the mean deviates by nothing, yet its error counts; where none deviates, there is no
-    # share of it.
-    above, below = np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION)
+    squared, deviations = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    maximum = float(np.fmax.reduce(deviations, initial=0.0))
+    # A grid whose steps all lie at the mean has deviation 0, yet its error counts; where all have, the ratio is NaN.
+    squared, deviations = np.where(maximum > 0, squared, np.nan), np.maximum(deviations, maximum * _NO_DEVIATION)
     seeds = len({seed for seed in draws.tolist() if seed is not None}) if draws is not None else 0
     if seeds > 1:
-        points = above.sum() / below.sum() + (above - above.sum() / below.sum() * below) / below.mean()
-        weighed = float(below.sum() ** 2 / (below**2).sum()) / seeds
+        points = (
+            squared.sum() / deviations.sum()
+            + (squared - squared.sum() / deviations.sum() * deviations) / deviations.mean()
+        )
+        effective_groups = float(deviations.sum() ** 2 / (deviations**2).sum()) / seeds
         grid, seed = factorize(clusters)[0], factorize(draws if draws is not None else ())[0]
-        found = estimate_crossed(points, grid, seed, unit="share", groups=weighed)
+        estimate = estimate_crossed(points, grid, seed, unit="share", groups=effective_groups)
     else:
-        found = estimate_pooled(above, below, clusters, unit="share")
-        found = replace(found, note="; ".join(filter(None, (found.note, ONE_SEED if seeds else ""))))
+        estimate = estimate_pooled(squared, deviations, clusters, unit="share")
+        estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, ONE_SEED if seeds else ""))))
     # No squared error is negative, though the line of the ratio may be.
-    return replace(found, value=1 - found.value, low=1 - found.high, high=float(np.minimum(1.0, 1 - found.low)))
+    return replace(
+        estimate, value=1 - estimate.value, low=1 - estimate.high, high=float(np.minimum(1.0, 1 - estimate.low))
+    )
 
 
 def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> tuple[float, float]:
     """Return slope and offset of the line of least squares; where x does not vary, 0 and the mean of y."""
-    given, target = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    check_shape("y", target, "N", check_shape("x", given, "N"))
-    check_finite("x", given)
+    values, target = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    check_shape("y", target, "N", check_shape("x", values, "N"))
+    check_finite("x", values)
     check_finite("y", target)
-    if not len(given):
+    if not len(values):
         raise ValueError("a line must be fitted to points, got none")
-    share = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
-    middle, mean = float(np.average(given, weights=share)), float(np.average(target, weights=share))
-    centred = given - middle
-    spread = float(share @ centred**2)
-    slope = float((share * centred) @ (target - mean)) / spread if spread > 0 else 0.0
-    return slope, mean - slope * middle
+    weight = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+    x_mean, y_mean = float(np.average(values, weights=weight)), float(np.average(target, weights=weight))
+    centred = values - x_mean
+    variance = float(weight @ centred**2)
+    slope = float((weight * centred) @ (target - y_mean)) / variance if variance > 0 else 0.0
+    return slope, y_mean - slope * x_mean
 
 
 def grid_folds(
@@ -211,12 +221,12 @@ def grid_folds(
     kinds = {grid: kind for grid, kind in grid_kinds(cells).items() if grid in set(cells.grid_id[train].tolist())}
     if len(kinds) < 2:
         raise ValueError(f"folds need two training grids or more, got {len(kinds)}: record more grids")
-    dealt: dict[str, int] = {}
+    fold_of: dict[str, int] = {}
     for kind in sorted(set(kinds.values())):
-        listed = sorted(grid for grid, own in kinds.items() if own == kind)
-        for at in stream(seed, "folds", *kind).permutation(len(listed)).tolist():
-            dealt[listed[at]] = len(dealt) % folds
-    return np.array([dealt.get(grid, -1) for grid in cells.grid_id.tolist()], dtype=np.int64)
+        grids = sorted(grid for grid, grid_kind in kinds.items() if grid_kind == kind)
+        for index in stream(seed, "folds", *kind).permutation(len(grids)).tolist():
+            fold_of[grids[index]] = len(fold_of) % folds
+    return np.array([fold_of.get(grid, -1) for grid in cells.grid_id.tolist()], dtype=np.int64)
 
 
 def cross_fitted(
@@ -237,34 +247,38 @@ def cross_fitted(
         head: registered head of cells.
         folds: number of folds, see `grid_folds`; as many probes are fitted beside the one of all training grids.
         settings: how probes are trained; their seed decides the folds.
-        callbacks: probes that are known are not fitted again; is told of each that is finished.
+        callbacks: source of stored probes, which are not fitted again, and receiver of each fitted one.
 
     Raises:
         ValueError: fewer than two training grids, or what `probe_cells` refuses.
     """
     used = settings or FitSettings()
     fold = grid_folds(data.cells, data.split.train, folds=folds, seed=used.seed)
-    own = replace(data, random={})
+    own_data = replace(data, random={})
     parts = {"general": (data.split, fold < 0)}
     count = int(fold.max()) + 1
-    for at in range(count):
-        split = Split(train=data.split.train & (fold != at), test=fold == at, grid_id=data.split.grid_id)
-        parts[f"fold {at + 1} of {count}"] = (split, fold == at)
+    for index in range(count):
+        split = Split(train=data.split.train & (fold != index), test=fold == index, grid_id=data.split.grid_id)
+        parts[f"fold {index + 1} of {count}"] = (split, fold == index)
     side = data.cells.frame
     posteriors = {
-        (str(one.site), one.layer): np.zeros((len(data.cells), side, side, len(CLASSES)), dtype=np.float32)
-        for one in data.activations
+        (str(activations.site), activations.layer): np.zeros(
+            (len(data.cells), side, side, len(CLASSES)), dtype=np.float32
+        )
+        for activations in data.activations
     }
     for scope, (split, decoded) in parts.items():
         fitted = probe_cells(
-            replace(own, split=split),
+            replace(own_data, split=split),
             suite=((head, "none"),),
             settings=used,
             scope=scope,
             callbacks=callbacks,
             scored=False,
         )
-        for one in data.activations:
-            said = fitted.probe(head, one, scope=scope).predict(one.where(decoded), device=used.device)
-            posteriors[one.site, one.layer][decoded] = said.maps("natural")
+        for activations in data.activations:
+            predictions = fitted.probe(head, activations, scope=scope).predict(
+                activations.where(decoded), device=used.device
+            )
+            posteriors[activations.site, activations.layer][decoded] = predictions.maps("natural")
     return {place: decode_maps(posterior) for place, posterior in posteriors.items()}

@@ -1,10 +1,10 @@
 """The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
 
-A `Problem` is a head (`goalscope.probing.heads`) with a target. Whatever they are: inputs are normalised on the
-training steps, every grid weighs as much as every other, as in the scores, and part of the training grids is held back.
-A head with a solver chooses its penalty there and is solved. The others are trained: AdamW minimises the target's loss
-with a learning rate that falls linearly to 0, and the weights that are kept are those of the pass with the least loss
-on the grids that were held back. A weight decay can be chosen there, too.
+A `Problem` is a head (`goalscope.probing.heads`) with a target. In all of them inputs are normalised on the training
+steps, all grids have equal weight, as in the scores, and part of the training grids is held back. A head with a solver
+chooses its penalty there and is solved. The others are trained: AdamW minimises the target's loss with a learning rate
+that falls linearly to 0, and the weights of the epoch with the minimum loss on the held-back grids are kept. A weight
+decay can be chosen there, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inp
 INNER: Final = 0.2
 """Part of the training grids that chooses a penalty where no validation part is wanted."""
 _ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
-_SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
+_MAX_PARALLEL_STACKS: Final = 4  # most stacks that hold memory at the same time
 ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
 """Numbers that the problems of a stack may hold together while they train."""
 PER_STACK: Final = 64
@@ -46,16 +46,16 @@ PER_STACK: Final = 64
 Stack = TypeVar("Stack")
 Trained = TypeVar("Trained")
 Passed = Callable[[int], None]
-"""Told how many units of its stack are done."""
+"""Progress callback: the number of finished units of a stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Where probes come from and go to, by their keys.
+    """Callbacks of a fit.
 
-    ``find`` returns what was fitted before, None where it was not; ``keep`` is called with each probe as soon as it
-    is fitted, so that an interrupted fit can go on; ``progress`` as the work goes on. ``pool`` trains stacks in other
-    processes, where there is one; it changes no byte.
+    ``find`` returns the stored probe of a key, or None; ``keep`` is called with each probe as soon as it is fitted, so
+    that an interrupted fit can go on; ``progress`` with finished units and all. ``pool``, where given, trains stacks in
+    other processes; the results are the same to the byte.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
@@ -74,41 +74,42 @@ def fit(
     Args:
         problems: what to fit, keys all different.
         settings: how; defaults where left out.
-        callbacks: gives what is fitted already, and is told of each probe that is finished and how far the work is (in
-            passes of single layers).
+        callbacks: source of stored probes, receiver of fitted ones and of progress (in epochs of single layers).
 
     Returns:
-        What was fitted, in the order of the problems.
+        The probes, in the order of the problems.
 
     Raises:
         ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
             the probe.
     """
-    used, told = settings or FitSettings(), callbacks or Callbacks()
+    used, hooks = settings or FitSettings(), callbacks or Callbacks()
     keys = [problem.key for problem in problems]
     if len(set(keys)) != len(keys):
         raise ValueError(f"problems must have different keys, got {', '.join(key.text for key in keys)}")
-    found = {key: known for key in keys if (known := told.find(key)) is not None}
-    missing = [problem for problem in problems if problem.key not in found]
+    probes = {key: stored for key in keys if (stored := hooks.find(key)) is not None}
+    missing = [problem for problem in problems if problem.key not in probes]
     distinct = {id(problem.features): problem.features.vectors for problem in missing}
     norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
-    for how, wanted in _groups(missing, norms, used, told):
-        for stack, made in _trained(wanted, norms, how, told):
-            for at, problem in enumerate(stack):
-                own = {name: np.ascontiguousarray(array[at]) for name, array in made.weights.items()}
-                if not all(np.isfinite(array).all() for array in own.values()):
+    for fit_settings, group in _groups(missing, norms, used, hooks):
+        for stack, trained in _trained(group, norms, fit_settings, hooks):
+            for index, problem in enumerate(stack):
+                weights = {name: np.ascontiguousarray(array[index]) for name, array in trained.weights.items()}
+                if not all(np.isfinite(array).all() for array in weights.values()):
                     raise ValueError(
                         f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
                     )
-                kept = None if made.kept is None else made.kept[at]
-                solved = made.tags[at] if made.tags else {}
-                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept, solved)
-                told.keep(problem.key, found[problem.key])
-    return [found[key] for key in keys]
+                kept_epoch = None if trained.kept is None else trained.kept[index]
+                solved = trained.tags[index] if trained.tags else {}
+                probes[problem.key] = problem.finished(
+                    norms[id(problem.features)], weights, fit_settings, kept_epoch, solved
+                )
+                hooks.keep(problem.key, probes[problem.key])
+    return [probes[key] for key in keys]
 
 
 def _groups(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, told: Callbacks
+    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, hooks: Callbacks
 ) -> list[tuple[FitSettings, list[Problem]]]:
     """Return the problems by the settings that each is fitted with: trained ones with the best decay on inner grids."""
     modules = {problem.key: problem.module(used) for problem in problems}
@@ -117,13 +118,13 @@ def _groups(
     losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in trained}
     for penalty in used.penalties:
         inner = replace(used, weight_decay=penalty, validation=used.validation or INNER)
-        for stack, made in _trained(trained, norms, inner, told):
-            for problem, loss in zip(stack, made.loss, strict=True):
+        for stack, trained_stack in _trained(trained, norms, inner, hooks):
+            for problem, loss in zip(stack, trained_stack.loss, strict=True):
                 losses[problem.key][penalty] = loss
     groups: dict[FitSettings, list[Problem]] = {}
     for problem in trained:
-        own = losses[problem.key]
-        decay = min(own, key=own.__getitem__, default=used.weight_decay)
+        by_penalty = losses[problem.key]
+        decay = min(by_penalty, key=by_penalty.__getitem__, default=used.weight_decay)
         validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
         groups.setdefault(replace(used, weight_decay=decay, validation=validation), []).append(problem)
     # What is solved comes first: it takes little time.
@@ -131,7 +132,7 @@ def _groups(
 
 
 def _trained(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, told: Callbacks
+    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, hooks: Callbacks
 ) -> Iterator[tuple[list[Problem], _Trained]]:
     """Train problems with the same settings, stack by stack."""
     work = [
@@ -143,12 +144,12 @@ def _trained(
         return _train(stack, [norms[id(problem.features)] for problem in stack], settings, passed)
 
     def send(stack: Sequence[Problem]) -> Future[_Trained]:
-        assert told.pool is not None
-        own = [norms[id(problem.features)] for problem in stack]
-        return told.pool.submit(_train_elsewhere, stack, own, settings)
+        assert hooks.pool is not None
+        stack_norms = [norms[id(problem.features)] for problem in stack]
+        return hooks.pool.submit(_train_elsewhere, stack, stack_norms, settings)
 
-    elsewhere = None if told.pool is None else send
-    return train_stacks(work, train, device=settings.device, progress=told.progress, elsewhere=elsewhere)
+    elsewhere = None if hooks.pool is None else send
+    return train_stacks(work, train, device=settings.device, progress=hooks.progress, elsewhere=elsewhere)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +169,12 @@ def train_stacks(
     progress: Progress,
     elsewhere: Callable[[Stack], Future[Trained]] | None = None,
 ) -> Iterator[tuple[Stack, Trained]]:
-    """Train stacks and yield what came out, large ones first, else in their order.
+    """Train stacks and yield the results, large ones first, else in their order.
 
     The operations of small stacks take microseconds: a second thread within them gains little, and where another
-    process holds its core it waits at every one of them (ten times as long a step was seen). On a processor they are
-    therefore computed with one thread each, as many side by side as PyTorch has threads: who trains beside whom changes
-    no byte. Large stacks, and all on a GPU, train one after another.
+    process occupies its core every operation waits (steps ten times as long were observed). On a CPU they are therefore
+    computed with one thread each, as many in parallel as PyTorch has threads: the results do not depend on which train
+    together. Large stacks, and all on a GPU, train one after another.
 
     With ``elsewhere``, which hands a stack to another process, small stacks train there, and all on a GPU.
     """
@@ -181,51 +182,53 @@ def train_stacks(
 
     if elsewhere is None:  # another process may see a GPU that this one does not
         check_device(device)
-    total, lock, stop = sum(one.units for one in work), threading.Lock(), threading.Event()
+    total, lock, stop = sum(item.units for item in work), threading.Lock(), threading.Event()
     done = [0] * len(work)
 
-    def job(at: int) -> Trained:
+    def job(index: int) -> Trained:
         def passed(units: int) -> None:
             if stop.is_set():
                 raise CancelledError
             with lock:
-                done[at] = units
+                done[index] = units
                 progress(sum(done), total)
 
-        return train(work[at].stack, passed)
+        return train(work[index].stack, passed)
 
-    small = [at for at, one in enumerate(work) if device == "cpu" and one.weights < _ONE_THREAD]
+    small = [index for index, item in enumerate(work) if device == "cpu" and item.weights < _ONE_THREAD]
     if elsewhere is not None:
         sent = small if device == "cpu" else list(range(len(work)))
-        waiting = {at: elsewhere(work[at].stack) for at in sorted(sent, key=lambda at: -work[at].units)}
+        remote = {index: elsewhere(work[index].stack) for index in sorted(sent, key=lambda index: -work[index].units)}
         try:
-            for at in sorted(set(range(len(work))) - set(sent)):
-                yield work[at].stack, job(at)
-            for at in sent:
-                made = waiting[at].result()
-                done[at] = work[at].units
+            for index in sorted(set(range(len(work))) - set(sent)):
+                yield work[index].stack, job(index)
+            for index in sent:
+                trained = remote[index].result()
+                done[index] = work[index].units
                 progress(sum(done), total)
-                yield work[at].stack, made
+                yield work[index].stack, trained
         except BrokenExecutor as error:
             raise lost_worker(error) or error from None
         finally:
-            for future in waiting.values():
+            for future in remote.values():
                 future.cancel()
         return
-    for at in sorted(set(range(len(work))) - set(small)):
-        yield work[at].stack, job(at)
+    for index in sorted(set(range(len(work))) - set(small)):
+        yield work[index].stack, job(index)
     with one_thread() as threads:
-        beside = min(threads, len(small), _SIDE_BY_SIDE)
-        if beside < 2:
-            for at in small:
-                yield work[at].stack, job(at)
+        n_workers = min(threads, len(small), _MAX_PARALLEL_STACKS)
+        if n_workers < 2:
+            for index in small:
+                yield work[index].stack, job(index)
             return
-        with ThreadPoolExecutor(beside, "goalscope-fit", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(n_workers, "goalscope-fit", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
-                # The longest begin first, so that none is left over at the end.
-                told = {at: pool.submit(job, at) for at in sorted(small, key=lambda at: -work[at].units)}
-                for at in small:
-                    yield work[at].stack, told[at].result()
+                # The longest begin first, so that no long one runs alone at the end.
+                futures = {
+                    index: pool.submit(job, index) for index in sorted(small, key=lambda index: -work[index].units)
+                }
+                for index in small:
+                    yield work[index].stack, futures[index].result()
             except BaseException:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -238,7 +241,7 @@ def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: 
 
 
 def _cost(problem: Problem, settings: FitSettings) -> int:
-    """Return how long a fit takes in passes of a single layer; a solver counts as one where it reads anything."""
+    """Return the cost of a fit in epochs of a single layer; a solver counts as one where it reads activations."""
     module = problem.module(settings)
     if hasattr(module, "solve"):
         return int(problem.registered.reads)
@@ -246,7 +249,7 @@ def _cost(problem: Problem, settings: FitSettings) -> int:
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Return which problems go together: those of one company, as many as memory allows."""
+    """Return the stacks of problems that are fitted together: those of one company, as many as memory allows."""
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.company, []).append(problem)
@@ -286,8 +289,8 @@ def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> 
         raise ValueError("a validation part needs two training grids or more, got one: give more, or validation=0")
     count = min(len(grids) - 1, max(1, round(settings.validation * len(grids))))
     drawn = stream(settings.seed, "plan validation", len(grids)).permutation(len(grids))[:count]
-    held = {grids[index] for index in drawn}
-    return of_grids(grid_id, held)
+    held_grids = {grids[index] for index in drawn}
+    return of_grids(grid_id, held_grids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -311,8 +314,8 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     if hasattr(module, "solve"):
         inner = replace(settings, validation=(settings.validation or INNER) if reads else 0.0)
         return _solve(module, stack, vectors, inner, passed)
-    held = validation_rows(first.features.grid_id, settings)
-    rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
+    held_out = validation_rows(first.features.grid_id, settings)
+    rows, checked = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     targets = first.target.loss([problem.target for problem in stack], device)
 
     def loss(weights: Mapping[str, Any], chosen: Any) -> Any:
@@ -327,47 +330,49 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
                 total = total + len(chosen) * loss(weights, chosen)
         return total / len(checked)
 
-    drawn = [initial_weights(module, settings.seed, problem.key.text) for problem in stack]
-    weights = {name: torch.tensor(np.stack([one[name] for one in drawn]), device=device) for name in drawn[0]}
+    initial = [initial_weights(module, settings.seed, problem.key.text) for problem in stack]
+    weights = {
+        name: torch.tensor(np.stack([parameter[name] for parameter in initial]), device=device) for name in initial[0]
+    }
     for tensor in weights.values():
         tensor.requires_grad_()
-    # Where no held-back target is known there is nothing to choose a pass by: the last one is kept.
-    blind = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
+    # Where no held-back target is known no epoch can be chosen: the last one is kept.
+    unscored = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.lr, weight_decay=settings.weight_decay)
-    steps, at = settings.epochs * -(-len(rows) // settings.batch), 0
-    best, least = dict(weights), torch.full((len(stack),), math.inf, device=device)
-    kept = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
+    n_steps, step = settings.epochs * -(-len(rows) // settings.batch), 0
+    best, min_loss = dict(weights), torch.full((len(stack),), math.inf, device=device)
+    kept_epoch = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
     for epoch in range(settings.epochs):
         for batch in order(rows, epoch, settings, first.target.ORDER):
             for group in optimiser.param_groups:
-                group["lr"] = settings.lr * (1 - at / steps)
+                group["lr"] = settings.lr * (1 - step / n_steps)
             # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
             optimiser.zero_grad(set_to_none=True)
             loss(weights, torch.tensor(batch, device=device)).sum().backward()
             optimiser.step()
-            at += 1
+            step += 1
         if len(checked):
-            now = checked_loss(weights)
-            better = (now < least) | blind
-            least, kept = torch.where(better, now, least), torch.where(better, epoch, kept)
-            for name, one in weights.items():
-                wide = better.view(-1, *[1] * (one.ndim - 1))
-                best[name] = torch.where(wide, one.detach(), best[name].detach())
+            epoch_loss = checked_loss(weights)
+            better = (epoch_loss < min_loss) | unscored
+            min_loss, kept_epoch = torch.where(better, epoch_loss, min_loss), torch.where(better, epoch, kept_epoch)
+            for name, parameter in weights.items():
+                wide = better.view(-1, *[1] * (parameter.ndim - 1))
+                best[name] = torch.where(wide, parameter.detach(), best[name].detach())
         passed((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
-    made = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
-    return _Trained(weights=made, kept=kept.tolist(), loss=least.tolist())
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
+    return _Trained(weights=arrays, kept=kept_epoch.tolist(), loss=min_loss.tolist())
 
 
 def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, passed: Passed) -> _Trained:
     """Solve Q problems one by one."""
-    held, penalties = validation_rows(stack[0].features.grid_id, settings), settings.penalties or PENALTIES
-    found = []
-    for at, problem in enumerate(stack):
-        found.append(module.solve(vectors[at if len(vectors) > 1 else 0], problem.target, penalties, held))
+    held_out, penalties = validation_rows(stack[0].features.grid_id, settings), settings.penalties or PENALTIES
+    solutions = []
+    for index, problem in enumerate(stack):
+        solutions.append(module.solve(vectors[index if len(vectors) > 1 else 0], problem.target, penalties, held_out))
         if problem.registered.reads:
-            passed(at + 1)
-    weights = {name: np.stack([one.weights[name] for one in found]) for name in found[0].weights}
-    return _Trained(weights=weights, tags=[one.tags for one in found])
+            passed(index + 1)
+    weights = {name: np.stack([solution.weights[name] for solution in solutions]) for name in solutions[0].weights}
+    return _Trained(weights=weights, tags=[solution.tags for solution in solutions])
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
@@ -375,5 +380,7 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
     import torch
 
     shared = len({id(problem.features) for problem in stack}) == 1
-    used = list(zip(stack, norms, strict=True))[: 1 if shared else None]
-    return torch.stack([torch.tensor(normalised(one.features.vectors, *norm)) for one, norm in used]).to(device)
+    distinct = list(zip(stack, norms, strict=True))[: 1 if shared else None]
+    return torch.stack([torch.tensor(normalised(problem.features.vectors, *norm)) for problem, norm in distinct]).to(
+        device
+    )

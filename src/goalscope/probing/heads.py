@@ -47,7 +47,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """What a solver found: the weights, and tags that say how (the penalties that were chosen)."""
+    """Result of a solver: the weights, and tags such as the chosen penalties."""
 
     weights: Weights
     tags: Mapping[str, Tag] = field(default_factory=dict)
@@ -60,12 +60,12 @@ _building = threading.Lock()  # the random numbers of a module's own initialisat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSizes:
-    """What a head is built for.
+    """Sizes that a head is built for.
 
     Attributes:
         positions: number P of vectors of one step; 1 for probes that are no decoders: one long vector.
         width: numbers D of one vector; an example has F = P * D.
-        outputs: number C of things that are predicted of one step.
+        outputs: number C of outputs of one step.
         classes: number K of scores of each.
     """
 
@@ -84,8 +84,8 @@ class HeadSizes:
 class Head:
     """A registered head.
 
-    ``targets`` are what it can predict, ``build`` makes the module from `HeadSizes` and the ``settings``, whose
-    defaults these are; ``settings_of`` returns those that weights tell: their file does not name them.
+    ``targets`` are the targets it can predict, ``build`` makes the module from `HeadSizes` and the settings, whose
+    defaults are ``settings``; ``settings_of`` infers from weights the settings that their file does not name.
     """
 
     name: str
@@ -116,8 +116,8 @@ class Head:
                 finally:
                     torch.set_rng_state(before)
         except (RuntimeError, TypeError, OverflowError) as error:
-            what = f"{type(error).__name__}: {error}"[:200]
-            raise ValueError(f"head {self.name} must be built from its settings {settings}, but {what}") from error
+            problem = f"{type(error).__name__}: {error}"[:200]
+            raise ValueError(f"head {self.name} must be built from its settings {settings}, but {problem}") from error
 
 
 def head(
@@ -130,16 +130,16 @@ def head(
     registers heads should not.
 
     Args:
-        name: what studies, rows and reports call it.
-        targets: what it can predict: "cells", "distance", "plan".
-        settings_of: returns the settings that weights tell; all others stand in the file of a probe.
+        name: its name in studies, rows and reports.
+        targets: the targets it can predict: "cells", "distance", "plan".
+        settings_of: infers settings from weights; all others are stored in the file of a probe.
     """
 
     def add(build: Build) -> Build:
-        named = {one.name: one.default for one in signature(build).parameters.values()}
-        settings = {key: default for key, default in named.items() if default is not Parameter.empty}
-        own = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
-        registry.register("head", name, made_of=build)(own)
+        defaults = {parameter.name: parameter.default for parameter in signature(build).parameters.values()}
+        settings = {key: default for key, default in defaults.items() if default is not Parameter.empty}
+        registered = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
+        registry.register("head", name, made_of=build)(registered)
         return build
 
     return add
@@ -148,27 +148,29 @@ def head(
 def find_head(name: str, target: str) -> Head:
     """Return the head of that name for a target; a ValueError names those that there are."""
     try:
-        found: Head = registry.resolve("head", name)
-        if target in found.targets:
-            return found
+        registered: Head = registry.resolve("head", name)
+        if target in registered.targets:
+            return registered
     except ValueError:
         pass  # said below, with the heads that fit the target
-    fits = [one for one in registry.names("head") if target in registry.resolve("head", one).targets]
+    fitting = [
+        candidate for candidate in registry.names("head") if target in registry.resolve("head", candidate).targets
+    ]
     broken = "".join(f"; {sentence}" for sentence in registry.broken_packages().values())
-    raise ValueError(f"a head for {target} must be one of {', '.join(fits)}, got {name[:80]!r}{broken}")
+    raise ValueError(f"a head for {target} must be one of {', '.join(fitting)}, got {name[:80]!r}{broken}")
 
 
 def weight_shapes(module: Module) -> dict[str, tuple[int, ...]]:
     """Return the shape of each weight by the name that files have for it; torch allows no dot in a module's own."""
-    return {name.replace("/", "."): tuple(one.shape) for name, one in module.named_parameters()}
+    return {name.replace("/", "."): tuple(parameter.shape) for name, parameter in module.named_parameters()}
 
 
 def initial_weights(module: Any, seed: int, name: str) -> Weights:
-    """Return the weights that training begins with, the same for a probe and its controls, alone and in company."""
+    """Return the initial weights of training, the same for a probe and its controls, trained alone or in a stack."""
     if hasattr(module, "initial"):
-        found: Weights = module.initial(seed, name)
-        return found
-    return {key.replace("/", "."): one.detach().cpu().numpy() for key, one in module.named_parameters()}
+        weights: Weights = module.initial(seed, name)
+        return weights
+    return {key.replace("/", "."): parameter.detach().cpu().numpy() for key, parameter in module.named_parameters()}
 
 
 def scores(module: Any, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
@@ -176,14 +178,14 @@ def scores(module: Any, weights: Mapping[str, Tensor], vectors: Tensor) -> Tenso
     from torch.func import functional_call, vmap
 
     if hasattr(module, "stacked"):
-        found: Tensor = module.stacked(weights, vectors)
+        result: Tensor = module.stacked(weights, vectors)
     elif not weights:
-        found = module(vectors[0])[None]
+        result = module(vectors[0])[None]
     else:
-        own = {name: weights[name.replace("/", ".")] for name, _ in module.named_parameters()}
-        several = vmap(lambda one, given: functional_call(module, one, (given,)))
-        found = several(own, vectors.expand(len(next(iter(own.values()))), -1, -1))
-    return found
+        by_name = {name: weights[name.replace("/", ".")] for name, _ in module.named_parameters()}
+        several = vmap(lambda parameters, inputs: functional_call(module, parameters, (inputs,)))
+        result = several(by_name, vectors.expand(len(next(iter(by_name.values()))), -1, -1))
+    return result
 
 
 def outputs(
@@ -199,14 +201,14 @@ def outputs(
 
     check_device(device)
     module = module.to(device)
-    on = {name: torch.tensor(array, device=device)[None] for name, array in weights.items()}
-    found = []
-    given = vectors if len(vectors) else np.zeros((1, vectors.shape[1]), dtype=np.float32)  # for the shape alone
+    tensors = {name: torch.tensor(array, device=device)[None] for name, array in weights.items()}
+    parts = []
+    rows = vectors if len(vectors) else np.zeros((1, vectors.shape[1]), dtype=np.float32)  # for the shape alone
     with torch.inference_mode():
-        for begin in range(0, len(given), batch):
-            part = normalised(given[begin : begin + batch], *norm)
-            found.append(scores(module, on, torch.tensor(part, device=device)[None])[0].cpu())
-        joined: npt.NDArray[np.float32] = torch.cat(found).numpy()
+        for begin in range(0, len(rows), batch):
+            batch_inputs = normalised(rows[begin : begin + batch], *norm)
+            parts.append(scores(module, tensors, torch.tensor(batch_inputs, device=device)[None])[0].cpu())
+        joined: npt.NDArray[np.float32] = torch.cat(parts).numpy()
     return joined[: len(vectors)]
 
 
@@ -225,7 +227,7 @@ def check_device(device: str) -> None:
 
 
 def trains_on(device: str) -> str:
-    """Return where probes train beside a model on a device: at "auto" on a GPU where there is one.
+    """Return the device on which probes train, given that of the model: for "auto" a GPU where there is one.
 
     Raises:
         ValueError: see `check_device`.

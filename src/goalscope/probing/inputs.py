@@ -1,6 +1,6 @@
-"""What probes and their controls read, and on which grids they are trained and tested: by grid, always.
+"""Inputs of probes and their controls, and the split into trained and tested grids: always by grid.
 
-A control shows what a probe finds without the knowledge in question, on the same split as the probe itself.
+A control is the score of a probe without the knowledge in question, on the same split as the probe itself.
 """
 
 import re
@@ -20,17 +20,17 @@ from goalscope.rng import stream
 SiteLayer = tuple[str | None, int | None]
 """A site and a layer; `NOWHERE` where no activations are read."""
 NOWHERE: Final[SiteLayer] = (None, None)
-_PAIRS: Final = 4  # coordinates in a text that are read, the first ones
-_WORDS: Final = 128  # words that are counted, the commonest of the training split
-_PAIR: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
+_MAX_COORDINATES: Final = 4  # coordinates in a text that are read, the first ones
+_MAX_WORDS: Final = 128  # words that are counted, the commonest of the training split
+_COORDINATE: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 TruthName = Literal["own", "shuffled", "control task"]
-"""What a control must predict, see `goalscope.probing.truths`."""
+"""The target of a control, see `goalscope.probing.truths`."""
 
 
 class Reading(NamedTuple):
-    """What a probe reads: the place, the inputs there, and the seed of the random network where they come from one."""
+    """Inputs of a probe: site and layer, the features there, and the seed of the random network if they are of one."""
 
     place: SiteLayer
     features: "Features"
@@ -38,18 +38,18 @@ class Reading(NamedTuple):
 
 
 Placed = Sequence[Reading]
-"""What is read at each place."""
+"""The inputs at each site and layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the inputs of a probe are; a probe takes inputs of its own source only.
+    """Origin of the inputs of a probe; a probe takes inputs of its own source only.
 
     Attributes:
-        site: where activations come from; "bag" and "text" for inputs that are none.
+        site: site of the activations; "bag" and "text" for inputs that are no activations.
         layer: number of the decoder block, 0-based; -1 for inputs that are no activations.
         model: content id of the model; "" for inputs that are no activations.
-        width: numbers an example, P positions * D for activations.
+        width: numbers per example, P positions * D for activations.
     """
 
     site: str
@@ -59,11 +59,11 @@ class Source:
 
     def check_same(self, other: "Source") -> None:
         """Raise a ValueError unless the other source is the same."""
-        for (name, own), given in zip(asdict(self).items(), astuple(other), strict=True):
-            if own != given:
+        for (name, expected), actual in zip(asdict(self).items(), astuple(other), strict=True):
+            if expected != actual:
                 raise ValueError(
-                    f"a probe must be given activations of the {name} that it was fitted on ({own!r}), got {given!r}: "
-                    "fit another probe for them"
+                    f"a probe must be given activations of the {name} that it was fitted on ({expected!r}), got "
+                    f"{actual!r}: fit another probe for them"
                 )
 
 
@@ -94,14 +94,14 @@ class Features(Steps):
             )
 
     @classmethod
-    def of(cls, given: "Activations | Features") -> "Features":
+    def of(cls, data: "Activations | Features") -> "Features":
         """Return activations as the inputs of a probe, the P positions of a step one after another."""
-        if isinstance(given, Features):
-            return given
-        count, positions, width = given.vectors.shape
-        source = Source(site=given.site, layer=given.layer, model=given.model, width=positions * width)
-        vectors = given.vectors.reshape(count, positions * width)
-        steps = {name: getattr(given, name) for name in Steps.SHAPES}
+        if isinstance(data, Features):
+            return data
+        count, positions, width = data.vectors.shape
+        source = Source(site=data.site, layer=data.layer, model=data.model, width=positions * width)
+        vectors = data.vectors.reshape(count, positions * width)
+        steps = {name: getattr(data, name) for name in Steps.SHAPES}
         return cls(source=source, vectors=vectors, positions=positions, **steps)
 
     @classmethod
@@ -127,9 +127,9 @@ class Split(Columns):
         for name, part in self.parts:
             if not part.any():
                 raise ValueError(f"the {name} part of a split must have steps, it has none: give more grids")
-        both = set(self.grid_id[self.train].tolist()) & set(self.grid_id[self.test].tolist())
-        if both:
-            raise ValueError(f"a grid must be in one part of a split only, got {min(both)} in both: split by grid")
+        shared = set(self.grid_id[self.train].tolist()) & set(self.grid_id[self.test].tolist())
+        if shared:
+            raise ValueError(f"a grid must be in one part of a split only, got {min(shared)} in both: split by grid")
 
     @property
     def parts(self) -> tuple[tuple[str, npt.NDArray[np.bool_]], ...]:
@@ -138,24 +138,24 @@ class Split(Columns):
 
 
 def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
-    """Return a split by grid: of every shape and density the same share of grids is tested.
+    """Return a split by grid: of every shape and density the same fraction of grids is tested.
 
     A grid's part depends on the grids and the root seed, not on the order of the steps.
 
     Args:
         cells: the steps.
-        test: share of the grids of each kind that is tested, in (0, 1); at least one where there are two or more.
+        test: fraction of the grids of each kind that is tested, in (0, 1); at least one where there are two or more.
         seed: root seed.
     """
     if not 0 < test < 1:
         raise ValueError(f"the tested share must be inside (0, 1), got {test!r}")
-    first = grid_kinds(cells)
+    kinds = grid_kinds(cells)
     tested: set[str] = set()
-    for kind in set(first.values()):
-        listed = sorted(grid for grid, own in first.items() if own == kind)
-        shuffled = stream(seed, "probe split", *kind).permutation(len(listed))
-        count = min(max(1, round(test * len(listed))), len(listed) - 1)
-        tested |= {listed[index] for index in shuffled[:count]}
+    for kind in set(kinds.values()):
+        grids = sorted(grid for grid, grid_kind in kinds.items() if grid_kind == kind)
+        shuffled = stream(seed, "probe split", *kind).permutation(len(grids))
+        count = min(max(1, round(test * len(grids))), len(grids) - 1)
+        tested |= {grids[index] for index in shuffled[:count]}
     mask = of_grids(cells.grid_id, tested)
     return Split(train=~mask, test=mask, grid_id=cells.grid_id)
 
@@ -167,26 +167,26 @@ def of_grids(grid_id: npt.NDArray[np.object_], grids: Collection[str]) -> npt.ND
 
 def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
     """Return the kind of each grid, its sides and density; turned versions that share its id stay with the first."""
-    first: dict[str, tuple[str, ...]] = {}
-    for at, grid in enumerate(cells.grid_id.tolist()):
-        kind = (*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at]))
-        first[grid] = min(first.get(grid, kind), kind)
-    return first
+    kinds: dict[str, tuple[str, ...]] = {}
+    for row, grid in enumerate(cells.grid_id.tolist()):
+        kind = (*map(str, sorted(cells.shape[row].tolist())), str(cells.density[row]))
+        kinds[grid] = min(kinds.get(grid, kind), kind)
+    return kinds
 
 
 def known_walls(cells: Cells, split: Split) -> float:
-    """Return the share of the test grids whose wall map stands in the training split too (empty rooms, 7x7 mazes).
+    """Return the fraction of the test grids whose wall map is in the training split too (empty rooms, 7x7 mazes).
 
-    Such grids share no id but their walls: a probe may know them by heart.
+    Such grids differ in their ids but share their walls: a probe may have memorised them.
     """
     packed = [row.tobytes() for row in np.packbits(cells.labels == WALL, axis=1)]
-    seen = {packed[at] for at in np.flatnonzero(split.train)}
-    known = {cells.grid_id[at]: packed[at] in seen for at in np.flatnonzero(split.test)}
-    return sum(known.values()) / len(known)
+    trained = {packed[row] for row in np.flatnonzero(split.train)}
+    is_known = {cells.grid_id[row]: packed[row] in trained for row in np.flatnonzero(split.test)}
+    return sum(is_known.values()) / len(is_known)
 
 
 def check_sizes(cells: Cells, split: Split) -> None:
-    """Raise a ValueError unless each shape of grid stands in both parts of a split; names the first that does not."""
+    """Raise a ValueError unless each shape of grid is in both parts of a split; names the first that is not."""
     for (height, width), mask in cells.shapes():
         for name, part in split.parts:
             if not (part & mask).any():
@@ -220,20 +220,20 @@ class ProbeInputs:
     def __post_init__(self) -> None:
         if not self.activations:
             raise ValueError("probes must have activations, got none")
-        there = [site_layer(one) for one in self.activations]
-        if len(set(there)) != len(there):
-            raise ValueError(f"the sites and layers of activations must be different, got {there}")
+        places = [site_layer(activations) for activations in self.activations]
+        if len(set(places)) != len(places):
+            raise ValueError(f"the sites and layers of activations must be different, got {places}")
         if not np.array_equal(self.split.grid_id, self.cells.grid_id):
             raise ValueError("the split must be one of the same steps as the labels, its grids are others")
         unknown = sorted({kind for kind, _ in self.random} - set(RANDOM_WEIGHTS))
         if unknown:
             raise ValueError(f"a random network must be of a kind {', '.join(RANDOM_WEIGHTS)}, got {unknown[0]!r}")
-        for one in (*self.activations, *(each for given in self.random.values() for each in given)):
-            self.cells.check_aligned(one)
+        for activations in (*self.activations, *(item for group in self.random.values() for item in group)):
+            self.cells.check_aligned(activations)
 
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of random networks that are there, the weakest first."""
-        return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == one for one, _ in self.random))
+        return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == available for available, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:
         """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
@@ -242,24 +242,26 @@ class ProbeInputs:
             yield (
                 f"{height}x{width}",
                 type(self)(
-                    activations=[one.where(mask) for one in self.activations],
+                    activations=[activations.where(mask) for activations in self.activations],
                     cells=self.cells.where(mask).framed(max(height, width)),
                     split=self.split.where(mask),
-                    random={name: [one.where(mask) for one in given] for name, given in self.random.items()},
+                    random={
+                        name: [activations.where(mask) for activations in group] for name, group in self.random.items()
+                    },
                 ),
             )
 
 
-def site_layer(one: Activations) -> SiteLayer:
-    """Return where activations come from."""
-    return one.site, one.layer
+def site_layer(activations: Activations) -> SiteLayer:
+    """Return the site and layer of activations."""
+    return activations.site, activations.layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One control: what it reads, from the data and from what the probe itself reads.
+    """One control: ``reads`` returns its inputs, from the data and from the inputs of the probe itself.
 
-    ``truth`` is what it must predict, see `goalscope.probing.truths`; with ``number`` plans and distances have it, too.
+    ``truth`` is its target, see `goalscope.probing.truths`; with ``number`` plans and distances have the control, too.
     """
 
     reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, own: own
@@ -268,30 +270,30 @@ class Control:
 
 
 def _random(kind: str) -> Callable[[ProbeInputs, Placed], Placed]:
-    """Return what reads the same places in every random network of a kind."""
+    """Return a function that reads the same sites and layers in every random network of a kind."""
 
-    def reads(data: ProbeInputs, own: Placed) -> Placed:
-        models = {site_layer(one): one.model for one in data.activations}
-        found = []
-        for draw in sorted(seed for one, seed in data.random if one == kind) or [0]:
-            there = {site_layer(one): one for one in data.random.get((kind, draw), ())}
-            for place, *_ in own:
-                if place not in there:
+    def reads(data: ProbeInputs, own_readings: Placed) -> Placed:
+        models = {site_layer(activations): activations.model for activations in data.activations}
+        readings = []
+        for draw in sorted(seed for activations, seed in data.random if activations == kind) or [0]:
+            by_place = {site_layer(activations): activations for activations in data.random.get((kind, draw), ())}
+            for place, *_ in own_readings:
+                if place not in by_place:
                     raise ValueError(
                         f"the control {kind} needs activations of site {place[0]} and layer {place[1]} from a network "
                         f"with random weights: capture with --untrained {draw} --random-weights {kind} and give "
                         "them, or leave the control out"
                     )
-                if there[place].model == models[place]:
+                if by_place[place].model == models[place]:
                     raise ValueError(f"the control {kind} must be another model, got {models[place]} twice")
-                found.append(Reading(place, Features.of(there[place]), draw))
-        return found
+                readings.append(Reading(place, Features.of(by_place[place]), draw))
+        return readings
 
     return reads
 
 
 def input_features(cells: Cells) -> Features:
-    """Return what the prompt's grid holds, order aside: height, width and the cells of each class, ``[N, 7]``.
+    """Return height, width and the number of cells of each class of the prompt's grid, ``[N, 7]``.
 
     Under fog these are the cells of the whole grid: the control then knows more than the prompt showed.
     """
@@ -305,7 +307,7 @@ def wall_count(cells: Cells) -> Features:
 
 
 def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
-    """Return what the written reasoning says, as numbers.
+    """Return features of the written reasoning.
 
     The first four coordinates by row and column (one of `frame` each, and whether there is one), and how often each of
     the commonest words of the training split ``[N]`` occurs, names of moves among them.
@@ -317,14 +319,14 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
     if not common:
         raise ValueError("the text-only control needs written reasoning, the run has none: leave it out")
     # Sorted by count and then by the word: a Counter's own order depends on the order of the steps.
-    chosen = sorted(common, key=lambda word: (-common[word], word))[:_WORDS]
-    pairs = np.zeros((len(cells), _PAIRS, 2 * cells.frame + 1))
-    for at, text in enumerate(cells.reasoning.tolist()):
-        for number, pair in enumerate(_PAIR.findall(text)[:_PAIRS]):
-            pairs[at, number, 0] = 1
-            for axis, said in enumerate(pair):
-                if int(said) < cells.frame:
-                    pairs[at, number, 1 + axis * cells.frame + int(said)] = 1
+    chosen = sorted(common, key=lambda word: (-common[word], word))[:_MAX_WORDS]
+    pairs = np.zeros((len(cells), _MAX_COORDINATES, 2 * cells.frame + 1))
+    for row, text in enumerate(cells.reasoning.tolist()):
+        for index, pair in enumerate(_COORDINATE.findall(text)[:_MAX_COORDINATES]):
+            pairs[row, index, 0] = 1
+            for axis, coordinate in enumerate(pair):
+                if int(coordinate) < cells.frame:
+                    pairs[row, index, 1 + axis * cells.frame + int(coordinate)] = 1
     counts = [[counted[word] for word in chosen] for counted in words]
     return Features.derived("text", np.column_stack([pairs.reshape(len(cells), -1), counts]), cells)
 
@@ -357,9 +359,11 @@ PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if contr
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
     """Return control and what a probe reads, for every control and place; missing data is refused."""
-    own = [Reading(site_layer(one), Features.of(one)) for one in data.activations]
-    # A list, not an iterator: the suite tells inputs apart by their ids, which are given anew once one is gone.
-    return [(name, one) for name, control in CONTROLS.items() if name in controls for one in control.reads(data, own)]
+    readings = [Reading(site_layer(item), Features.of(item)) for item in data.activations]
+    # A list, not an iterator: the suite distinguishes inputs by id(), which Python reuses for freed objects.
+    return [
+        (name, item) for name, control in CONTROLS.items() if name in controls for item in control.reads(data, readings)
+    ]
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -371,16 +375,16 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
     rows = np.arange(len(cells))
     for name, mask in split.parts:
         shapes: dict[tuple[int, ...], dict[str, list[int]]] = {}
-        for at in np.flatnonzero(mask).tolist():
-            shapes.setdefault(tuple(cells.shape[at].tolist()), {}).setdefault(str(cells.grid_id[at]), []).append(at)
+        for row in np.flatnonzero(mask).tolist():
+            shapes.setdefault(tuple(cells.shape[row].tolist()), {}).setdefault(str(cells.grid_id[row]), []).append(row)
         for (height, width), grids in shapes.items():
-            listed: list[Any] = sorted(grids)
-            if len(listed) < 2:
+            names: list[Any] = sorted(grids)
+            if len(names) < 2:
                 raise ValueError(
                     f"labels can be shuffled between two grids or more of a shape, the {name} part has one of "
                     f"{height} x {width}: record more grids, test another share of them, or leave the control out"
                 )
-            mixed = stream(seed, "shuffled labels", name, height, width).permutation(len(listed))
-            for here, there in zip(mixed.tolist(), np.roll(mixed, 1).tolist(), strict=True):
-                rows[grids[listed[here]]] = np.resize(grids[listed[there]], len(grids[listed[here]]))
+            order = stream(seed, "shuffled labels", name, height, width).permutation(len(names))
+            for receiver, donor in zip(order.tolist(), np.roll(order, 1).tolist(), strict=True):
+                rows[grids[names[receiver]]] = np.resize(grids[names[donor]], len(grids[names[receiver]]))
     return rows

@@ -1,7 +1,7 @@
-"""The logit lens: what a model's own final norm and unembedding say of its residual stream at each captured place.
+"""The logit lens: a model's own final norm and unembedding, applied to its residual stream at each captured place.
 
-No probe is fitted: the lens is the model's own last step, applied early. Beside the action that was taken stand the
-actions that are optimal, and the same lens on networks with random weights.
+No probe is fitted: the lens is the model's own last step, applied early. It is scored by the action that was taken and
+by the optimal actions; the control is the same lens on networks with random weights.
 
 Source: nostalgebraist 2020, interpreting GPT: the logit lens; Belrose et al. 2023, Eliciting latent predictions from
 transformers with the tuned lens (where it fails: early layers may write in another basis).
@@ -52,7 +52,7 @@ MEASURES: Final = {
 """Measures and their units; a rank counts from 1, the likeliest."""
 HEAD: Final = "logit-lens"
 BLIND: Final = "commonest action"
-"""The baseline that sees nothing: the action most often taken, or optimal, on the training grids."""
+"""The baseline without input: the action most often taken, or optimal, on the training grids."""
 _BATCH: Final = 64
 _WORD: Final = r"""(["']?action["']?\s*:\s*["']?\s*){}\b"""
 
@@ -63,7 +63,7 @@ OWN: Final[Network] = ("none", None)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LensSteps(Steps):
-    """What the lens is held against at N steps.
+    """Targets of the lens at N steps.
 
     Attributes:
         action: ``[N]`` int64, the action taken, `NO_ACTION` without one that the answer names.
@@ -81,12 +81,12 @@ class LensSteps(Steps):
 
     def __post_init__(self) -> None:
         self._accept()
-        listed = [one for mine in self.tokens for one in mine]
-        if len(self.tokens) != len(ACTIONS) or not all(self.tokens) or len(set(listed)) < len(listed):
-            named = ", ".join(f"{one.name} {mine}" for one, mine in zip(ACTIONS, self.tokens, strict=False))
+        all_tokens = [item for ids in self.tokens for item in ids]
+        if len(self.tokens) != len(ACTIONS) or not all(self.tokens) or len(set(all_tokens)) < len(all_tokens):
+            described = ", ".join(f"{item.name} {ids}" for item, ids in zip(ACTIONS, self.tokens, strict=False))
             raise ValueError(
-                f"the words of the four actions must begin with different tokens, got {named}: a lens cannot tell them "
-                "apart, leave the reading logit-lens out"
+                f"the words of the four actions must begin with different tokens, got {described}: a lens cannot tell "
+                "them apart, leave the reading logit-lens out"
             )
 
 
@@ -119,37 +119,37 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
             "the logit lens needs answers with token ids that name their action, no step has one: capture a run that "
             "keeps the ids of its outputs, or leave the reading logit-lens out"
         )
-    for other, mine in zip(ACTIONS, tokens, strict=True):
-        if not mine:  # never taken: the word stands where that of another action stood
-            found = _begins(finder, _exchanged(example[0], other, model), example[1])
-            mine |= set() if found is None else {found}
-    same = {name: getattr(cells, name) for name in Steps.SHAPES}
+    for absent, ids in zip(ACTIONS, tokens, strict=True):
+        if not ids:  # never taken: the word stands where that of another action stood
+            token_id = _begins(finder, _exchanged(example[0], absent, model), example[1])
+            ids |= set() if token_id is None else {token_id}
+    step_fields = {name: getattr(cells, name) for name in Steps.SHAPES}
     return LensSteps(
-        action=action, token=token, optimal=optimal, tokens=tuple(tuple(sorted(mine)) for mine in tokens), **same
+        action=action, token=token, optimal=optimal, tokens=tuple(tuple(sorted(ids)) for ids in tokens), **step_fields
     )
 
 
 def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
     """Return the token that begins the word of a step's action in its answer, None where it is not found."""
-    found = finder.find(step, episode.world.grid).positions.get("action")
-    if found is None or not step.output_tokens or not step.prompt_tokens:
+    positions = finder.find(step, episode.world.grid).positions.get("action")
+    if positions is None or not step.output_tokens or not step.prompt_tokens:
         return None
-    return int(step.output_tokens[int(found[0]) + 1 - len(step.prompt_tokens)])
+    return int(step.output_tokens[int(positions[0]) + 1 - len(step.prompt_tokens)])
 
 
-def _exchanged(step: Step, other: Action, model: LocalModel) -> Step:
+def _exchanged(step: Step, action: Action, model: LocalModel) -> Step:
     """Return a step whose answer names another action, in the letters of its own."""
     assert step.action is not None
     tokenizer: Any = model.tokenizer
     text = str(tokenizer.decode(list(step.output_tokens or ()), skip_special_tokens=False))
     *_, last = re.finditer(_WORD.format(step.action.name), text, re.IGNORECASE)
     begin, end = last.end(1), last.end()
-    name = other.name.lower() if text[begin:end].islower() else other.name
-    return replace(step, action=other, output_tokens=tuple(model.encode(text[:begin] + name + text[end:])))
+    name = action.name.lower() if text[begin:end].islower() else action.name
+    return replace(step, action=action, output_tokens=tuple(model.encode(text[:begin] + name + text[end:])))
 
 
 class Lens:
-    """The last norm and the unembedding of a transformers causal language model; the model itself can be let go of."""
+    """Copies of the last norm and the unembedding of a transformers causal language model."""
 
     def __init__(self, model: Any) -> None:
         blocks = Blocks(model)
@@ -165,48 +165,50 @@ class Lens:
 
         for begin in range(0, len(vectors), _BATCH):
             with torch.inference_mode():
-                part = torch.tensor(vectors[begin : begin + _BATCH], device=self._device, dtype=self._dtype)
-                found = self._unembedding(self._norm(part)).float()
-                yield found if self._cap is None else self._cap * torch.tanh(found / self._cap)
+                batch = torch.tensor(vectors[begin : begin + _BATCH], device=self._device, dtype=self._dtype)
+                logits = self._unembedding(self._norm(batch)).float()
+                yield logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
-    def read(self, given: Activations, steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-        """Return each of `MEASURES` at N steps, ``[N]``; NaN without an action. Read is the site's last position."""
+    def read(self, activations: Activations, steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
+        """Return each of `MEASURES` at N steps, ``[N]``, from the site's last position; NaN without an action."""
         import torch
 
         columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in MEASURES}
-        at = 0
-        for logits in self.logits(given.vectors[:, -1]):
-            rows = slice(at, at + len(logits))
-            at += len(logits)
+        offset = 0
+        for logits in self.logits(activations.vectors[:, -1]):
+            rows = slice(offset, offset + len(logits))
+            offset += len(logits)
             action, token = (
-                torch.tensor(np.maximum(one[rows], 0), device=logits.device)[:, None]
-                for one in (steps.action, steps.token)
+                torch.tensor(np.maximum(values[rows], 0), device=logits.device)[:, None]
+                for values in (steps.action, steps.token)
             )
             logs = logits.log_softmax(dim=1)
-            of = torch.stack([logs[:, list(mine)].logsumexp(dim=1) for mine in steps.tokens], dim=1)  # [B, 4]
-            best = of.argmax(dim=1)
-            own, mine = logs.gather(1, token), of.gather(1, action)
+            action_logs = torch.stack(
+                [logs[:, list(action_log)].logsumexp(dim=1) for action_log in steps.tokens], dim=1
+            )  # [B, 4]
+            best = action_logs.argmax(dim=1)
+            token_log, action_log = logs.gather(1, token), action_logs.gather(1, action)
             optimal = torch.tensor(steps.optimal[rows], device=logits.device)
             for name, values in {
-                PROBABILITY: own.exp()[:, 0],
-                RANK: 1 + (logs > own).sum(dim=1),
-                AMONG: (mine - of.logsumexp(dim=1, keepdim=True)).exp()[:, 0],
-                RANK_AMONG: 1 + (of > mine).sum(dim=1),
+                PROBABILITY: token_log.exp()[:, 0],
+                RANK: 1 + (logs > token_log).sum(dim=1),
+                AMONG: (action_log - action_logs.logsumexp(dim=1, keepdim=True)).exp()[:, 0],
+                RANK_AMONG: 1 + (action_logs > action_log).sum(dim=1),
                 TAKEN: best == action[:, 0],
                 OPTIMAL: optimal.gather(1, best[:, None])[:, 0],
             }.items():
                 columns[name].append(values.double().cpu().numpy())
-        known = steps.action != NO_ACTION
-        return {name: np.where(known, np.concatenate(parts), np.nan) for name, parts in columns.items()}
+        has_action = steps.action != NO_ACTION
+        return {name: np.where(has_action, np.concatenate(parts), np.nan) for name, parts in columns.items()}
 
 
 def score_lens(
     data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens], tags: Mapping[str, Tag] | None = None
 ) -> Rows:
-    """Return what the lens of each network reads at each place, on the tested grids, one row for each measure and grid.
+    """Return the scores of each network's lens at each place, one row for each measure and tested grid.
 
     Args:
-        data: what is read; only its tested part is.
+        data: activations, of which the tested part is used.
         steps: the actions there, see `label_tokens`.
         lens: returns the lens of a network, by control and seed: ("none", None) is the model.
         tags: kept with every row.
@@ -215,35 +217,41 @@ def score_lens(
     """
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
-    shown, found = steps.where(tested), []
+    test_steps, rows = steps.where(tested), []
     common: dict[str, Any] = {**(tags or {}), "head": HEAD}
     networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
-    for (control, draw), placed in networks:
-        own = lens((control, draw))
-        for one in placed:
-            about = {**common, "control": control, "draw": draw, "site": one.site, "layer": one.layer}
-            found.append(_rows(grids, own.read(one.where(tested), shown), about))
-    about = {**(tags or {}), "head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
-    return Rows.concatenate([*found, _rows(grids, _blind(steps.where(data.split.train), shown), about)])
+    for (control, draw), group in networks:
+        network_lens = lens((control, draw))
+        for activations in group:
+            row_tags = {
+                **common,
+                "control": control,
+                "draw": draw,
+                "site": activations.site,
+                "layer": activations.layer,
+            }
+            rows.append(_rows(grids, network_lens.read(activations.where(tested), test_steps), row_tags))
+    row_tags = {**(tags or {}), "head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
+    return Rows.concatenate([*rows, _rows(grids, _blind(steps.where(data.split.train), test_steps), row_tags)])
 
 
-def _rows(grids: Grids, read: Mapping[str, npt.NDArray[np.float64]], tags: Mapping[str, Tag]) -> Rows:
+def _rows(grids: Grids, by_measure: Mapping[str, npt.NDArray[np.float64]], tags: Mapping[str, Tag]) -> Rows:
     def measured() -> Iterator[Measured]:
-        for name, values in read.items():
+        for name, values in by_measure.items():
             yield name, MEASURES[name], grids.mean(values), {}
 
     return grids.rows(measured(), tags)
 
 
-def _blind(train: LensSteps, shown: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-    """Return how right the best single action of the training grids is, each grid weighing alike, ``[N]`` each."""
-    known, there = train.action != NO_ACTION, shown.action != NO_ACTION
-    if not known.any():
+def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the scores of the best single action of the training grids, equally weighted, ``[N]`` each."""
+    train_known, test_known = train.action != NO_ACTION, test_steps.action != NO_ACTION
+    if not train_known.any():
         return {}
-    alike = grid_weights(train.grid_id[known])
-    taken = np.bincount(train.action[known], alike, len(ACTIONS)).argmax()
-    optimal = (alike @ train.optimal[known]).argmax()
+    weights = grid_weights(train.grid_id[train_known])
+    taken = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
+    optimal = (weights @ train.optimal[train_known]).argmax()
     return {
-        TAKEN: np.where(there, (shown.action == taken).astype(np.float64), np.nan),
-        OPTIMAL: np.where(there, shown.optimal[:, optimal].astype(np.float64), np.nan),
+        TAKEN: np.where(test_known, (test_steps.action == taken).astype(np.float64), np.nan),
+        OPTIMAL: np.where(test_known, test_steps.optimal[:, optimal].astype(np.float64), np.nan),
     }

@@ -37,7 +37,7 @@ _PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a proce
 _SLICE = 256  # hidden units whose gradients are computed together on a processor
 
 Part = TypeVar("Part")
-Held = npt.NDArray[np.bool_]
+HeldOut = npt.NDArray[np.bool_]
 
 
 def _zeros(*shape: int) -> nn.Parameter:
@@ -54,7 +54,7 @@ class _Majority(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         return vectors.new_zeros(len(vectors), self.sizes.outputs, self.sizes.classes)
 
-    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held_out: HeldOut) -> Solution:
         return Solution(weights={})
 
 
@@ -68,14 +68,14 @@ class _Position(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         return self.table.expand(len(vectors), -1, -1)
 
-    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held_out: HeldOut) -> Solution:
         """Return the log frequency of each class in each cell less its log frequency in all, ``[C, K]``.
 
         Grids count alike. Half a grid of each class's overall frequency is added to every cell, so that no class is
         impossible anywhere.
         """
         labels, prior, steps = target.values, target.prior, target.weights
-        counts = np.stack([steps @ (labels == one) for one in range(len(prior))], axis=1)
+        counts = np.stack([steps @ (labels == label) for label in range(len(prior))], axis=1)
         smooth = (counts + 0.5 * prior) / (steps.sum() + 0.5)
         ratio = np.divide(smooth, prior, out=np.ones_like(smooth), where=prior > 0)
         return Solution(weights={"table": np.log(ratio).astype(np.float32)})
@@ -94,16 +94,16 @@ class _Linear(nn.Module):
         return (vectors @ self.act + self.bias).view(-1, self.sizes.outputs, self.sizes.classes)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        found = torch.matmul(vectors, weights["act"]) + weights["bias"][:, None]
-        return found.view(*found.shape[:2], self.sizes.outputs, self.sizes.classes)
+        scores = torch.matmul(vectors, weights["act"]) + weights["bias"][:, None]
+        return scores.view(*scores.shape[:2], self.sizes.outputs, self.sizes.classes)
 
-    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held_out: HeldOut) -> Solution:
         solver = solve_numbers if self.sizes.classes == 1 else solve_classes
-        return solver(vectors, target, penalties, held)
+        return solver(vectors, target, penalties, held_out)
 
 
-class _Placed(nn.Module):
-    """A layer that sees an activation and a place: ``W_a x + W_r r + b``."""
+class _CellLayer(nn.Module):
+    """A layer with an activation and a cell as inputs: ``W_a x + W_r r + b``."""
 
     cells: Tensor
 
@@ -119,12 +119,12 @@ class _Placed(nn.Module):
 
     def parts(self, weights: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return that of activations ``[Q, B, V]`` and that of cells ``[Q, C, V]`` of several at once."""
-        placed = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]
-        return torch.matmul(vectors, weights["act"]), placed
+        of_cells = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]
+        return torch.matmul(vectors, weights["act"]), of_cells
 
 
-class _Additive(_Placed):
-    """Linear in the activation and in the place, without a term of both; trained as published, from 0 to the end."""
+class _Additive(_CellLayer):
+    """Linear in the activation and in the cell, without a term of both; trained as published, from 0 to the end."""
 
     early = False
 
@@ -132,12 +132,12 @@ class _Additive(_Placed):
         super().__init__(sizes, sizes.classes)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        act, placed = self.parts(weights, vectors)
-        return act[:, :, None] + placed[:, None]
+        act, of_cells = self.parts(weights, vectors)
+        return act[:, :, None] + of_cells[:, None]
 
 
-class _Mlp(_Placed):
-    """One hidden layer that sees an activation and a place."""
+class _Mlp(_CellLayer):
+    """One hidden layer with an activation and a cell as inputs."""
 
     def __init__(self, sizes: HeadSizes, d_hidden: int = 1024) -> None:
         super().__init__(sizes, d_hidden)
@@ -151,15 +151,15 @@ class _Mlp(_Placed):
 
     def initial(self, seed: int, name: str) -> Weights:
         """Return random weights: normal with the standard deviation 1 / sqrt(inputs), the last bias 0."""
-        found = {}
-        for key, one in self.named_parameters():
-            rng, shape = stream(seed, "probe weights", key), tuple(one.shape)
+        weights = {}
+        for key, parameter in self.named_parameters():
+            rng, shape = stream(seed, "probe weights", key), tuple(parameter.shape)
             # Two coordinates stand beside thousands of activations: both parts begin with the same weight.
             scale = {"act": 1 / math.sqrt(shape[0]), "cell": 1.0, "out": 1 / math.sqrt(shape[0])}.get(key, 0.0)
-            drawn = rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
+            normal = rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
             # Biases spread the kinks of the hidden units over the frame.
-            found[key] = rng.uniform(-1, 1, shape).astype(np.float32) if key == "bias" else drawn
-        return found
+            weights[key] = rng.uniform(-1, 1, shape).astype(np.float32) if key == "bias" else normal
+        return weights
 
     def numbers(self, batch: int) -> int:
         """Return the number of hidden units of a step."""
@@ -171,8 +171,8 @@ class _Decoder(nn.Module):
 
     The P vectors h of a site pass one shared bottleneck, ``LN(W h + b)``. T learned queries, one a place of the plan,
     pass a Transformer decoder (self-attention among the queries, cross-attention to the P vectors, two-layer
-    perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens of every place. All
-    places are scored at once: none sees what was said at another.
+    perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens of every position.
+    All positions are scored at once, independent of the tokens chosen at the others.
 
     Source: behavioural and representational evaluation, section 5.3; Vaswani et al. 2017, Xiong et al. 2020 (norm
     first).
@@ -180,9 +180,9 @@ class _Decoder(nn.Module):
 
     def __init__(self, sizes: HeadSizes, layers: int, d_model: int, d_hidden: int, heads: int) -> None:
         super().__init__()
-        for name, given, most in (("layers", layers, 64), ("heads", heads, 256)):
-            if check_whole(f"{name} of a decoder", given, 1) > most:
-                raise ValueError(f"{name} of a decoder must be from 1 to {most}, got {given}")
+        for name, value, maximum in (("layers", layers, 64), ("heads", heads, 256)):
+            if check_whole(f"{name} of a decoder", value, 1) > maximum:
+                raise ValueError(f"{name} of a decoder must be from 1 to {maximum}, got {value}")
         if d_model < 1 or d_model % heads:
             raise ValueError(f"the width of a decoder must be a multiple of its {heads} heads, got {d_model}")
         self.sizes, self.cost, self._heads = sizes, layers, heads
@@ -190,8 +190,8 @@ class _Decoder(nn.Module):
         shapes["queries"] = (sizes.outputs, d_model)
         norms = ["in.norm", "norm"]
         for layer in range(layers):
-            for name, wide in (("self", 3), ("cross.q", 1), ("cross.kv", 2)):
-                shapes |= {f"{layer}.{name}": (d_model, wide * d_model), f"{layer}.{name}.bias": (wide * d_model,)}
+            for name, factor in (("self", 3), ("cross.q", 1), ("cross.kv", 2)):
+                shapes |= {f"{layer}.{name}": (d_model, factor * d_model), f"{layer}.{name}.bias": (factor * d_model,)}
             for name in ("self.out", "cross.out"):
                 shapes |= {f"{layer}.{name}": (d_model, d_model), f"{layer}.{name}.bias": (d_model,)}
             shapes |= {f"{layer}.up": (d_model, d_hidden), f"{layer}.up.bias": (d_hidden,)}
@@ -203,60 +203,60 @@ class _Decoder(nn.Module):
             self.register_parameter(name.replace(".", "/"), _zeros(*shape))  # torch allows no dot in a name
 
     def forward(self, vectors: Tensor) -> Tensor:
-        own = {name.replace("/", "."): one[None] for name, one in self.named_parameters()}
-        return self.stacked(own, vectors[None])[0]
+        weights = {name.replace("/", "."): parameter[None] for name, parameter in self.named_parameters()}
+        return self.stacked(weights, vectors[None])[0]
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
         """Return the scores of several at once; attention has no rule of its own in `torch.func.vmap`."""
-        given = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
-        memory = _norm(_affine(given, weights, "in"), weights, "in.norm")
-        found = weights["queries"][:, None].expand(-1, memory.shape[1], -1, -1)
+        inputs = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
+        memory = _norm(_affine(inputs, weights, "in"), weights, "in.norm")
+        hidden = weights["queries"][:, None].expand(-1, memory.shape[1], -1, -1)
         for layer in range(self.cost):
-            given = _norm(found, weights, f"{layer}.norm0")
-            query, key, value = _affine(given, weights, f"{layer}.self").chunk(3, dim=-1)
-            found = found + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.self.out")
-            query = _affine(_norm(found, weights, f"{layer}.norm1"), weights, f"{layer}.cross.q")
+            inputs = _norm(hidden, weights, f"{layer}.norm0")
+            query, key, value = _affine(inputs, weights, f"{layer}.self").chunk(3, dim=-1)
+            hidden = hidden + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.self.out")
+            query = _affine(_norm(hidden, weights, f"{layer}.norm1"), weights, f"{layer}.cross.q")
             key, value = _affine(memory, weights, f"{layer}.cross.kv").chunk(2, dim=-1)
-            found = found + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.cross.out")
-            given = _affine(_norm(found, weights, f"{layer}.norm2"), weights, f"{layer}.up").relu()
-            found = found + _affine(given, weights, f"{layer}.down")
-        return _affine(_norm(found, weights, "norm"), weights, "out")
+            hidden = hidden + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.cross.out")
+            inputs = _affine(_norm(hidden, weights, f"{layer}.norm2"), weights, f"{layer}.up").relu()
+            hidden = hidden + _affine(inputs, weights, f"{layer}.down")
+        return _affine(_norm(hidden, weights, "norm"), weights, "out")
 
     def initial(self, seed: int, name: str) -> Weights:
         """Return random weights: normal with the standard deviation 1 / sqrt(inputs), 1 for queries; scales 1."""
-        found = {}
-        for own, one in self.named_parameters():
-            key, shape = own.replace("/", "."), tuple(one.shape)
+        weights = {}
+        for parameter_name, parameter in self.named_parameters():
+            key, shape = parameter_name.replace("/", "."), tuple(parameter.shape)
             if len(shape) == 1:
-                found[key] = np.full(shape, 1.0 if key.endswith(".scale") else 0.0, dtype=np.float32)
+                weights[key] = np.full(shape, 1.0 if key.endswith(".scale") else 0.0, dtype=np.float32)
                 continue
             std = 1.0 if key == "queries" else 1 / math.sqrt(shape[0])
-            drawn = stream(seed, "plan weights", name, key).standard_normal(shape, dtype=np.float32)
-            found[key] = drawn * np.float32(std)
-        return found
+            normal = stream(seed, "plan weights", name, key).standard_normal(shape, dtype=np.float32)
+            weights[key] = normal * np.float32(std)
+        return weights
 
 
-def _affine(given: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
+def _affine(inputs: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
     """Return ``[Q, B, S, V]`` from ``[Q or 1, B, S, U]``."""
-    batch, places = given.shape[1:3]
-    found = torch.matmul(given.flatten(1, 2), weights[name]) + weights[f"{name}.bias"][:, None]
-    return found.view(len(found), batch, places, -1)
+    batch, positions = inputs.shape[1:3]
+    outputs = torch.matmul(inputs.flatten(1, 2), weights[name]) + weights[f"{name}.bias"][:, None]
+    return outputs.view(len(outputs), batch, positions, -1)
 
 
-def _norm(given: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-    plain = layer_norm(given, given.shape[-1:])
-    return plain * weights[f"{name}.scale"][:, None, None] + weights[f"{name}.bias"][:, None, None]
+def _norm(inputs: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
+    normalised = layer_norm(inputs, inputs.shape[-1:])
+    return normalised * weights[f"{name}.scale"][:, None, None] + weights[f"{name}.bias"][:, None, None]
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
     count, batch = query.shape[:2]
 
-    def split(one: Tensor) -> Tensor:
+    def split(tensor: Tensor) -> Tensor:
         """Return ``[Q * B, heads, S, W / heads]``."""
-        return one.reshape(count * batch, one.shape[2], heads, -1).transpose(1, 2)
+        return tensor.reshape(count * batch, tensor.shape[2], heads, -1).transpose(1, 2)
 
-    found = scaled_dot_product_attention(split(query), split(key), split(value))
-    return found.transpose(1, 2).reshape(query.shape)
+    attended = scaled_dot_product_attention(split(query), split(key), split(value))
+    return attended.transpose(1, 2).reshape(query.shape)
 
 
 def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
@@ -276,43 +276,47 @@ class _Pieces(torch.autograd.Function):
     def forward(ctx: Any, act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
         ctx.save_for_backward(act, placed, out)
         classes = out.shape[2]
-        found = act.new_empty((*act.shape[:2], placed.shape[1], classes))
+        scores = act.new_empty((*act.shape[:2], placed.shape[1], classes))
         # Few classes come first: a matrix product is several times slower with them as columns.
-        turned = out.mT.contiguous()
+        out_t = out.mT.contiguous()
 
         def score(pieces: Sequence[tuple[int, slice]]) -> None:
             buffer = _buffer(act, placed)
             for probe, rows in pieces:
                 hidden = _hidden(act[probe, rows], placed[probe], buffer)
-                found[probe, rows].view(-1, classes).copy_(torch.mm(turned[probe], hidden.T).T)
+                scores[probe, rows].view(-1, classes).copy_(torch.mm(out_t[probe], hidden.T).T)
 
         pieces = [(probe, rows) for probe in range(act.shape[0]) for rows in _pieces(act, placed)]
-        share = -(-len(pieces) // torch.get_num_threads())
-        _run(score, [pieces[begin : begin + share] for begin in range(0, len(pieces), share)], act)
-        return found.add_(out_bias[:, None, None])
+        pieces_per_thread = -(-len(pieces) // torch.get_num_threads())
+        _run(
+            score,
+            [pieces[begin : begin + pieces_per_thread] for begin in range(0, len(pieces), pieces_per_thread)],
+            act,
+        )
+        return scores.add_(out_bias[:, None, None])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         act, placed, out = ctx.saved_tensors
         grad = grads[0].contiguous()
-        turned = out.mT.contiguous()
-        d_act, d_placed, d_out = torch.empty_like(act), torch.zeros_like(placed), torch.zeros_like(turned)
+        out_t = out.mT.contiguous()
+        d_act, d_placed, d_out = torch.empty_like(act), torch.zeros_like(placed), torch.zeros_like(out_t)
 
         def differentiate(part: tuple[int, slice]) -> None:
             """Hidden units do not depend on one another: every slice of them has gradients of its own."""
             probe, units = part
-            mine, there, weights = act[probe, :, units], placed[probe, :, units], turned[probe, :, units]
+            act_slice, placed_slice, weights = act[probe, :, units], placed[probe, :, units], out_t[probe, :, units]
             to_placed, to_out = d_placed[probe, :, units], d_out[probe, :, units]
-            buffer, slope = _buffer(mine, there), _buffer(mine, there)
-            for rows in _pieces(mine, there):
-                hidden = _hidden(mine[rows], there, buffer)
-                own = grad[probe, rows].view(len(hidden), -1)
-                to_out.addmm_(own.T, hidden)
-                back = slope.view(-1, hidden.shape[1])[: len(hidden)]
-                torch.mm(own, weights, out=back)
+            buffer, slope = _buffer(act_slice, placed_slice), _buffer(act_slice, placed_slice)
+            for rows in _pieces(act_slice, placed_slice):
+                hidden = _hidden(act_slice[rows], placed_slice, buffer)
+                piece_grad = grad[probe, rows].view(len(hidden), -1)
+                to_out.addmm_(piece_grad.T, hidden)
+                hidden_grad = slope.view(-1, hidden.shape[1])[: len(hidden)]
+                torch.mm(piece_grad, weights, out=hidden_grad)
                 # The derivative of relu in one go: 0 where the unit is not active.
-                torch.ops.aten.threshold_backward.grad_input(back, hidden, 0, grad_input=back)
-                cells = back.view(-1, *there.shape)
+                torch.ops.aten.threshold_backward.grad_input(hidden_grad, hidden, 0, grad_input=hidden_grad)
+                cells = hidden_grad.view(-1, *placed_slice.shape)
                 d_act[probe, rows, units] = cells.sum(dim=1)
                 to_placed.add_(cells[0] if len(cells) == 1 else cells.sum(dim=0))
 
@@ -351,8 +355,8 @@ def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> Non
             job(part)
         return
     with one_thread() as threads:
-        # The threads of the pool take over the one thread. They know of no mode of their caller: that of inference
-        # writes to the tensors of a caller that trains and to those of one that predicts.
+        # The pool's threads use one thread each. They do not inherit the autograd mode of their caller: in inference
+        # mode they can write to the tensors of both training and predicting callers.
         for _ in _pool(os.getpid(), threads).map(torch.inference_mode()(job), parts):
             pass
 

@@ -1,16 +1,16 @@
-"""How much of a plan is decoded, by tested grid, and what can be guessed of it without activations.
+"""Scores of decoded plans by tested grid, and baselines without activations.
 
 Baselines:
 
-* a guess among four actions at every place, ``0.25^N`` (the baseline of the paper);
-* ``marginal``: drawn from how often each token stands at each place of the training plans;
-* ``commonest``: the commonest first N tokens of the training plans, the best guess that sees nothing;
+* a guess among four actions at every position, ``0.25^N`` (the baseline of the paper);
+* ``marginal``: drawn from the frequencies of tokens at each position of the training plans;
+* ``commonest``: the commonest first N tokens of the training plans, the best guess without input;
 * repeat the first action; and its stronger form, the commonest continuation of the first action in the training plans;
 * a planner on a map: decoded, or (labelled) the true one;
 * the actions that the written reasoning names.
 
-How common something is in the training plans is counted in the weights of the scores: for each subset of plans and
-each N all grids weigh alike, and so do the plans of one grid that are scored there.
+Frequencies in the training plans have the weights of the scores: for each subset of plans and each N all grids have
+equal weight, and so have the plans of one grid that are scored there.
 
 Source: behavioural and representational evaluation, section 5.3 (prefix accuracy, the first baseline; the others are
 ours).
@@ -53,9 +53,9 @@ def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt
     return _known(np.logical_and.accumulate(predicted == tokens, axis=1).astype(np.float64), tokens)
 
 
-def chance_matches(chances: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def chance_matches(probabilities: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return the chance that the first 1 to T tokens are right, from that of each given those before, ``[N, T]``."""
-    return _known(np.cumprod(chances, axis=1, dtype=np.float64), tokens)
+    return _known(np.cumprod(probabilities, axis=1, dtype=np.float64), tokens)
 
 
 def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -80,17 +80,17 @@ def score_prefixes(
     plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` holds those for
     the long plans where a guess for them is another one.
     """
-    given = {"all": matches, "long": matches if long is None else long}
-    for one in given.values():
-        check_shape("matches", one, "N T", {"N": len(plans), "T": plans.horizon})
+    by_subset = {"all": matches, "long": matches if long is None else long}
+    for values in by_subset.values():
+        check_shape("matches", values, "N T", {"N": len(plans), "T": plans.horizon})
     cells.check_aligned(plans, "plans")
     grids = Grids.of(cells)
 
     def measured() -> Iterator[Measured]:
         for number in range(1, plans.horizon + 1):
             for name in SUBSETS:
-                used = np.where(in_subset(plans, number, name), given[name][:, number - 1], np.nan)
-                yield PREFIX, "share", grids.mean(used), {"N": number, "plans": name}
+                scored = np.where(in_subset(plans, number, name), by_subset[name][:, number - 1], np.nan)
+                yield PREFIX, "share", grids.mean(scored), {"N": number, "plans": name}
 
     return grids.rows(measured(), tags)
 
@@ -102,28 +102,28 @@ def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_
 
 
 def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return how well the length of plans is decoded, for each tested grid; plans of unknown length are left out.
+    """Return the scores of decoded plan lengths, for each tested grid; plans of unknown length are left out.
 
     The bias "length error" is predicted less executed, "median length error" that of the absolute error over the
     grid's steps. ``predicted`` ``[N]`` is at most T, NaN where nothing is predicted.
     """
     cells.check_aligned(plans, "plans")
-    given, true = np.asarray(predicted, dtype=np.float64), plans.length
-    check_shape("predicted", given, "N", {"N": len(plans)})
-    grids, error = Grids.of(cells), given - true
+    lengths, true = np.asarray(predicted, dtype=np.float64), plans.length
+    check_shape("predicted", lengths, "N", {"N": len(plans)})
+    grids, error = Grids.of(cells), lengths - true
     undefined = np.isnan(error)
-    columns = (np.where(undefined, np.nan, one) for one in (error == 0, given, true, error))
-    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in members(grids.codes, len(grids))]
-    medians = np.array([np.median(one) if len(one) else np.nan for one in absolute])
+    columns = (np.where(undefined, np.nan, column) for column in (error == 0, lengths, true, error))
+    absolute = [np.abs(error[grid_rows[~undefined[grid_rows]]]) for grid_rows in members(grids.codes, len(grids))]
+    medians = np.array([np.median(column) if len(column) else np.nan for column in absolute])
     values = (*map(grids.mean, columns), medians)
     units = ("share", *["steps"] * (len(LENGTHS) - 1))
-    return grids.rows(((*named, {}) for named in zip(LENGTHS, units, values, strict=True)), tags)
+    return grids.rows(((*described, {}) for described in zip(LENGTHS, units, values, strict=True)), tags)
 
 
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
     """Return prefix accuracy less that of a baseline or control, paired by grid."""
-    own = chosen(rows, measure=PREFIX, head=head, control=control)
-    return paired_rows(own, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
+    scores = chosen(rows, measure=PREFIX, head=head, control=control)
+    return paired_rows(scores, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
 
 
 def summarise_plans(
@@ -132,19 +132,19 @@ def summarise_plans(
     """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
     bounds: dict[str, tuple[float, float]] = {}
     for measure, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
-        most = 1.0 if unit == "share" else float(horizon)
-        bounds[measure] = (-most, most) if LESS in measure or measure == "length error" else (0.0, most)
+        maximum = 1.0 if unit == "share" else float(horizon)
+        bounds[measure] = (-maximum, maximum) if LESS in measure or measure == "length error" else (0.0, maximum)
     median = rows.measure == LENGTHS[-1]
-    found = estimate_rows(rows.where(~median), by=by, bounds=bounds, confidence=confidence)
+    groups = estimate_rows(rows.where(~median), by=by, bounds=bounds, confidence=confidence)
     medians = rows.where(median)
     for grouped in estimate_rows(medians, by=by, bounds=bounds, confidence=confidence):
-        mine = chosen(medians, **{name: value for name, value in grouped.key.items() if name != "measure"})
-        estimate = median_over_grids(mine.value, mine.grid_id, unit="steps", confidence=confidence)
-        if mine.known(DRAW).any():
-            over = "all seeds of the control together, interval over grids alone"
-            estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, over))))
-        found.append(Grouped(key=grouped.key, estimate=estimate))
-    return found
+        own_rows = chosen(medians, **{name: value for name, value in grouped.key.items() if name != "measure"})
+        estimate = median_over_grids(own_rows.value, own_rows.grid_id, unit="steps", confidence=confidence)
+        if own_rows.known(DRAW).any():
+            seed_note = "all seeds of the control together, interval over grids alone"
+            estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, seed_note))))
+        groups.append(Grouped(key=grouped.key, estimate=estimate))
+    return groups
 
 
 def median_over_grids(
@@ -159,13 +159,15 @@ def median_over_grids(
     numbers = np.asarray(values, dtype=np.float64)
     codes, labels = factorize(clusters)
     defined = ~np.isnan(numbers)
-    points = np.sort([np.median(numbers[defined][mine]) for mine in members(codes[defined], len(labels)) if len(mine)])
+    points = np.sort(
+        [np.median(numbers[defined][grid_rows]) for grid_rows in members(codes[defined], len(labels)) if len(grid_rows)]
+    )
     count = len(points)
     low = high = math.nan
     note = "too few grids for an interval of a median"
     # Largest k such that P(Binomial(count, 1/2) < k) <= tail: the interval is [x_(k), x_(count + 1 - k)].
-    tail, below, rank = (1 - confidence) / 2, 0.0, 0
-    while rank <= count // 2 and (below := below + math.comb(count, rank) / 2**count) <= tail:
+    tail, cumulative, rank = (1 - confidence) / 2, 0.0, 0
+    while rank <= count // 2 and (cumulative := cumulative + math.comb(count, rank) / 2**count) <= tail:
         rank += 1
     if count and rank:
         low, high, note = float(points[rank - 1]), float(points[count - rank]), ""
@@ -198,16 +200,16 @@ def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset =
     that are scored there (of a subset), all grids weighing alike.
     """
     _check(train, tokens)
-    given, found = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)
+    indices, matches = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)
     for number in range(1, train.horizon + 1):
-        used, counts = _scored_at(train, number, plans)
+        scored, counts = _scored_at(train, number, plans)
         frequency = [
-            np.bincount(train.tokens[used, place], 1 / counts, minlength=len(TOKENS)) for place in range(number)
+            np.bincount(train.tokens[scored, place], 1 / counts, minlength=len(TOKENS)) for place in range(number)
         ]
         total = max(float(np.sum(frequency[0])), 1.0)
-        drawn = [share[given[:, place]] / total for place, share in enumerate(frequency)]
-        found[:, number - 1] = np.prod(drawn, axis=0)
-    return np.where(tokens == UNKNOWN, np.nan, found)
+        probabilities = [frequencies[indices[:, place]] / total for place, frequencies in enumerate(frequency)]
+        matches[:, number - 1] = np.prod(probabilities, axis=0)
+    return np.where(tokens == UNKNOWN, np.nan, matches)
 
 
 def commonest_matches(
@@ -221,35 +223,37 @@ def commonest_matches(
     N = 2 on.
     """
     _check(train, tokens)
-    begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
-    check_shape("first", begins, "N", {"N": len(tokens)})
-    found = np.zeros(tokens.shape)
+    first_tokens = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
+    check_shape("first", first_tokens, "N", {"N": len(tokens)})
+    matches = np.zeros(tokens.shape)
     for number in range(1, tokens.shape[1] + 1):
-        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())), plans)
-        for begin, plan in best.items():
-            rows = np.flatnonzero(begins == begin)
-            found[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
-    return np.where(tokens == UNKNOWN, np.nan, found)
+        best = _commonest(train, number, None if first is None else sorted(set(first_tokens.tolist())), plans)
+        for first_token, plan in best.items():
+            rows = np.flatnonzero(first_tokens == first_token)
+            matches[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
+    return np.where(tokens == UNKNOWN, np.nan, matches)
 
 
-def _commonest(train: Plans, number: int, begins: Sequence[int] | None, plans: Subset) -> dict[int, tuple[int, ...]]:
+def _commonest(
+    train: Plans, number: int, first_tokens: Sequence[int] | None, plans: Subset
+) -> dict[int, tuple[int, ...]]:
     """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
-    used, counts = _scored_at(train, number, plans)
+    scored, counts = _scored_at(train, number, plans)
     # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
-    whole = math.lcm(*counts.tolist())
+    common_multiple = math.lcm(*counts.tolist())
     totals: dict[int, Counter[tuple[int, ...]]] = {}
-    for plan, count in zip(map(tuple, train.tokens[used, :number].tolist()), counts.tolist(), strict=True):
-        totals.setdefault(UNKNOWN if begins is None else plan[0], Counter())[plan] += whole // count
-    best = {begin: min(total, key=lambda plan: (-total[plan], plan)) for begin, total in totals.items()}
+    for plan, count in zip(map(tuple, train.tokens[scored, :number].tolist()), counts.tolist(), strict=True):
+        totals.setdefault(UNKNOWN if first_tokens is None else plan[0], Counter())[plan] += common_multiple // count
+    best = {first_token: min(total, key=lambda plan: (-total[plan], plan)) for first_token, total in totals.items()}
     # The first token is given: nothing must be known of it from the training plans.
-    return best if begins is None or number > 1 else {begin: (begin,) for begin in begins}
+    return best if first_tokens is None or number > 1 else {first_token: (first_token,) for first_token in first_tokens}
 
 
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return which plans are scored at N, and how many of them are of the same grid: one over it weighs."""
-    used = np.flatnonzero(in_subset(train, number, subset))
-    grids, counts = np.unique(train.grid_id[used], return_inverse=True, return_counts=True)[1:]
-    return used, counts[grids]
+    scored = np.flatnonzero(in_subset(train, number, subset))
+    grids, counts = np.unique(train.grid_id[scored], return_inverse=True, return_counts=True)[1:]
+    return scored, counts[grids]
 
 
 def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
@@ -269,36 +273,36 @@ def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
 def planner_matches(
     maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
 ) -> npt.NDArray[np.float64]:
-    """Return how well a planner that has a map foretells the executed plans, ``[N, T]``, NaN where unknown.
+    """Return the match of a planner on a map with the executed plans, ``[N, T]``, NaN where unknown.
 
-    With ties "uniform" the chance that a planner which takes any of the best actions alike says the first N tokens;
-    with "best" whether some shortest path begins so, the most that any rule for ties can reach. A goal that cannot be
-    reached, or lies on the agent, gives no plan: 0.
+    With ties "uniform" the probability of the first N tokens for a planner that draws uniformly among the best actions;
+    with "best" whether some shortest path begins so, the maximum of any rule for ties. A goal that cannot be reached,
+    or lies on the agent, gives no plan: 0.
     """
     check_tokens("tokens", tokens)
     check_shape("tokens", tokens, "N T", {"N": len(maps)})
-    rows, (distance, ahead) = np.arange(len(tokens)), _distance(maps)
+    rows, (distance, length) = np.arange(len(tokens)), _distance(maps)
     optimal = optimal_batch(distance)
-    at, alive = maps.agent.astype(np.int64), ahead > 0
-    chances = np.zeros(tokens.shape)
+    cell, alive = maps.agent.astype(np.int64), length > 0
+    probabilities = np.zeros(tokens.shape)
     for number in range(tokens.shape[1]):
         token = tokens[:, number].astype(np.int64)
-        best = optimal[rows, at[:, 0], at[:, 1]]  # [N, 4]
-        arrived = (at == maps.goal).all(axis=1)
+        best = optimal[rows, cell[:, 0], cell[:, 1]]  # [N, 4]
+        arrived = (cell == maps.goal).all(axis=1)
         moves = (token >= 0) & (token < END)
         action = np.where(moves, token, 0)
         right = np.where(moves, best[rows, action], arrived & (token == END)) & alive
-        share = 1 / np.maximum(best.sum(axis=1), 1) if ties == "uniform" else 1.0
-        chances[:, number] = right * np.where(moves, share, 1.0)
+        tie_probability = 1 / np.maximum(best.sum(axis=1), 1) if ties == "uniform" else 1.0
+        probabilities[:, number] = right * np.where(moves, tie_probability, 1.0)
         alive = right
-        at = np.where((moves & right)[:, None], at + DELTAS[action], at)
-    return chance_matches(chances, tokens)
+        cell = np.where((moves & right)[:, None], cell + DELTAS[action], cell)
+    return chance_matches(probabilities, tokens)
 
 
 def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
     """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
-    ahead = _distance(maps)[1]
-    return np.where(ahead > 0, np.minimum(ahead, horizon).astype(np.float64), np.nan)
+    length = _distance(maps)[1]
+    return np.where(length > 0, np.minimum(length, horizon).astype(np.float64), np.nan)
 
 
 def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -316,7 +320,7 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
     A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them. A
     shorter list is filled with the end token.
     """
-    found = np.full((len(reasoning), horizon), END, dtype=np.int8)
+    plans = np.full((len(reasoning), horizon), END, dtype=np.int8)
     for row, text in enumerate(reasoning):
         best: list[int] = []
         run: list[int] = []
@@ -328,5 +332,5 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
                 run = []
             if len(run) >= len(best):
                 best = run  # the list itself: it grows with the run
-        found[row, : min(len(best), horizon)] = best[:horizon]
-    return found
+        plans[row, : min(len(best), horizon)] = best[:horizon]
+    return plans

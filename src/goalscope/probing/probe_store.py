@@ -1,4 +1,4 @@
-"""Where fitted probes are kept beside a run: safetensors files in `probes/`, entered into the index."""
+"""Storage of fitted probes with a run: safetensors files in `probes/`, entered into the index."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
@@ -26,11 +26,11 @@ FORMAT: Final = 2
 
 
 def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Probe]]:
-    """Return the probes that are kept with a run, each with its row of the index; decoders of plans come last.
+    """Return the probes that are stored with a run, each with its row of the index; decoders of plans come last.
 
     Args:
         run: a run directory.
-        tags: which ones: head, control, site, layer, agent, target ("cells", "distance", "plan"), ...
+        tags: tags that they must have: head, control, site, layer, agent, target ("cells", "distance", "plan"), ...
 
     Raises:
         FileNotFoundError: no run there, or a file is missing.
@@ -38,22 +38,21 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
     """
     with Store(run) as store:
         for kind in (PROBE, DECODER):
-            for one in artifacts(store, kind, **tags):
-                yield one, Probe.load(place(store, one))
+            for row in artifacts(store, kind, **tags):
+                yield row, Probe.load(place(store, row))
 
 
 @dataclass(kw_only=True)
 class ProbeStore:
-    """The probes of one set of steps in a run directory, found again by what decided them.
+    """The probes of one set of steps in a run directory, identified by the content of all that decides their fit.
 
     The index is read once: nobody else writes to the run meanwhile.
 
     Attributes:
-        decisive, settings: what decided them all (steps, split, ...); target -> how probes of it are trained.
-        models: control and seed of a random network (None without) -> content id of the model that it reads; that of
-            ("none", None) where no control says otherwise.
-        first: the place ("SITE/LAYER") whose source heads that read no activation are given: their keys do not say
-        it.
+        decisive, settings: inputs common to all fits (steps, split, ...); target -> settings of its probes.
+        models: control and seed of a random network (None without) -> content id of the model that it reads; other
+            controls read that of ("none", None).
+        first: the place ("SITE/LAYER") that is the source of heads that read no activation: their keys do not have it.
         tags: kept with each in the index.
         pool: trains probes in other processes, None where this one does.
         fitted, reused: how many were fitted, and how many were there already.
@@ -70,12 +69,12 @@ class ProbeStore:
     reused: int = 0
 
     def callbacks(self, progress: Progress) -> Callbacks:
-        """Return what a fit needs."""
+        """Return the callbacks of a fit."""
         return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
     @cached_property
     def _index(self) -> dict[str, Artifact]:
-        return {one.id: one for kind in (PROBE, DECODER) for one in artifacts(self.store, kind)}
+        return {row.id: row for kind in (PROBE, DECODER) for row in artifacts(self.store, kind)}
 
     def _id(self, key: ProbeKey) -> str:
         """Return the content id of all that decides the fit of a probe."""
@@ -93,38 +92,38 @@ class ProbeStore:
         return content_id("fit", about)
 
     def find(self, key: ProbeKey) -> Probe | None:
-        """Return what was fitted before, None where it was not; a damaged or exchanged file is refused."""
-        known = self._index.get(self._id(key))
-        if known is None or not (path := place(self.store, known)).is_file():
+        """Return the stored probe of a key, or None; a damaged or exchanged file is refused."""
+        row = self._index.get(self._id(key))
+        if row is None or not (path := place(self.store, row)).is_file():
             return None
-        made = Probe.load(path)
-        if made.id != known.tags.get("content"):
+        probe = Probe.load(path)
+        if probe.id != row.tags.get("content"):
             raise ValueError(
-                f"{path} must hold {known.tags.get('content')}, it holds {made.id}: delete the file, it is fitted again"
+                f"{path} must hold {row.tags.get('content')}, it holds {probe.id}: delete the file, it is fitted again"
             )
         self.reused += 1
-        return made
+        return probe
 
-    def keep(self, key: ProbeKey, made: Probe) -> None:
+    def keep(self, key: ProbeKey, probe: Probe) -> None:
         """Write one file and enter it into the index."""
         identity = self._id(key)
         about: dict[str, Tag] = {
             **self.tags,
             "target": key.target,
             "fit": key.text,
-            "content": made.id,
+            "content": probe.id,
             "head": key.head,
             "control": key.control,
             **({} if key.draw is None else {DRAW: key.draw}),
-            "site": made.source.site,
-            "layer": made.source.layer,
-            "model": made.source.model,
+            "site": probe.source.site,
+            "layer": probe.source.layer,
+            "model": probe.source.model,
         }
         path = f"{FOLDER}/{identity}.safetensors"
-        one = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
-        target = place(self.store, one)
+        row = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
+        target = place(self.store, row)
         target.parent.mkdir(parents=True, exist_ok=True)
-        self._index[identity] = replace(one, size=made.save(target))
+        self._index[identity] = replace(row, size=probe.save(target))
         put_artifacts(self.store, self._index[identity])
         self.fitted += 1
 

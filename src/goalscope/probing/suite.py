@@ -1,4 +1,4 @@
-"""Declared suites of heads and controls: one call fits and scores all of one on one split, whatever is predicted."""
+"""Suites of heads and controls: one call fits and scores all entries on one split, whatever the target is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,22 +52,22 @@ FULL: Final[tuple[Entry, ...]] = (
 )
 """All heads and controls."""
 CORE: Final = tuple((head, control) for head in ("percell", "mlp") for control in ("none", *RANDOM_WEIGHTS))
-"""What a claim rests on: the linear probe and the MLP, also on random networks."""
+"""The minimum for a claim: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
-"""What the decoded first action alone gives: itself again and again, and its commonest continuation."""
+"""Baselines from the decoded first action alone: its repetition, and its commonest continuation."""
 SEEN: Final = "seen"
 """Value of the tag ``cells`` of scores over the cells alone that the agent had been shown."""
 BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
     "marginal": marginal_matches,
     "commonest": commonest_matches,
 }
-"""Baselines that see nothing."""
+"""Baselines without any input."""
 
 
 def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
-    """Return those of some registered heads that predict cells, each with every control."""
+    """Return the entries of registered heads that predict cells, each with every control."""
     cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
     return tuple((head, control) for head in cells for control in CONTROLS)
 
@@ -79,22 +79,28 @@ def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedProbes:
-    """The fitted probes of a suite by key, and the scores on the tested grids: theirs and those of the baselines."""
+    """The fitted probes of a suite by key, and the scores of probes and baselines on the tested grids."""
 
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
     def probe(
-        self, head: str, given: Activations, *, control: str = "none", draw: int | None = None, scope: str = "general"
+        self,
+        head: str,
+        activations: Activations,
+        *,
+        control: str = "none",
+        draw: int | None = None,
+        scope: str = "general",
     ) -> Probe:
         """Return the probe for the site and layer of some activations; a KeyError names those that were fitted."""
-        (site, layer), about = site_layer(given), (head, control, draw, scope)
-        asked = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
+        (site, layer), description = site_layer(activations), (head, control, draw, scope)
+        requested = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
-            known = (key.head, key.control, key.draw, key.scope) == about
-            if known and (key.site, key.layer) in ((site, layer), NOWHERE):
+            same = (key.head, key.control, key.draw, key.scope) == description
+            if same and (key.site, key.layer) in ((site, layer), NOWHERE):
                 return probe
-        raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
+        raise KeyError(f"no probe {requested.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
 Score = Callable[[Probe, Features, Truth, dict[str, Any]], Iterable[Rows]]
@@ -114,9 +120,9 @@ def fit_suite(
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
-    """Fit and score every entry of a suite at every place: the one loop over heads and controls.
+    """Fit and score every entry of a suite at every site and layer: the one loop over heads and controls.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where the name does not tell them.
+    ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
@@ -124,39 +130,40 @@ def fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
-    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
-    for control, (place, given, draw) in placed:
+    readings = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, (where, features, draw) in readings:
         truth = truth_of[CONTROLS[control].truth]
         for part in (truth.train, truth.test):
-            if (id(given), id(part)) not in parts:
-                parts[id(given), id(part)] = given.where(part)
-        for head, wanted in suite:
+            if (id(features), id(part)) not in parts:
+                parts[id(features), id(part)] = features.where(part)
+        for head, entry_control in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
-            if wanted != control or (head in COUNTED and place != first):
+            if entry_control != control or (head in COUNTED and where != first):
                 continue
-            site, layer = NOWHERE if head in COUNTED else place
-            registered, own = (heads or {}).get(head, (head, {}))
-            about: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
-            one = Problem(
-                key=ProbeKey(head=head, target=target, site=site, layer=layer, **about),
-                features=parts[id(given), id(truth.train)],
+            site, layer = NOWHERE if head in COUNTED else where
+            registered, head_settings = (heads or {}).get(head, (head, {}))
+            key_fields: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
+            problem = Problem(
+                key=ProbeKey(head=head, target=target, site=site, layer=layer, **key_fields),
+                features=parts[id(features), id(truth.train)],
                 target=truth.values[truth.train],
                 tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
                 head=registered,
-                settings=own,
+                settings=head_settings,
             )
-            problems.append(one)
-            tested.append((parts[id(given), id(truth.test)], truth))
+            problems.append(problem)
+            tested.append((parts[id(features), id(truth.test)], truth))
     probes = fit(problems, settings, callbacks)
     rows: list[Rows] = []
     for problem, probe, (features, truth) in zip(problems, probes, tested, strict=True):
-        about = {**(tags or {}), "probe": probe.id, **problem.key.tags}
-        scored = list(score(probe, features, truth, about))
+        key_fields = {**(tags or {}), "probe": probe.id, **problem.key.tags}
+        scored = list(score(probe, features, truth, key_fields))
         rows += scored
         if scored and truth is truth_of.get("control task"):
-            rows.append(scored_rows(truth, data, {**about, "scope": scope}))
+            rows.append(scored_rows(truth, data, {**key_fields, "scope": scope}))
     return FittedProbes(
-        probes={one.key: probe for one, probe in zip(problems, probes, strict=True)}, rows=Rows.concatenate(rows)
+        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
+        rows=Rows.concatenate(rows),
     )
 
 
@@ -179,8 +186,8 @@ def probe_cells(
         scope: which grids the probes are for; a tag.
         callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
-        seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone stands beside
-            that over all, tagged ``cells``; None where it was shown all.
+        seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone is an
+            additional row, tagged ``cells``; None where it was shown all.
 
     Raises:
         ValueError: an unknown entry, or a control whose data is missing; says how to get it.
@@ -193,18 +200,18 @@ def probe_cells(
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
         if not scored:
             return
-        shown = replace(data.cells, labels=truth.values)
-        said, about = probe.predict(features, device=used.device), {**about, "scope": scope}
-        wanted = undetermined(shown, truth.train)
-        counted = None if truth.cells is None else truth.cells[truth.test]
-        shown = shown.where(truth.test)
-        yield score_cells(said, shown, about, undetermined=wanted, counted=counted)
+        true_cells = replace(data.cells, labels=truth.values)
+        predictions, about = probe.predict(features, device=used.device), {**about, "scope": scope}
+        hidden = undetermined(true_cells, truth.train)
+        scored_cells = None if truth.cells is None else truth.cells[truth.test]
+        true_cells = true_cells.where(truth.test)
+        yield score_cells(predictions, true_cells, about, undetermined=hidden, counted=scored_cells)
         if seen is not None and truth is truth_of["own"]:
-            told = {**about, "cells": SEEN}
-            scores = score_cells(said, shown, told, undetermined=wanted, counted=seen[truth.test])
+            seen_tags = {**about, "cells": SEEN}
+            scores = score_cells(predictions, true_cells, seen_tags, undetermined=hidden, counted=seen[truth.test])
             yield scores.where(scores.measure == AREA)
         if about["control"] == "none":
-            yield confusion_rows(said, shown, about)
+            yield confusion_rows(predictions, true_cells, about)
 
     truth_of = truths(data.cells.labels, data, (control for _, control in suite), seed=used.seed)
     return fit_suite(data, suite, truth_of, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
@@ -217,13 +224,13 @@ def probe_cells_by_size(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
-    found = [
-        probe_cells(own, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
-        for scope, own in data.by_shape()
+    """Fit and score separate probes for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
+    fitted = [
+        probe_cells(shape_data, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
+        for scope, shape_data in data.by_shape()
     ]
-    probes = {key: probe for one in found for key, probe in one.probes.items()}
-    return FittedProbes(probes=probes, rows=Rows.concatenate([one.rows for one in found]))
+    probes = {key: probe for part in fitted for key, probe in part.probes.items()}
+    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in fitted]))
 
 
 def probe_plans(
@@ -267,47 +274,55 @@ def probe_plans(
         parts[name] = (exchanged.where(truth.train), exchanged.where(truth.test), cells.where(truth.test))
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        learned, real, shown = parts[CONTROLS[about["control"]].truth]
-        said = probe.predict_plan(features, device=used.device)
-        yield score_prefixes(prefix_matches(said.tokens, real.tokens), real, shown, about)
-        yield score_lengths(said.length, real, shown, about)
+        train_plans, true_plans, true_cells = parts[CONTROLS[about["control"]].truth]
+        predictions = probe.predict_plan(features, device=used.device)
+        yield score_prefixes(prefix_matches(predictions.tokens, true_plans.tokens), true_plans, true_cells, about)
+        yield score_lengths(predictions.length, true_plans, true_cells, about)
         if about["control"] == "none":  # what its first action alone gives
-            straight = prefix_matches(repeated(said.first, real.horizon), real.tokens)
-            further, long = (commonest_matches(learned, real.tokens, said.first, plans) for plans in SUBSETS)
-            for name, *matches in zip(FIRST_KNOWN, (straight, further), (straight, long), strict=True):
-                yield score_prefixes(matches[0], real, shown, {**about, "control": name}, long=matches[1])
+            repetition = prefix_matches(repeated(predictions.first, true_plans.horizon), true_plans.tokens)
+            continuation, long_continuation = (
+                commonest_matches(train_plans, true_plans.tokens, predictions.first, plans) for plans in SUBSETS
+            )
+            for name, *matches in zip(
+                FIRST_KNOWN, (repetition, continuation), (repetition, long_continuation), strict=True
+            ):
+                yield score_prefixes(matches[0], true_plans, true_cells, {**about, "control": name}, long=matches[1])
 
     def baselines() -> Iterable[Rows]:
-        """Yield the scores of what reads no plan out of activations."""
+        """Yield the scores of the baselines, which decode no plan from activations."""
         nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None, "control": "none"}
-        for control in (one for one in ("none", "shuffled") if one in controls):
-            train, real, shown = parts[CONTROLS[control].truth]
+        for control in (name for name in ("none", "shuffled") if name in controls):
+            train, true_plans, true_cells = parts[CONTROLS[control].truth]
             for head, baseline in BLIND.items():
-                own = {**nowhere, "head": head, "control": control}
-                matches, long = (baseline(train, real.tokens, plans=plans) for plans in SUBSETS)
-                yield score_prefixes(matches, real, shown, own, long=long)
-        _, truth, shown = parts["own"]
-        straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
-        yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})
-        true = ({**nowhere, "control": "true map"}, true_map(shown))
-        for own, layout in (*on_maps(maps, split.test, tags), true):
-            planned = {**own, "head": "planner"}
-            yield score_prefixes(planner_matches(layout, truth.tokens), truth, shown, planned)
+                row_tags = {**nowhere, "head": head, "control": control}
+                matches, long = (baseline(train, true_plans.tokens, plans=plans) for plans in SUBSETS)
+                yield score_prefixes(matches, true_plans, true_cells, row_tags, long=long)
+        _, truth, true_cells = parts["own"]
+        repetition = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
+        yield score_prefixes(repetition, truth, true_cells, {**nowhere, "head": "repeat executed"})
+        true = ({**nowhere, "control": "true map"}, true_map(true_cells))
+        for row_tags, layout in (*on_maps(maps, split.test, tags), true):
+            planned = {**row_tags, "head": "planner"}
+            yield score_prefixes(planner_matches(layout, truth.tokens), truth, true_cells, planned)
             best = planner_matches(layout, truth.tokens, ties="best")
-            yield score_prefixes(best, truth, shown, {**own, "head": "planner, best ties"})
-            yield score_lengths(planner_length(layout, truth.horizon), truth, shown, planned)
-        if any(shown.reasoning.tolist()):
-            named, own = named_plans(shown.reasoning, truth.horizon), {**nowhere, "head": "text"}
-            yield score_prefixes(prefix_matches(named, truth.tokens), truth, shown, own)
-            yield score_lengths(plan_length(named), truth, shown, own)
+            yield score_prefixes(best, truth, true_cells, {**row_tags, "head": "planner, best ties"})
+            yield score_lengths(planner_length(layout, truth.horizon), truth, true_cells, planned)
+        if any(true_cells.reasoning.tolist()):
+            text_plans, row_tags = named_plans(true_cells.reasoning, truth.horizon), {**nowhere, "head": "text"}
+            yield score_prefixes(prefix_matches(text_plans, truth.tokens), truth, true_cells, row_tags)
+            yield score_lengths(plan_length(text_plans), truth, true_cells, row_tags)
 
     heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
-    few = layers if beside is None else beside
-    suite = [(f"decoder-{n}", one) for one in controls for n in (few if one in RANDOM_WEIGHTS else layers)]
-    found = fit_suite(
+    random_layers = layers if beside is None else beside
+    suite = [
+        (f"decoder-{n}", control)
+        for control in controls
+        for n in (random_layers if control in RANDOM_WEIGHTS else layers)
+    ]
+    fitted = fit_suite(
         data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
     )
-    return replace(found, rows=Rows.concatenate([found.rows, *baselines()]))
+    return replace(fitted, rows=Rows.concatenate([fitted.rows, *baselines()]))
 
 
 def check_controls(controls: Sequence[str]) -> None:
