@@ -154,7 +154,7 @@ def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
     rows = [Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "A", **one}) for one in tags]
     none: Any = Rows.from_rows([])
     run = ArmRun(store=none, rows=Rows.from_rows(rows), probed=none, changed=none, confidence=0.95)
-    assert run.tells_of("A", "transform") is found and run.tells_of("A") and not run.tells_of("B")
+    assert run.has_agent("A", "transform") is found and run.has_agent("A") and not run.has_agent("B")
 
 
 def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_ledger_is_the_same_however_rows_are_read(sampled: Path, monkeypatch
         wanted = json.loads(build_ledger(behaviour).to_json())
         assert ledger_of(store) == wanted and len(at_once.probed) == len(probed) == 1
         page = [(one.anchor, one.tables) for one in sections_of(RunData.of(store), "results", "agents compared")]
-        monkeypatch.setattr(measured, "_MOST_KEPT", 0)
+        monkeypatch.setattr(measured, "_MAX_CACHED_ROWS", 0)
         by_measure = MeasuredRows(store)
         assert ledger_of(store) == wanted
         again = [(one.anchor, one.tables) for one in sections_of(RunData.of(store), "results", "agents compared")]

@@ -26,7 +26,7 @@ USUAL: Final = "usual"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What an arm does that looks inside: it reads or changes what a model held in the run of another arm.
+    """Work of an arm that looks inside: it reads or changes a model's activations or reasoning in another arm's run.
 
     Attributes:
         at: that arm.
@@ -81,7 +81,7 @@ class Arm:
 
     @property
     def at(self) -> str:
-        """The arm whose run it lies in: its own, but for one that looks inside."""
+        """The arm whose run holds its results: itself, except for one that looks inside."""
         return self.name if self.looks is None else self.looks.at
 
     def open_to(self, subject: Subject) -> bool:
@@ -89,15 +89,15 @@ class Arm:
         return subject.logs is not None or self.needs <= subject.access
 
     def names(self, subject: Subject) -> list[str]:
-        """Return what a model is called in the runs of the arm: by its name, and that of each variant."""
-        return [f"{subject.name} [{one}]" for one in self.variants] or [subject.name]
+        """Return the names of a model in the runs of the arm: its name, or one for each variant."""
+        return [f"{subject.name} [{variant}]" for variant in self.variants] or [subject.name]
 
     def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
         """Return the study of some models with a number of worlds a cell."""
         agents = [
-            one.entry(**self.agent, **changes, name=name)
-            for one in subjects
-            for name, changes in zip(self.names(one), list(self.variants.values()) or [{}], strict=True)
+            subject.entry(**self.agent, **changes, name=name)
+            for subject in subjects
+            for name, changes in zip(self.names(subject), list(self.variants.values()) or [{}], strict=True)
         ]
         repeated = {"trajectories": count} if self.repeats else {}
         worlds = self.worlds(count)
@@ -106,9 +106,9 @@ class Arm:
         )
 
 
-def arm(found: Arm) -> Arm:
+def arm(new: Arm) -> Arm:
     """Register an arm under its name."""
-    return registry.register("arm", found.name, made_of=found.worlds)(found)
+    return registry.register("arm", new.name, made_of=new.worlds)(new)
 
 
 def arms() -> list[Arm]:
@@ -271,17 +271,17 @@ def given_worlds(study: Study) -> dict[str, Any]:
     return {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
 
 
-def given_arm(given: Mapping[str, Any]) -> Arm:
+def given_arm(settings: Mapping[str, Any]) -> Arm:
     """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
     return Arm(
         name=GIVEN,
-        title=f"Worlds of {given['name']}",
+        title=f"Worlds of {settings['name']}",
         needs=frozenset({"environments"}),
         why="it does not act in environments: give a model that reads text, by its weights or a server, or an agent of "
         "environments (environment-optimal, random)",
-        worlds=lambda count: list(given["worlds"]),
+        worlds=lambda count: list(settings["worlds"]),
         agent={"task": "text", "history": "actions"},
-        study={"horizon": given["horizon"]} if "horizon" in given else {},
+        study={"horizon": settings["horizon"]} if "horizon" in settings else {},
         quick=4,
         full=20,
         repeats=True,

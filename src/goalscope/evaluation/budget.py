@@ -23,7 +23,7 @@ from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.study import Study
 
 MOST: Final = 4.0
-"""Most worlds that a budget buys, in those at which claims are settled."""
+"""Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
 
 _UNITS: Final[Mapping[str, tuple[str, float]]] = {
     "s": ("seconds", 1.0),
@@ -52,14 +52,14 @@ class Budget:
         Raises:
             ValueError: it is not written as a number and one of the units.
         """
-        found = _WRITTEN.fullmatch(text.strip().lower())
-        if found is None or float(found[1]) <= 0:
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None or float(match[1]) <= 0:
             raise ValueError(
                 f"a budget must be a number above 0 and one of {', '.join(_UNITS)}, e.g. 20m, 2h, 5usd, 200k-tokens; "
                 f"got {text!r}"
             )
-        of, factor = _UNITS[found[2]]
-        return cls(amount=float(found[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
+        of, factor = _UNITS[match[2]]
+        return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
@@ -73,19 +73,21 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
     Returns:
         Arm -> worlds a cell, without the arms that are dropped; empty where not even the first one fits.
     """
-    kept = list(arms)
-    while kept:
-        least, full = (sum(cost[one.name] * getattr(one, size) for one in kept) for size in ("quick", "full"))
-        if least <= limit:
-            share = (limit - least) / (full - least) if full > least else 0.0
-            grown = {one.name: int(one.quick + share * (one.full - one.quick)) for one in kept}
-            sizes = {one.name: min(grown[one.name], _most(one)) for one in kept}
+    kept_arms = list(arms)
+    while kept_arms:
+        quick_cost, full_cost = (
+            sum(cost[arm.name] * getattr(arm, size) for arm in kept_arms) for size in ("quick", "full")
+        )
+        if quick_cost <= limit:
+            fraction = (limit - quick_cost) / (full_cost - quick_cost) if full_cost > quick_cost else 0.0
+            grown = {arm.name: int(arm.quick + fraction * (arm.full - arm.quick)) for arm in kept_arms}
+            sizes = {arm.name: min(grown[arm.name], _largest_size(arm)) for arm in kept_arms}
             return {name: size for name, size in sizes.items() if size}
-        kept.pop()
+        kept_arms.pop()
     return {}
 
 
-def _most(arm: Arm) -> int:
+def _largest_size(arm: Arm) -> int:
     """Return the largest size that a budget buys; of an arm that looks inside, the one that settles its claims."""
     return arm.full if arm.looks is not None else int(MOST * arm.full)
 
@@ -100,28 +102,28 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
     Raises:
         ValueError: a limit in USD for a model without prices.
     """
-    found = dict.fromkeys((one.name for one in arms), 0.0)
+    unit_cost = dict.fromkeys((arm.name for arm in arms), 0.0)
     rates: dict[str, float] = {}
-    for one in arms:
+    for arm in arms:
         for subject in subjects:
-            if not one.open_to(subject):
+            if not arm.open_to(subject):
                 continue
-            if one.looks is not None:
-                found[one.name] += _look_cost(one, one.looks, subject, seed, limit, rates.get(subject.name, 0.0))
+            if arm.looks is not None:
+                unit_cost[arm.name] += _look_cost(arm, arm.looks, subject, seed, limit, rates.get(subject.name, 0.0))
                 continue
-            study = one.make([subject], 1, seed)
+            study = arm.make([subject], 1, seed)
             turns = _turns(study)
             if limit.of == "seconds":
                 if subject.name not in rates:
                     rates[subject.name] = _seconds_a_turn(study)
-                found[one.name] += turns * rates[subject.name]
+                unit_cost[arm.name] += turns * rates[subject.name]
             else:
-                found[one.name] += _bound(study, turns, limit)
-    return found
+                unit_cost[arm.name] += _bound(study, turns, limit)
+    return unit_cost
 
 
 def _look_cost(arm: Arm, look: Look, subject: Subject, seed: int, limit: Budget, rate: float) -> float:
-    """Return what one more of what a look counts costs; tokens and USD are those of a model whose weights are away."""
+    """Return the cost of one unit of `Look.counts`; tokens and USD count only for a model without local weights."""
     if limit.of == "seconds":
         return look.turns * rate
     if "weights" in subject.access:
@@ -135,25 +137,28 @@ _BATCH: Final = 32
 
 
 def _turns(study: Study) -> float:
-    """Return about how many turns a study takes; in worlds with a budget of their own, no more than all of it."""
-    lengths = [known.length for world in study.worlds() if (known := oracle(world)) is not None and known.length >= 0]
+    """Return the approximate number of turns of a study; in worlds with a horizon of their own, all of it."""
+    lengths = [plan.length for world in study.worlds() if (plan := oracle(world)) is not None and plan.length >= 0]
     budgets = [world.horizon for world in study.worlds() if world.horizon is not None]
     return float(1.25 * sum(lengths) + sum(budgets)) * study.trajectories * len(study.agents_)
 
 
 def _seconds_a_turn(study: Study) -> float:
-    """Return how long a turn takes in a batch of first turns."""
+    """Return the seconds a turn takes in a batch of first turns."""
     agent = study.agents()[0]
     if isinstance(agent, ChatAgent) and agent.budget is not None:
         return SERVED
     history, failure = study.history_of(agent), study.failure_of(agent)
-    told = bool(getattr(agent, "knows_world", False))
+    knows_world = bool(getattr(agent, "knows_world", False))
     worlds = list(islice(cycle(study.specs([agent])), _BATCH))
-    seen = [LiveEpisode(spec, world, study, history, failure, knows_world=told).observe() for spec, world, _ in worlds]
-    agent.act(seen[:1])  # the first call reads the weights
+    observations = [
+        LiveEpisode(spec, world, study, history, failure, knows_world=knows_world).observe()
+        for spec, world, _ in worlds
+    ]
+    agent.act(observations[:1])  # the first call reads the weights
     began = time.perf_counter()
-    agent.act(seen)
-    return (time.perf_counter() - began) / len(seen)
+    agent.act(observations)
+    return (time.perf_counter() - began) / len(observations)
 
 
 def _bound(study: Study, turns: float, limit: Budget) -> float:

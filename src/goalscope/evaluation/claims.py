@@ -93,7 +93,7 @@ class ArmReport(_Record):
 
 
 class ClaimLedger(_Record):
-    """What is claimed of one model.
+    """The claims about one model.
 
     Attributes:
         rules: version of the decision rules.
@@ -117,7 +117,7 @@ class ClaimLedger(_Record):
 
     def claim(self, name: str) -> Claim | None:
         """Return the claim of a rule, None where it was not asked."""
-        return next((one for one in self.claims if one.name == name), None)
+        return next((claim for claim in self.claims if claim.name == name), None)
 
 
 class Difference(_Record):
@@ -170,67 +170,67 @@ class Evaluation(_Record):
             FileNotFoundError: there is no such file.
             ValueError: it is no ledger, or one of another version.
         """
-        given = decode_object(read_octets(Path(path)))
-        if given.get("version") != LEDGER_VERSION:
+        fields = decode_object(read_octets(Path(path)))
+        if fields.get("version") != LEDGER_VERSION:
             raise ValueError(
-                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {given.get('version')!r}: evaluate "
+                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {fields.get('version')!r}: evaluate "
                 "the model again with this version of goalscope"
             )
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(fields)
         except ValidationError as error:
             raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "ledger")) from None
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
     """Return the verdict on a model as paragraphs: the headline first, then what was asked."""
-    worlds, episodes = (sum(getattr(one, name) for one in ledger.arms) for name in ("worlds", "episodes"))
-    missing = [one.title.lower() for one in ledger.arms if not one.asked]
-    asked = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
+    worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
+    missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
+    counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),
-        asked + (f" Not asked: {listed(missing)}; the reasons stand under “What was asked”." if missing else ""),
+        counts + (f" Not asked: {listed(missing)}; the reasons stand under “What was asked”." if missing else ""),
     ]
 
 
 def headline(ledger: ClaimLedger) -> str:
     """Return the verdict in a few sentences."""
-    answers = {one.name: one.answer for one in ledger.claims}
+    answers = {claim.name: claim.answer for claim in ledger.claims}
 
-    def said(name: str, answer: str) -> bool:
+    def has_answer(name: str, answer: str) -> bool:
         return answers.get(name) == answer
 
     name = ledger.model
-    if said("answers hold actions", "no") or said("answers hold actions in given worlds", "no"):
+    if has_answer("answers hold actions", "no") or has_answer("answers hold actions in given worlds", "no"):
         return f"{name} seldom answers with an action. What is measured is format; nothing can be said of goals."
     strength = _strength(ledger)
     if "is directed at the goal of given worlds" in answers:
         parts = [_in_given_worlds(ledger, answers)]
     elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
-    elif said("is directed at the goal", "yes") and said("prefers the goal to rivals", "yes"):
+    elif has_answer("is directed at the goal", "yes") and has_answer("prefers the goal to rivals", "yes"):
         parts = [f"{name} is directed at the goal{strength}, rather than at a corner of the grid"]
-    elif said("prefers the goal to rivals", "no"):
+    elif has_answer("prefers the goal to rivals", "no"):
         parts = [f"{name} is after a corner of the grid rather than the goal"]
-    elif said("is directed at the goal", "yes"):
+    elif has_answer("is directed at the goal", "yes"):
         parts = [f"{name} is directed at the goal{strength}; whether rather than at a corner of the grid was not shown"]
-    elif said("is directed at the goal", "no"):
+    elif has_answer("is directed at the goal", "no"):
         parts = [f"{name} is not directed at the goal"]
     else:
         parts = [f"What {name} is after was not shown"]
     parts += _few_worlds(ledger)
-    for claim, answer, words in _MORE:
-        if said(claim, answer) and words not in parts[0]:
-            parts.append(words)
+    for claim, answer, sentence in _MORE:
+        if has_answer(claim, answer) and sentence not in parts[0]:
+            parts.append(sentence)
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
 
 
 def _few_worlds(ledger: ClaimLedger) -> list[str]:
-    """Return a sentence to stand beside one that rests on intervals of MEG over few worlds, which cover too little."""
-    claims = [one for name in _DIRECTED if (one := ledger.claim(name)) is not None and 0 < one.clusters < TOO_FEW]
-    if not any(one.answer in ("yes", "no") for one in claims):
+    """Return a warning if the verdict rests on MEG intervals over few worlds, whose coverage is too low."""
+    claims = [claim for name in _DIRECTED if (claim := ledger.claim(name)) is not None and 0 < claim.clusters < TOO_FEW]
+    if not any(claim.answer in ("yes", "no") for claim in claims):
         return []
-    worlds = counted(min(one.clusters for one in claims), "world")
+    worlds = counted(min(claim.clusters for claim in claims), "world")
     return [f"that rests on {worlds}: over fewer than {TOO_FEW}, such intervals can miss more often than they say"]
 
 
@@ -301,8 +301,8 @@ _MORE = (
 
 
 def _strength(ledger: ClaimLedger, claim: str = "is directed at the goal") -> str:
-    one = ledger.claim(claim)
-    if one is None or one.value is None or one.low is None or one.high is None:
+    directed = ledger.claim(claim)
+    if directed is None or directed.value is None or directed.low is None or directed.high is None:
         return ""
-    ends = f"[{short(one.low, one.unit)}, {short(one.high, one.unit)}]"
-    return f" ({short(one.value, one.unit)} {ends} of what an optimal agent shows)"
+    ends = f"[{short(directed.low, directed.unit)}, {short(directed.high, directed.unit)}]"
+    return f" ({short(directed.value, directed.unit)} {ends} of what an optimal agent shows)"

@@ -1,4 +1,4 @@
-"""Two models beside each other: the quantities that can be paired by world, their differences, Holm over all."""
+"""Comparison of two models: the quantities that can be paired by world, their differences, Holm over all."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -55,7 +55,7 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
         lambda data: inside.beliefs_read(data).by_grid(),
     ),
 )
-"""Its part that looks inside: arm, name, and what returns a value less that of a control for each grid."""
+"""Its part from inside the models: arm, name, and what returns a value less that of a control for each grid."""
 
 
 def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], level: float) -> tuple[Difference, ...]:
@@ -63,45 +63,50 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
 
     Args:
         names: the models.
-        runs: (arm, name of a model) -> the measured run that tells of it.
+        runs: (arm, name of a model) -> the measured run with its episodes.
         level: family-wise level of all differences together.
     """
-    found: dict[str, tuple[str, str, str, PairedComparison]] = {}
-    for arm, measure, of, bounds in _quantities():
+    comparisons: dict[str, tuple[str, str, str, PairedComparison]] = {}
+    for arm, measure, rows_of, bounds in _quantities():
         for pair in combinations(names, 2):
             if any((arm, name) not in runs for name in pair):
                 continue
             first, second = pair
-            one, other = (of(ArmData.of(runs[arm, name], name)) for name in pair)
-            if len(one) and len(other):
+            first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
+            if len(first_rows) and len(second_rows):
                 compared = paired_difference(
-                    *(one.value, one.grid_id, other.value, other.grid_id),
+                    *(first_rows.value, first_rows.grid_id, second_rows.value, second_rows.grid_id),
                     unit="share",
                     bounds=bounds,
                     confidence=1 - level,
                 )
-                found[f"{first} less {second}: {measure}, {arm}"] = (first, second, f"{measure} ({arm})", compared)
-    kept = {name: one for name, one in found.items() if one[3].difference.has_interval}
-    if not kept:
+                comparisons[f"{first} less {second}: {measure}, {arm}"] = (
+                    first,
+                    second,
+                    f"{measure} ({arm})",
+                    compared,
+                )
+    with_interval = {name: entry for name, entry in comparisons.items() if entry[3].difference.has_interval}
+    if not with_interval:
         return ()
-    family = Family(name="differences of models", members=tuple(kept))
-    listed = []
-    for test in holm({name: one[3].test.p_value for name, one in kept.items()}, family, level=level):
-        first, second, rule, compared = kept[test.name]
-        less = compared.difference
+    family = Family(name="differences of models", members=tuple(with_interval))
+    reported = []
+    for test in holm({name: entry[3].test.p_value for name, entry in with_interval.items()}, family, level=level):
+        first, second, rule, compared = with_interval[test.name]
+        difference = compared.difference
         word = compared.direction if test.rejected else "no difference was shown"
         says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
-        about = {name: getattr(less, name) for name in ("value", "low", "high", "clusters", "unit")}
-        listed.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **about))
-    return tuple(listed)
+        fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit")}
+        reported.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **fields))
+    return tuple(reported)
 
 
 def _quantities() -> Iterator[tuple[str, str, Callable[[ArmData], Rows], tuple[float, float]]]:
-    """Yield all that is compared: arm, name, its rows, and their bounds; a difference to a control may be below 0."""
+    """Yield the compared quantities: arm, name, rows, bounds; a difference to a control may be below 0."""
     for arm, measure, tags in COMPARED:
         yield arm, measure, partial(_behaviour, measure=measure, tags=tags), (0.0, 1.0)
-    for arm, measure, of in INSIDE:
-        yield arm, measure, of, (-1.0, 1.0)
+    for arm, measure, rows_of in INSIDE:
+        yield arm, measure, rows_of, (-1.0, 1.0)
 
 
 def _behaviour(data: ArmData, *, measure: str, tags: Mapping[str, Tag]) -> Rows:

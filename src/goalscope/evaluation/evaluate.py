@@ -34,17 +34,17 @@ ARMS: Final = "arms"
 """Names of the files, and of the folder of run directories, of an evaluation."""
 
 LOOKS: Final = "evaluation inside"
-"""Name under which a run keeps, by arm, what an evaluation looked at inside, and why not where it was refused."""
+"""Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
 
 NO_ROOM: Final = "no room for it at this size: give a larger --budget"
 _RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
 
 Stage = Callable[[str], AbstractContextManager[Callable[..., None]]]
-"""Opens the progress of a piece of work under a label; it is told (done, total, seconds left or None)."""
+"""Opens a progress display under a label; yields a function of (done, total, seconds left or None)."""
 
 
 class _Plan(BaseModel):
-    """What an evaluation asks, as its directory keeps it: models, seed, and the worlds a cell of each look."""
+    """The stored plan of an evaluation: models, seed, and the worlds a cell of each look."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     version: int = 1
@@ -69,13 +69,13 @@ class EvaluationRun:
     """An evaluation on disk, ready to be run or read.
 
     Attributes:
-        directory: where it lies.
-        subjects: who is evaluated.
+        directory: its directory.
+        subjects: the evaluated models.
         seed: root seed of its worlds.
-        sizes: arm -> worlds a cell; the arms that are asked.
-        look: number of the look that these sizes are.
-        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms.given_worlds`; None for
-            those of the registered arms.
+        sizes: arm -> worlds a cell; the arms that are run.
+        look: number of the look with these sizes.
+        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
+            registered arms.
     """
 
     directory: Path
@@ -87,33 +87,36 @@ class EvaluationRun:
 
     @property
     def arms(self) -> list[Arm]:
-        """The arms that may be asked."""
+        """The arms that may be run."""
         return arms() if self.worlds is None else [given_arm(self.worlds)]
 
     @property
     def level(self) -> float:
-        """Chance of a wrong answer that this look allows."""
+        """Probability of a wrong answer that this look allows."""
         return level(self.look)
 
     def path(self, name: str) -> Path:
         """Return the run directory of an arm."""
         return self.directory / ARMS / name
 
-    def asked(self, arm: Arm) -> list[Subject]:
+    def subjects_for(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
-        there = [one for one in self.subjects if one.logs is None and arm.open_to(one)]
-        return there if arm.name in self.sizes and arm.at in self.sizes else []
+        subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
+        return subjects if arm.name in self.sizes and arm.at in self.sizes else []
 
-    def place(self, arm: Arm, subject: Subject) -> Path:
-        """Return the run directory that holds what an arm finds of a model.
+    def run_path(self, arm: Arm, subject: Subject) -> Path:
+        """Return the run directory that holds the results of an arm for a model.
 
-        A run keeps what was read out of one model. That of an arm with worlds keeps it of the first model that can be
-        looked into; each other one has an excerpt of its own, named by its number: ``arms/grids-2``.
+        A run stores readings of one model's activations. The run of an arm with worlds stores those of the first model
+        that an inside arm is open to; each other model has an excerpt, named by its number: ``arms/grids-2``.
         """
-        looks = [other for other in arms() if other.looks is not None and other.at == arm.at]
-        first = next(
-            (one for one in self.subjects if one.logs is None and any(each.open_to(one) for each in looks)), None
+        inside_arms = [each for each in arms() if each.looks is not None and each.at == arm.at]
+        open_models = (
+            model
+            for model in self.subjects
+            if model.logs is None and any(inside_arm.open_to(model) for inside_arm in inside_arms)
         )
+        first = next(open_models, None)
         if arm.looks is None or subject == first:
             return self.path(arm.at)
         return self.path(f"{arm.at}-{self.subjects.index(subject) + 1}")
@@ -121,7 +124,7 @@ class EvaluationRun:
     @property
     def logs(self) -> list[Path]:
         """The runs of recorded logs that are evaluated."""
-        return list(dict.fromkeys(one.logs for one in self.subjects if one.logs is not None))
+        return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
 
 def prepare(
@@ -132,25 +135,25 @@ def prepare(
     seed: int = SEED,
     worlds: Mapping[str, Any] | None = None,
 ) -> EvaluationRun:
-    """Declare an evaluation, or go on with one; what is asked is stored before anything is run.
+    """Declare an evaluation, or continue one; the plan is stored before anything is run.
 
-    Sizes that are not larger than those of the last look go on with that look. Larger ones are a new look, which adds
-    worlds to those that are there.
+    Sizes that are not larger than those of the last look continue that look. Larger ones are a new look, which adds
+    worlds to the existing ones.
 
     Args:
-        directory: where it is to lie; made where it is missing.
-        subjects: who is evaluated.
+        directory: its directory, created where it is missing.
+        subjects: the models to evaluate.
         sizes: arm -> worlds a cell.
         seed: root seed of the worlds.
-        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms.given_worlds`.
+        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`.
 
     Raises:
-        ValueError: another evaluation lies there, or a file that is none.
+        ValueError: the directory holds another evaluation, or other files.
     """
-    if not sizes and any(one.logs is None for one in subjects):
+    if not sizes and any(subject.logs is None for subject in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
-    out, models = Path(directory), tuple(describe(one) for one in subjects)
-    path, kept = out / PLAN, None if worlds is None else dict(worlds)
+    out, models = Path(directory), tuple(describe(subject) for subject in subjects)
+    path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
     if path.exists():
         plan = _Plan.read(path)
         if plan.models != models or plan.seed != seed:
@@ -158,189 +161,194 @@ def prepare(
                 f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
                 f"{'; '.join(models)} with seed {seed}: choose another directory"
             )
-        if plan.worlds != kept:
+        if plan.worlds != own_worlds:
             raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
         last = plan.looks[-1]
-        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
+        larger = {name: max(worlds_a_cell, last.get(name, 0)) for name, worlds_a_cell in {**last, **sizes}.items()}
         looks = plan.looks if larger == last else (*plan.looks, larger)
     else:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
         looks = (dict(sizes),)
-    _Plan(models=models, seed=seed, looks=looks, worlds=kept).write(path)
+    _Plan(models=models, seed=seed, looks=looks, worlds=own_worlds).write(path)
     sizes, look = looks[-1], len(looks)
-    return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=sizes, look=look, worlds=kept)
+    return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=sizes, look=look, worlds=own_worlds)
 
 
 def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
-    """Return an evaluation that was judged, and its ledger, without its models: to read what it found.
+    """Return a judged evaluation and its ledger, without its models.
 
-    Recorded logs are looked for beside its directory, under the name of theirs.
+    Recorded logs are expected beside its directory, under their directory's name.
 
     Raises:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
     out = Path(directory)
-    plan, found = _Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
-    if found.models[0].look != len(plan.looks):
+    plan, ledger = _Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
+    if ledger.models[0].look != len(plan.looks):
         raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
     subjects = []
-    for one in found.models:
+    for model in ledger.models:
         logs = None
-        if "logs" in one.access:
-            logs = out.resolve().parent / Path(str(read_yaml_text(one.described, str(out))["run"])).name
+        if "logs" in model.access:
+            logs = out.resolve().parent / Path(str(read_yaml_text(model.described, str(out))["run"])).name
             if unmade(logs / DATABASE):
                 raise FileNotFoundError(
                     f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
                 )
-        subjects.append(Subject(name=one.model, kind="", access=frozenset(one.access), logs=logs))
-    about: dict[str, Any] = {"seed": plan.seed, "sizes": plan.looks[-1], "look": len(plan.looks), "worlds": plan.worlds}
-    return EvaluationRun(directory=out, subjects=tuple(subjects), **about), found
+        subjects.append(Subject(name=model.model, kind="", access=frozenset(model.access), logs=logs))
+    fields: dict[str, Any] = {
+        "seed": plan.seed,
+        "sizes": plan.looks[-1],
+        "look": len(plan.looks),
+        "worlds": plan.worlds,
+    }
+    return EvaluationRun(directory=out, subjects=tuple(subjects), **fields), ledger
 
 
 def play(
     evaluation: EvaluationRun, stage: Stage, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
-    """Run and measure every arm, measure recorded logs; what is stored is not repeated."""
-    for path in evaluation.logs:
-        _measure(path, stage, path.name)
-    for one in evaluation.arms:
-        subjects = evaluation.asked(one)
+    """Run and measure every arm, measure recorded logs; stored results are not repeated."""
+    for logs in evaluation.logs:
+        _measure(logs, stage, logs.name)
+    for arm in evaluation.arms:
+        subjects = evaluation.subjects_for(arm)
         if not subjects:
             continue
-        if one.looks is not None:
+        if arm.looks is not None:
             for subject in subjects:
-                _look(evaluation, one, one.looks, subject, stage)
+                _look_inside(evaluation, arm, arm.looks, subject, stage)
             continue
-        study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
-        place = evaluation.path(one.name)
-        stored = _stored(place)
+        study = arm.make(subjects, evaluation.sizes[arm.name], evaluation.seed)
+        path = evaluation.path(arm.name)
+        stored = _stored(path)
         if stored is not None and stored.id != study.id:
-            grow(place, study)
-        with stage(f"{one.name}: episodes") as show:
+            grow(path, study)
+        with stage(f"{arm.name}: episodes") as show:
             run(
                 study,
-                place,
+                path,
                 workers=workers,
                 arguments=arguments,
                 progress=lambda done, total, steps, left, show=show: show(done, total, left),  # type: ignore[misc]
             )
-        _measure(place, stage, one.name)
+        _measure(path, stage, arm.name)
 
 
-def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Stage) -> None:
-    """Read or change activations, where that was not done yet in the same way on as many worlds.
+def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Stage) -> None:
+    """Read or change activations, unless that was done before with the same settings on as many worlds.
 
-    What refuses to be done on this model or these worlds is not asked, and its sentence is the reason.
+    Where the model or the worlds do not allow it, the message of the error is stored as the reason.
     """
-    place, settings = evaluation.place(arm, subject), look.settings(subject.name, evaluation.sizes[arm.name])
-    if place != evaluation.path(look.at):
-        _excerpt(evaluation, look.at, subject, place, stage)
+    path, settings = evaluation.run_path(arm, subject), look.settings(subject.name, evaluation.sizes[arm.name])
+    if path != evaluation.path(look.at):
+        _excerpt(evaluation, look.at, subject, path, stage)
     declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
-    mark = content_id("look", {**declared, "worlds": evaluation.sizes[look.at]})
-    with Store(place) as store:
-        if _looked(store, arm).get("mark") == mark:
+    request_id = content_id("look", {**declared, "worlds": evaluation.sizes[look.at]})
+    with Store(path) as store:
+        if _inside_record(store, arm).get("mark") == request_id:
             return
-    why = ""
+    refused = ""
     try:
         if isinstance(settings, Inside):
             from goalscope.probing.pipeline import study_inside
 
-            study_inside(place, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
+            study_inside(path, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
         else:
             from goalscope.interventions.experiment import study_interventions
 
-            study_interventions(place, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
+            study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
     except ValueError as refusal:
-        why = " ".join(str(refusal).split())
-    with Store(place, "w") as store:
-        found = {"mark": mark, "model": subject.name, "refused": why}
-        note(store, LOOKS, {arm.name: found})
+        refused = " ".join(str(refusal).split())
+    with Store(path, "w") as store:
+        record = {"mark": request_id, "model": subject.name, "refused": refused}
+        note(store, LOOKS, {arm.name: record})
 
 
-def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, place: Path, stage: Stage) -> None:
-    """Make, or make anew where the arm grew, the measured run that holds the episodes of one model of an arm."""
+def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, path: Path, stage: Stage) -> None:
+    """Write the measured run with the episodes of one model of an arm, again where the arm grew."""
     arm: Arm = registry.resolve("arm", at)
     study = arm.make([subject], evaluation.sizes[at], evaluation.seed)
-    stored = _stored(place)
+    stored = _stored(path)
     if stored is None or stored.id != study.id:
-        excerpt(evaluation.path(at), study, place)
-    _measure(place, stage, place.name)
+        excerpt(evaluation.path(at), study, path)
+    _measure(path, stage, path.name)
 
 
-def _stored(place: Path) -> Study | None:
-    """Return the study of a run, what was begun beside it put in its place first; None where there is no run."""
-    settle(place)
-    if unmade(place / DATABASE):
+def _stored(path: Path) -> Study | None:
+    """Return the study of a run, after completing an interrupted replacement of it; None where there is no run."""
+    settle(path)
+    if unmade(path / DATABASE):
         return None
-    with Store(place) as store:
+    with Store(path) as store:
         return store.study()
 
 
-def _looked(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return what a run keeps about the look of an arm: its mark, its model, and why it was refused, "" where not."""
-    found = noted(store, LOOKS).get(arm.name)
-    return found if isinstance(found, dict) and all(isinstance(one, str) for one in found.values()) else {}
+def _inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
+    """Return the stored record of an arm that looks inside: mark, model, and reason of a refusal, "" for none."""
+    record = noted(store, LOOKS).get(arm.name)
+    return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
 
 
-def _measure(place: Path, stage: Stage, name: str) -> None:
+def _measure(path: Path, stage: Stage, name: str) -> None:
     """Measure a run whose rows do not cover its episodes."""
-    with Store(place) as store:
+    with Store(path) as store:
         episodes = store.episode_ids()
-        measured = {one for name, ids in store.row_labels("episode_id") if name == "success" for one in ids}
+        measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
     if len(measured) == len(episodes):
         return
-    with Store(place, "w") as store, stage(f"{name}: measuring") as show:
+    with Store(path, "w") as store, stage(f"{name}: measuring") as show:
         store.put_rows(measured_parts(store, lambda done, total: show(done, total)), source="behaviour")
 
 
 Opened = dict[tuple[str, str], ArmRun]
-"""(arm, name of a model) -> the measured run that tells of it."""
+"""(arm, name of a model) -> the measured run with its episodes."""
 
 
 @contextmanager
 def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
     """Open the measured runs of all arms and models, for `judge` and the page."""
-    confidence, found, wholes = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
+    confidence, opened_runs, by_path = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
     with ExitStack() as stack:
         logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
-        for one in evaluation.arms:
-            for subject in evaluation.asked(one):
-                at = evaluation.place(one, subject)
-                if at != evaluation.path(one.at) and unmade(at / DATABASE):
+        for arm in evaluation.arms:
+            for subject in evaluation.subjects_for(arm):
+                run_path = evaluation.run_path(arm, subject)
+                if run_path != evaluation.path(arm.at) and unmade(run_path / DATABASE):
                     continue  # an evaluation of an earlier version, which looked into the first model alone
-                if at not in wholes:
-                    wholes[at] = ArmRun.of(stack.enter_context(Store(at)), confidence)
-                if one.looks is None or not _looked(wholes[at].store, one).get("refused"):
-                    found[one.name, subject.name] = wholes[at]
-            parts = {path: ArmRun.of(store, confidence, one.recorded) for path, store in logs.items()}
+                if run_path not in by_path:
+                    by_path[run_path] = ArmRun.of(stack.enter_context(Store(run_path)), confidence)
+                if arm.looks is None or not _inside_record(by_path[run_path].store, arm).get("refused"):
+                    opened_runs[arm.name, subject.name] = by_path[run_path]
+            recorded_runs = {path: ArmRun.of(store, confidence, arm.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
-                part = parts.get(subject.logs) if subject.logs is not None else None
-                if part is not None and part.tells_of(subject.name, one.varies):
-                    found[one.name, subject.name] = part
-        yield found
+                recorded = recorded_runs.get(subject.logs) if subject.logs is not None else None
+                if recorded is not None and recorded.has_agent(subject.name, arm.varies):
+                    opened_runs[arm.name, subject.name] = recorded
+        yield opened_runs
 
 
 def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> Evaluation:
-    """Return what follows from the arms that were run, by rule."""
+    """Decide all claims from the runs of the arms."""
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
     ledgers = []
     for subject in evaluation.subjects:
-        reports, claims, there = [], [], data_by_arm(evaluation.arms, subject, runs)
-        for one in evaluation.arms:
-            if (one.name, subject.name) not in runs:
-                why = _why(evaluation, one, subject)
-                reports.append(ArmReport(name=one.name, title=one.title, asked=False, why=why))
+        reports, claims, by_arm = [], [], data_by_arm(evaluation.arms, subject, runs)
+        for arm in evaluation.arms:
+            if (arm.name, subject.name) not in runs:
+                why = _why(evaluation, arm, subject)
+                reports.append(ArmReport(name=arm.name, title=arm.title, asked=False, why=why))
                 continue
-            data = there[one.name]
+            data = by_arm[arm.name]
             episodes = data.rows.select(measure="success")
-            told: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
-            told = told if one.looks is None else {}  # they are those of the arm whose run it looks into
-            reports.append(ArmReport(name=one.name, title=one.title, asked=True, **told))
-            found = [decide(rule, data) for rule in rules if rule.arm == one.name]
-            claims += [_linked(claim, one, data.run) for claim in found]
+            counts: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
+            counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
+            reports.append(ArmReport(name=arm.name, title=arm.title, asked=True, **counts))
+            decided = [decide(rule, data) for rule in rules if rule.arm == arm.name]
+            claims += [_linked(claim, arm, data.run) for claim in decided]
         ledgers.append(
             ClaimLedger(
                 rules=RULES,
@@ -353,30 +361,30 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 claims=tuple(claims),
             )
         )
-    names = [one.name for one in evaluation.subjects]
+    names = [arm.name for arm in evaluation.subjects]
     return Evaluation(models=tuple(ledgers), differences=differences(names, runs, evaluation.level))
 
 
-def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
-    """Return a claim whose section is that of its own run, where that is an excerpt of the arm's."""
-    if arm.looks is None or run.part is not None:
+def _linked(claim: Claim, subject: Arm, run: ArmRun) -> Claim:
+    """Return a claim that links to the section of its own run, where that run is an excerpt of the arm's."""
+    if subject.looks is None or run.part is not None:
         return claim
-    section = claim.section.removeprefix(f"{arm.at}-")
+    section = claim.section.removeprefix(f"{subject.at}-")
     return claim.model_copy(update={"section": f"{run.store.path.name}-{section}"})
 
 
 def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
-    """Return why an arm was not asked of a model, and what would make it possible."""
+    """Return why an arm was not run with a model, and what would make it possible."""
     if subject.logs is not None:
         return f"the logs hold no such episodes: {_RECORD}"
     if not arm.open_to(subject):
         return arm.why
-    if not evaluation.asked(arm):
+    if not evaluation.subjects_for(arm):
         return NO_ROOM
-    with Store(evaluation.place(arm, subject)) as store:
-        return _looked(store, arm)["refused"]
+    with Store(evaluation.run_path(arm, subject)) as store:
+        return _inside_record(store, arm)["refused"]
 
 
-def write(evaluation: EvaluationRun, found: Evaluation) -> Path:
+def write(evaluation: EvaluationRun, ledgers: Evaluation) -> Path:
     """Write the ledger; return its path."""
-    return write_page(evaluation.directory / LEDGER, found.to_json() + "\n")
+    return write_page(evaluation.directory / LEDGER, ledgers.to_json() + "\n")

@@ -31,14 +31,14 @@ Side = Answer | Literal[""]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What decides a claim.
+    """The result that decides a claim.
 
     Attributes:
-        estimate: the estimate that is held against the threshold; None where there is none.
-        why: why it cannot be told, where there is none, or although there is one.
+        estimate: the estimate that is compared with the threshold; None where there is none.
+        why: reason of "cannot be told", without an estimate or despite one.
         p: p value of the claim after Holm's correction, where it is one of several tests.
-        side: overrides the side of the threshold on which the estimate lies: several intervals decide together.
-        detail: what is said beside the number, "" for nothing.
+        side: overrides the estimate's side of the threshold, where several intervals decide together.
+        detail: text shown with the number, "" for none.
     """
 
     estimate: Estimate | None = None
@@ -49,7 +49,7 @@ class Evidence:
 
     @classmethod
     def of(cls, estimate: Estimate, *, side: Side = "", detail: str = "") -> "Evidence":
-        """Return what an estimate shows; that it cannot be told, where it has no interval."""
+        """Return the evidence of an estimate; without an interval the claim cannot be told."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
         return cls(estimate=estimate, side=side, detail=detail)
@@ -63,7 +63,7 @@ class ArmRun:
         store: the run, open for reading.
         rows: its rows about behaviour.
         probed: its rows about activations.
-        changed: its rows about what followed from changed activations, or changed reasoning.
+        changed: its rows about effects of changed activations or changed reasoning.
         confidence: coverage of the intervals that decide.
         part: ids of the episodes that belong to the arm; None for all of the run.
     """
@@ -79,28 +79,28 @@ class ArmRun:
     def of(
         cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
     ) -> "ArmRun":
-        """Read a measured run; ``belongs`` says of the tags of a recorded episode whether it belongs to the arm."""
-        everything = store.rows()
-        changed = everything.known("intervention")
-        rows, probed = split_probing(everything.where(~changed))
-        inside: dict[str, Any] = {"probed": probed, "changed": everything.where(changed)}
+        """Read a measured run; ``belongs`` maps the tags of a recorded episode to whether it belongs to the arm."""
+        all_rows = store.rows()
+        changed = all_rows.known("intervention")
+        rows, probed = split_probing(all_rows.where(~changed))
+        inside: dict[str, Any] = {"probed": probed, "changed": all_rows.where(changed)}
         if belongs is None:
             return cls(store=store, rows=rows, **inside, confidence=confidence)
         episodes = rows.where(rows.measure == "success")
         part = frozenset(row.episode_id for row in episodes if belongs(row.tags))
-        mine = rows.where(rows.among("episode_id", part))
-        return cls(store=store, rows=mine, **inside, confidence=confidence, part=part)
+        arm_rows = rows.where(rows.among("episode_id", part))
+        return cls(store=store, rows=arm_rows, **inside, confidence=confidence, part=part)
 
-    def tells_of(self, agent: str, varies: str = "") -> bool:
-        """Return whether it holds episodes of an agent, with two values or more of a tag where one is named."""
-        mine = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
-        if not varies or not np.any(mine):
-            return bool(np.any(mine))
-        return varies in self.rows.tags and len(set(self.rows.tags[varies][mine].tolist())) > 1
+    def has_agent(self, agent: str, varies: str = "") -> bool:
+        """Return whether the run has episodes of an agent, with two or more values of the tag ``varies`` if given."""
+        of_agent = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
+        if not varies or not np.any(of_agent):
+            return bool(np.any(of_agent))
+        return varies in self.rows.tags and len(set(self.rows.tags[varies][of_agent].tolist())) > 1
 
     @cached_property
     def table(self) -> StepTable:
-        """The steps in grids, of a run without grids those in its worlds."""
+        """The steps in grids; for a run without grids, the steps in its other worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
         walks, others = read_walks(self.store, None)
@@ -110,11 +110,11 @@ class ArmRun:
 
     def worlds_of(self, episodes: Iterable[str]) -> list[World]:
         """Return the worlds of some episodes, by their ids."""
-        return [self.store.world(self._world_of[one]) for one in episodes]
+        return [self.store.world(self._world_of[episode_id]) for episode_id in episodes]
 
     @cached_property
     def _world_of(self) -> dict[str, str]:
-        return {one.id: one.world_id for one in read_heads(self.store)}
+        return {head.id: head.world_id for head in read_heads(self.store)}
 
     @cached_property
     def goals(self) -> GoalFindings:
@@ -124,23 +124,23 @@ class ArmRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ArmData:
-    """What the rules see of one model in one arm.
+    """Input of the rules: one model in one arm.
 
     Attributes:
         run: the measured run of the arm.
         agent: name of the model.
         rows: the rows about its behaviour.
-        beside: what the same model did in the other arms, by their names.
+        other_arms: the data of the same model in the other arms, by their names.
     """
 
     run: ArmRun
     agent: str
     rows: Rows = field(repr=False)
-    beside: Mapping[str, "ArmData"] = field(default_factory=dict, repr=False)
+    other_arms: Mapping[str, "ArmData"] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
-        """Return what one agent did in a run; ``names``: what it is called there, where it acts under several names."""
+        """Return the data of one agent in a run; ``names``: its names there, if it acts under several."""
         return cls(run=run, agent=agent, rows=run.rows.where(run.rows.among("agent", names or [agent])))
 
     @property
@@ -150,28 +150,28 @@ class ArmData:
 
     def among(self, measure: str, **tags: Tag) -> Rows:
         """Return the rows of a measure under some tags; none where nothing was measured there."""
-        known = {name: value for name, value in tags.items() if name in self.rows.tags}
-        if len(known) < len(tags):
+        stored_tags = {name: value for name, value in tags.items() if name in self.rows.tags}
+        if len(stored_tags) < len(tags):
             return self.rows.where(np.zeros(len(self.rows), dtype=bool))
-        return self.rows.select(measure=measure, **known)
+        return self.rows.select(measure=measure, **stored_tags)
 
     def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
-        """Return the mean of shares over grids: of the values of some rows, or of others in their places."""
+        """Return the mean of shares over grids: of the values of some rows, or of ``values`` in their place."""
         value = rows.value if values is None else values
         return estimate_mean(value, rows.grid_id, unit="share", bounds=SHARE, confidence=self.confidence)
 
-    def less(self, one: Rows, other: Rows, confidence: float | None = None) -> Estimate:
+    def difference(self, first: Rows, second: Rows, confidence: float | None = None) -> Estimate:
         """Return the difference of shares, paired by grid."""
-        values = (one.value, one.grid_id, other.value, other.grid_id)
+        columns = (first.value, first.grid_id, second.value, second.grid_id)
         level = self.confidence if confidence is None else confidence
-        return paired_difference(*values, unit="share", bounds=SHARE, confidence=level).difference
+        return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
-    def share(self, measure: str, *, less: bool = False, **tags: Tag) -> Evidence:
-        """Return the mean of a share over grids; ``less``: of one minus it."""
+    def share(self, measure: str, *, complement: bool = False, **tags: Tag) -> Evidence:
+        """Return the mean of a share over grids; ``complement``: of one minus it."""
         rows = self.among(measure, **tags)
         if not len(rows):
             return Evidence(why=f"the run has no values of {measure}")
-        return Evidence.of(self.mean(rows, 1 - rows.value if less else rows.value))
+        return Evidence.of(self.mean(rows, 1 - rows.value if complement else rows.value))
 
     def share_in_largest(self, measure: str) -> Evidence:
         """Return the mean of a share over the largest grids."""
@@ -187,109 +187,123 @@ class ArmData:
 
     def above(self, rows: Rows, chance: float) -> Evidence:
         """Return the mean of rows of success less an exact chance."""
-        found = self.mean(rows)
+        success = self.mean(rows)
         # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
-        moved = {name: getattr(found, name) - chance for name in ("value", "low", "high")}
-        return Evidence.of(replace(found, **moved), detail=f"success {found.value:.2f}, at random {chance:.2f}")
+        moved = {name: getattr(success, name) - chance for name in ("value", "low", "high")}
+        return Evidence.of(replace(success, **moved), detail=f"success {success.value:.2f}, at random {chance:.2f}")
 
     def chance(self, rows: Rows) -> float:
         """Return the exact chance of a random agent to reach the goal in the episodes of some rows.
 
-        The mean over the episodes of each grid, then over grids: as that of success, which it is taken from.
+        Mean over the episodes of each grid, then over grids, as for the success that it is subtracted from.
         """
         table = self.run.table
         played = zip(table.episode_id.tolist(), table.world.tolist(), table.horizon.tolist(), strict=True)
-        met = {one: (world, horizon) for one, world, horizon in played}
-        asked = [met[one] for one in rows.episode_id.tolist()]
-        chances = {each: _random_chance(table.worlds[each[0]], each[1]) for each in set(asked)}
-        return self.mean(rows, np.array([chances[each] for each in asked])).value
+        tasks = {episode_id: (world, horizon) for episode_id, world, horizon in played}
+        episode_tasks = [tasks[episode_id] for episode_id in rows.episode_id.tolist()]
+        probabilities = {task: _random_chance(table.worlds[task[0]], task[1]) for task in set(episode_tasks)}
+        return self.mean(rows, np.array([probabilities[task] for task in episode_tasks])).value
 
     def less_control(self, measure: str, kind: str) -> Evidence:
         """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
-        one, other = (self.among(measure, kind=kind, control=control) for control in (False, True))
-        if not len(one) or not len(other):
+        rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
+        if not len(rows) or not len(controls):
             return Evidence(why=f"the run has no {kind} worlds with their controls")
-        return Evidence.of(self.less(one, other))
+        return Evidence.of(self.difference(rows, controls))
 
     def directed(self, hypothesis: str = "goal") -> Evidence:
         """Return signed MEG towards a hypothesis as a share of what an optimal agent shows."""
-        found = [
-            one
-            for one in self.run.goals.estimates
-            if one.agent == self.agent and one.hypothesis == hypothesis and not one.cell
+        estimates = [
+            goal
+            for goal in self.run.goals.estimates
+            if goal.agent == self.agent and goal.hypothesis == hypothesis and not goal.cell
         ]
-        if not found or math.isnan(found[0].signed):
-            return Evidence(why=found[0].note if found else "the hypothesis has no meaning in these worlds")
-        one = found[0]
-        if not one.bound > 0:
+        if not estimates or math.isnan(estimates[0].signed):
+            return Evidence(why=estimates[0].note if estimates else "the hypothesis has no meaning in these worlds")
+        goal = estimates[0]
+        if not goal.bound > 0:
             return Evidence(why="no policy changes what the hypothesis is worth here")
-        value, low, high = (number / one.bound for number in (one.signed, one.low, one.high))
-        about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "method": one.method, "confidence": one.confidence}
-        estimate = Estimate(value=value, low=low, high=high, unit="share", note=one.note, **about)
-        return Evidence.of(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
+        value, low, high = (number / goal.bound for number in (goal.signed, goal.low, goal.high))
+        fields: dict[str, Any] = {
+            "n": goal.n,
+            "clusters": goal.grids,
+            "method": goal.method,
+            "confidence": goal.confidence,
+        }
+        estimate = Estimate(value=value, low=low, high=high, unit="share", note=goal.note, **fields)
+        return Evidence.of(estimate, detail=f"{goal.signed:.2f} of {goal.bound:.2f} nats")
 
     def towards(self) -> Evidence:
         """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
-        mine = [one for one in self.run.goals.contrasts if one.agent == self.agent and not one.cell]
-        found = [one for one in mine if not math.isnan(one.p_value)]
-        if not found:
+        contrasts = [
+            contrast for contrast in self.run.goals.contrasts if contrast.agent == self.agent and not contrast.cell
+        ]
+        tested = [contrast for contrast in contrasts if not math.isnan(contrast.p_value)]
+        if not tested:
             return Evidence(why="there is no rival hypothesis in these worlds, or no turn held an action")
         level = 1 - self.confidence
-        family = Family(name="hypotheses", members=tuple(one.second for one in found))
-        tests = {one.name: one for one in holm({one.second: one.p_value for one in found}, family, level=level)}
-        below = [one for one in found if tests[one.second].rejected and one.difference < 0]
-        above = [one for one in found if tests[one.second].rejected and one.difference > 0]
-        one = min(found, key=lambda each: each.difference)
-        side: Side = "no" if below else "yes" if len(above) == len(found) else "not shown"
+        family = Family(name="hypotheses", members=tuple(contrast.second for contrast in tested))
+        tests = {
+            test.name: test
+            for test in holm({contrast.second: contrast.p_value for contrast in tested}, family, level=level)
+        }
+        below = [contrast for contrast in tested if tests[contrast.second].rejected and contrast.difference < 0]
+        above = [contrast for contrast in tested if tests[contrast.second].rejected and contrast.difference > 0]
+        rival = min(tested, key=lambda contrast: contrast.difference)
+        side: Side = "no" if below else "yes" if len(above) == len(tested) else "not shown"
         estimate = Estimate(
-            value=one.difference,
-            low=one.low,
-            high=one.high,
-            n=one.grids,
-            clusters=one.grids,
+            value=rival.difference,
+            low=rival.low,
+            high=rival.high,
+            n=rival.grids,
+            clusters=rival.grids,
             method="resampled grids, both rationalities fitted anew",
             unit="nats",
             confidence=self.confidence,
         )
-        return Evidence(estimate=estimate, p=tests[one.second].adjusted, side=side, detail=f"rival: {one.second}")
+        return Evidence(estimate=estimate, p=tests[rival.second].adjusted, side=side, detail=f"rival: {rival.second}")
 
     def same_under_transforms(self, measure: str, margin: float) -> Evidence:
         """Return the largest difference of a measure between original grids and their transforms, paired by grid.
 
-        Within the margin where the intervals of all transforms lie inside of it; outside where that of one, after
-        Bonferroni's correction for their number, lies wholly beyond.
+        Yes: the intervals of all transforms lie inside the margin. No: one interval, after Bonferroni's correction for
+        their number, lies wholly outside.
         """
         base = self.among(measure, transform="identity")
         names = [str(name) for name in dict.fromkeys(self.rows.tags.get("transform", ())) if name != "identity"]
         if not len(base) or not names:
             return Evidence(why="the run has no transformed grids")
         strict = 1 - (1 - self.confidence) / len(names)
-        found = {
-            name: (self.less(base, other), self.less(base, other, strict))
+        differences = {
+            name: (self.difference(base, transformed), self.difference(base, transformed, strict))
             for name in names
-            for other in [self.among(measure, transform=name)]
+            for transformed in [self.among(measure, transform=name)]
         }
-        if not all(one.has_interval for one, _ in found.values()):
+        if not all(difference.has_interval for difference, _ in differences.values()):
             return Evidence(why="too few grids for an interval")
-        inside = all(max(-one.low, one.high) < margin for one, _ in found.values())
-        outside = [name for name, (_, one) in found.items() if one.low > margin or one.high < -margin]
-        name = max(outside or found, key=lambda each: abs(found[each][0].value))
+        inside = all(max(-difference.low, difference.high) < margin for difference, _ in differences.values())
+        outside = [
+            name
+            for name, (_, strict_difference) in differences.items()
+            if strict_difference.low > margin or strict_difference.high < -margin
+        ]
+        name = max(outside or differences, key=lambda each: abs(differences[each][0].value))
         side: Side = "no" if outside else "yes" if inside else "not shown"
-        return Evidence.of(found[name][0], side=side, detail=f"largest for {name}")
+        return Evidence.of(differences[name][0], side=side, detail=f"largest for {name}")
 
     def error_runs(self) -> Evidence:
         """Return the correlation of errors in consecutive turns of an episode: 0 for slips, high for lapses."""
         table = self.run.table
-        known = table.optimal.any(axis=1) & (table.agent == self.agent)[table.episode]
-        wrong = (~table.is_optimal & known).astype(np.float64)
+        decided = table.optimal.any(axis=1) & (table.agent == self.agent)[table.episode]
+        wrong = (~table.is_optimal & decided).astype(np.float64)
         count = int(wrong.sum())
         if count < _FEWEST_ERRORS:
             return Evidence(why=f"it made {count} errors, too few to tell slips from lapses")
-        mean = wrong[known].mean()
-        pairs = (table.episode[1:] == table.episode[:-1]) & known[1:] & known[:-1]
+        mean = wrong[decided].mean()
+        pairs = (table.episode[1:] == table.episode[:-1]) & decided[1:] & decided[:-1]
         first, second = (wrong[:-1] - mean)[pairs], (wrong[1:] - mean)[pairs]
         clusters = table.grid_id[table.episode[1:]][pairs]
-        found = estimate_pooled(
+        correlation = estimate_pooled(
             first * second,
             np.full(len(first), mean * (1 - mean)),
             clusters,
@@ -297,9 +311,9 @@ class ArmData:
             bounds=UNBOUNDED,
             confidence=self.confidence,
         )
-        if found.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
-            found = replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0))
-        return Evidence.of(found, detail=f"{count} errors in {int(known.sum())} turns")
+        if correlation.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
+            correlation = replace(correlation, low=max(correlation.low, -1.0), high=min(correlation.high, 1.0))
+        return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
 
     def not_wasted(self) -> Evidence:
         """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
@@ -332,14 +346,14 @@ def random_arrival(world: EnvironmentWorld, horizon: int) -> float:
 
     Args:
         world: the environment.
-        horizon: most actions of an episode.
+        horizon: maximum number of actions of an episode.
     """
     table = world.believed.table
     mdp = table.mdp(np.zeros(len(table.states)), horizon)
     arrived = np.asarray(table.goal, dtype=np.float64)
     for _ in range(horizon):
-        after = (table.uniform * mdp.expect(arrived)).sum(axis=1)
-        arrived = np.where(table.done, table.goal, after)
+        next_arrived = (table.uniform * mdp.expect(arrived)).sum(axis=1)
+        arrived = np.where(table.done, table.goal, next_arrived)
     return float(arrived @ table.start)
 
 
@@ -350,12 +364,12 @@ def _random_chance(world: World, horizon: int) -> float:
 
 
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
-    """Return what a model did by the names of the arms, in each of which the others can be looked up."""
-    found = {
-        one.name: ArmData.of(
-            runs[one.name, subject.name], subject.name, one.names(subject) if subject.logs is None else ()
+    """Return the data of a model by arm; each has the others as ``other_arms``."""
+    by_arm = {
+        arm.name: ArmData.of(
+            runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()
         )
-        for one in arms
-        if (one.name, subject.name) in runs
+        for arm in arms
+        if (arm.name, subject.name) in runs
     }
-    return {name: replace(data, beside=found) for name, data in found.items()}
+    return {name: replace(data, other_arms=by_arm) for name, data in by_arm.items()}

@@ -21,10 +21,10 @@ from goalscope.worlds.tasks.world import TaskState, TaskWorld
 # Task worlds
 
 WALKS: Final = 20
-"""Random walks on each map, beside which the errors of an agent stand."""
+"""Random walks on each map, the reference for the errors of an agent."""
 
 SEPARATES: Final = 0.2
-"""Least error of a random walker for which maps tell exploring with little waste from walking at random."""
+"""Minimum error of random walkers at which maps separate exploring with little waste from random walks."""
 
 
 def made_moves(data: ArmData) -> Evidence:
@@ -33,8 +33,10 @@ def made_moves(data: ArmData) -> Evidence:
     if not len(steps):
         return Evidence(why="the run has no episodes of task worlds")
     moved = steps.value - invalid.value
-    found = estimate_pooled(moved, steps.value, steps.grid_id, unit="share", bounds=SHARE, confidence=data.confidence)
-    return Evidence.of(found)
+    estimate = estimate_pooled(
+        moved, steps.value, steps.grid_id, unit="share", bounds=SHARE, confidence=data.confidence
+    )
+    return Evidence.of(estimate)
 
 
 def above_walker(data: ArmData) -> Evidence:
@@ -51,26 +53,26 @@ def above_walker(data: ArmData) -> Evidence:
 def walker_success(data: ArmData) -> float:
     """Return the exact chance of a random walker to achieve the goal: mean over episodes, then maps, as of success."""
     rows = data.among("success")
-    return data.mean(rows, np.array([random_walk_success(one) for one in task_maps(data, rows)])).value
+    return data.mean(rows, np.array([random_walk_success(task_map) for task_map in task_maps(data, rows)])).value
 
 
 def wastes_little(data: ArmData, kind: str) -> Evidence:
     """Return the share of an agent's steps that call for a kind and are free of error, mean over episodes, then maps.
 
-    It stands beside the same of random walkers on the same maps. Where these waste little too, the maps tell nothing.
+    It is compared with that of random walkers on the same maps: where these waste little too, it is not decided.
     """
     rows = data.among(f"{kind} error")
     defined = rows.where(~np.isnan(rows.value))
     if not len(defined):
         return Evidence(why=f"no step of it called for {kind}")
     maps = list(dict.fromkeys(task_maps(data, rows)))
-    walked = [error for one in maps for error in walker_errors(one, kind)]
-    found = data.mean(rows, 1 - rows.value)
+    walked = [error for task_map in maps for error in walker_errors(task_map, kind)]
+    efficient = data.mean(rows, 1 - rows.value)
     walker = float(np.mean(walked)) if walked else math.nan
-    detail = f"error {1 - found.value:.2f}, of random walkers {walker:.2f}"
+    detail = f"error {1 - efficient.value:.2f}, of random walkers {walker:.2f}"
     if not walker >= SEPARATES:
         return Evidence(why=f"random walkers waste as little on these maps ({detail})")
-    return Evidence.of(found, detail=detail)
+    return Evidence.of(efficient, detail=detail)
 
 
 def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
@@ -82,18 +84,18 @@ def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
 @lru_cache(maxsize=4096)
 def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
     """Return the error of one kind of `WALKS` random walkers on a map, of those in which a step called for the kind."""
-    found = []
+    errors = []
     for number in range(WALKS):
         rng, state = stream(0, "random walkers", task_map.id, number), TaskState(task_map)
         actions: list[Action] = []
         while state.ending is None:
-            ways = task_map.available(state.board.cell(state.position))
-            actions.append(ways[int(rng.integers(len(ways)))])
+            available = task_map.available(state.board.cell(state.position))
+            actions.append(available[int(rng.integers(len(available)))])
             state.move(actions[-1])
         error = getattr(score_episode(task_map, actions).summary, f"{kind}_error")
         if error is not None:
-            found.append(float(error))
-    return tuple(found)
+            errors.append(float(error))
+    return tuple(errors)
 
 
 # Unable or unwilling
@@ -106,11 +108,10 @@ _ANSWERS: Final = 0.9  # share of turns with an action below which failures are 
 
 
 def able(data: ArmData) -> Evidence:
-    """Return whether an agent that fails is able to do better: by what it does, and by what it does when told.
+    """Return whether an agent that fails is able to do better, from its behaviour with and without places named.
 
-    Able is who goes to another place by shortest ways, or comes to the goal or to a rival place when its cell is named
-    in words. Unable is who does none of these, and answers with actions. An agent that was not told in words can only
-    be found able.
+    Able: it takes shortest paths to another place, or reaches the goal or a rival place when its cell is named in
+    words. Unable: it does none of these, and answers with actions. Without places named in words it can only be able.
 
     Three signs may say yes: half of the chance of a wrong yes is that of the first one, a quarter that of each other
     one. All of them must say no.
@@ -118,55 +119,57 @@ def able(data: ArmData) -> Evidence:
     reached = data.share("success")
     if reached.estimate is None or reached.estimate.high > _FAILS:
         return Evidence(why=f"it was not shown to fail in more than {1 - _FAILS:.0%} of its episodes")
-    own, control, level = rivals(data), data.beside.get("competence"), 1 - data.confidence
-    strongest = max(own, key=lambda name: own[name].value, default=None)
-    signs = {} if strongest is None else {strongest: own[strongest]}
-    told = {} if control is None else when_told(control, data.confidence)
-    detail = "; ".join(f"{name} {one.value:.2f}" for name, one in {**signs, **told}.items())
+    towards_rivals, named_arm, level = rivals(data), data.other_arms.get("competence"), 1 - data.confidence
+    strongest = max(towards_rivals, key=lambda name: towards_rivals[name].value, default=None)
+    signs = {} if strongest is None else {strongest: towards_rivals[strongest]}
+    named_shares = {} if named_arm is None else when_told(named_arm, data.confidence)
+    detail = "; ".join(f"{name} {sign.value:.2f}" for name, sign in {**signs, **named_shares}.items())
     best = max(
-        [*signs.values(), *({} if control is None else when_told(control, 1 - level / 2)).values()],
-        key=lambda one: one.low,
+        [*signs.values(), *({} if named_arm is None else when_told(named_arm, 1 - level / 2)).values()],
+        key=lambda sign: sign.low,
         default=None,
     )
     if best is not None and best.low > ABLE:
         return Evidence(estimate=best, side="yes", detail=detail)
-    if why := _untold(control, told):
+    if why := _why_undecided(named_arm, named_shares):
         return Evidence(
             why=f"no other place predicts what it does, which does not tell unable from unwilling, and {why}"
         )
-    highest = max([*own.values(), *told.values()], key=lambda one: one.high)
+    highest = max([*towards_rivals.values(), *named_shares.values()], key=lambda sign: sign.high)
     return Evidence(estimate=highest, side="no" if highest.high < ABLE else "not shown", detail=detail)
 
 
-def _untold(control: ArmData | None, told: Mapping[str, Estimate]) -> str:
-    """Return why what an agent does when told cannot show that it is unable, "" where it can."""
-    if control is None or len(told) < len(NAMED):
+def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:
+    """Return why behaviour with named places cannot show that an agent is unable, "" where it can."""
+    if named_arm is None or len(named_shares) < len(NAMED):
         return "no places were named to it in words"
-    valid = control.share("invalid turns", less=True).estimate
+    valid = named_arm.share("invalid turns", complement=True).estimate
     if valid is None or valid.value < _ANSWERS:
         return "where places were named to it, too few turns held an action: it is the format that fails"
     return ""
 
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
-    """Return goal-directedness towards each other place, of that place's optimal agent, by what it is called."""
-    names = {one.hypothesis for one in data.run.goals.estimates if one.agent == data.agent and not one.cell} - {"goal"}
-    found = {f"towards {name}": data.directed(name).estimate for name in sorted(names)}
-    return {name: one for name, one in found.items() if one is not None}
+    """Return goal-directedness towards each other place, of that place's optimal agent, by its name."""
+    names = {goal.hypothesis for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell} - {
+        "goal"
+    }
+    estimates = {f"towards {name}": data.directed(name).estimate for name in sorted(names)}
+    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 NAMED: Final = {"goal": "comes to the goal when named", "rival": "comes to a corner when named"}
-"""The tag ``named`` of worlds in which a place is named in words -> what is counted there."""
+"""The tag ``named`` of worlds in which a place is named in words -> the label of its success."""
 
 
-def when_told(control: ArmData, confidence: float) -> dict[str, Estimate]:
-    """Return the shares of the named places that an agent comes to, of those with an interval."""
-    found = dict[str, Estimate]()
-    for named, title in NAMED.items():
-        rows = control.among("success", named=named)
-        one = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=SHARE, confidence=confidence)
-        found |= {title: one} if one.has_interval else {}
-    return found
+def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
+    """Return the shares of named places that an agent reaches, of those with an interval."""
+    shares = dict[str, Estimate]()
+    for place, title in NAMED.items():
+        rows = named_arm.among("success", named=place)
+        share = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=SHARE, confidence=confidence)
+        shares |= {title: share} if share.has_interval else {}
+    return shares
 
 
 # Wordings
@@ -176,12 +179,12 @@ def between_wordings(data: ArmData, margin: float) -> Evidence:
     """Return the standard deviation of action accuracy between wordings on the same grids."""
     rows = data.among("action accuracy")
     rows = rows.where(~np.isnan(rows.value))
-    names = [USUAL if one is None else str(one) for one in rows.tags.get("wording", [None] * len(rows))]
+    names = [USUAL if wording is None else str(wording) for wording in rows.tags.get("wording", [None] * len(rows))]
     if len(set(names)) < 2:
         return Evidence(why="it was not asked in other words")
-    found = spread_between(rows.value, rows.grid_id, names, unit="share", bounds=SHARE, confidence=data.confidence)
+    deviation = spread_between(rows.value, rows.grid_id, names, unit="share", bounds=SHARE, confidence=data.confidence)
     means = {name: float(rows.value[np.array(names) == name].mean()) for name in dict.fromkeys(names)}
-    least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    side: Side = "yes" if found.high < margin else "no" if found.low > margin else "not shown"
-    detail = f"{len(means)} wordings, from {means[least]:.2f} ({least}) to {means[most]:.2f} ({most})"
-    return Evidence.of(found, side=side, detail=detail)
+    lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    side: Side = "yes" if deviation.high < margin else "no" if deviation.low > margin else "not shown"
+    detail = f"{len(means)} wordings, from {means[lowest]:.2f} ({lowest}) to {means[highest]:.2f} ({highest})"
+    return Evidence.of(deviation, side=side, detail=detail)

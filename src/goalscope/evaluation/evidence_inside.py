@@ -25,7 +25,7 @@ from goalscope.stats import Estimate, Grouped, estimate_rows
 
 Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]
-"""Control -> what the quantity exceeds it by, with intervals of a given coverage."""
+"""Control -> difference of the quantity to it, with intervals of a given coverage."""
 
 FIRST: Final = 3
 """First actions of a plan that must all be right."""
@@ -41,13 +41,13 @@ _BY_PLAN: Final = ("site", "layer", "plans", "N")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What was read of one model: rows of a probe and of its controls.
+    """A quantity read from one model: rows of a probe and of its controls.
 
     Attributes:
         rows: the rows, at the place where the probe is judged.
         own: tags of the probe's own rows; those of a network differ in the control.
-        by: tags that partners share, beside measure and grid.
-        how: makes estimates of rows; takes their coverage, too.
+        by: tags that partners share, in addition to measure and grid.
+        how: estimator over rows; also takes the coverage of the intervals.
     """
 
     rows: ProbeRows
@@ -56,11 +56,11 @@ class Quantity:
     how: Callable[..., list[Grouped]]
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
-        """Return by how much the probe exceeds each of its rivals, which are named by their tags."""
+        """Return by how much the probe exceeds each rival, given by its tags."""
         contrasts = [Contrast(name, self.own, key, self.by) for name, key in rivals.items()]
-        found = contrasted(self.rows, contrasts, partial(self.how, confidence=confidence), ())
+        differences = contrasted(self.rows, contrasts, partial(self.how, confidence=confidence), ())
         [measure] = self.rows.values("measure") or [""]
-        return {name: found.get(measure=measure, less=name) for name in rivals}
+        return {name: differences.get(measure=measure, less=name) for name in rivals}
 
     @property
     def networks(self) -> dict[str, Mapping[str, Tag]]:
@@ -68,9 +68,9 @@ class Quantity:
         return {kind: {**self.own, "control": kind} for kind in _KINDS}
 
     def by_grid(self) -> Rows:
-        """Return by grid how much it exceeds the same on networks with permuted weights; none where none was read."""
-        one, other = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
-        return pairs(one, other, name=NEEDED, by=self.by)
+        """Return by grid the difference to networks with permuted weights; no rows where none was read."""
+        probe, permuted = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
+        return pairs(probe, permuted, name=NEEDED, by=self.by)
 
 
 def map_read(data: ArmData, what: str, *, seen: bool = False) -> Quantity:
@@ -82,30 +82,30 @@ def map_read(data: ArmData, what: str, *, seen: bool = False) -> Quantity:
         seen: whether the cells that the agent had seen by then are scored alone.
     """
     cells = SEEN if seen else None
-    wanted = {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
-    return _at_main_place(data, summarise, wanted)
+    conditions = {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
+    return _at_main_point(data, summarise, conditions)
 
 
 def beliefs_read(data: ArmData) -> Quantity:
     """Return how much better actions fit the map decoded at their step than those of other states."""
     measure = beliefs.DECODED + beliefs.DIFFERENCE
-    return _at_main_place(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
+    return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
 
 
 def plan_read(data: ArmData, number: int) -> Quantity:
     """Return how often the first N actions are decoded."""
-    rows = _mine(data).where(measure=PREFIX, plans="all", N=number)
+    rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
     heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
-    own = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
-    return Quantity(rows, own, _BY_PLAN, _plans)
+    key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
+    return Quantity(rows, key, _BY_PLAN, _plans)
 
 
-def _at_main_place(data: ArmData, how: Callable[..., list[Grouped]], wanted: Mapping[str, Any]) -> Quantity:
-    rows = _mine(data).where(reading=("natural", None)).where(**wanted)
+def _at_main_point(data: ArmData, how: Callable[..., list[Grouped]], conditions: Mapping[str, Any]) -> Quantity:
+    rows = _agent_rows(data).where(reading=("natural", None)).where(**conditions)
     return Quantity(rows.where(**rows.main_point().key), {"control": "none"}, _BY_PROBE, how)
 
 
-def _mine(data: ArmData) -> ProbeRows:
+def _agent_rows(data: ArmData) -> ProbeRows:
     rows = data.run.probed
     return ProbeRows(rows.where(rows.among("agent", [data.agent])) if len(rows) else rows)
 
@@ -121,15 +121,17 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
         at: the differences.
         data: what decides the level.
         threshold: above it against every control: yes; below it against one of them, corrected for their number: no.
-        needed: the control without which nothing is said.
+        needed: the control without which the claim cannot be told.
     """
-    rivals = {name: one for name, one in at(data.confidence).items() if one is not None}
+    rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
     if needed not in rivals or decisive is None or not decisive[1].has_interval:
         return Evidence(why="there are too few grids for the difference to its controls")
     strict = at(1 - (1 - data.confidence) / len(rivals))
-    below = {name: one for name in rivals if (one := strict[name]) is not None and one.high < threshold}
-    name = min(below, key=lambda one: below[one].high, default=decisive[0])
+    below = {
+        name: difference for name in rivals if (difference := strict[name]) is not None and difference.high < threshold
+    }
+    name = min(below, key=lambda name: below[name].high, default=decisive[0])
     side: Side = "yes" if decisive[1].low > threshold else "no" if below else "not shown"
     return Evidence(estimate=below.get(name, decisive[1]), side=side, detail=f"strictest: {name}")
 
@@ -170,15 +172,15 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
     is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
     """
-    found = _patched(data, site)
-    if isinstance(found, str):
-        return Evidence(why=found)
-    own, there = found
-    return beyond_all(partial(less_controls, data, own, there), data, threshold, needed=_NOISE)
+    patched = _patched(data, site)
+    if isinstance(patched, str):
+        return Evidence(why=patched)
+    source, controls = patched
+    return beyond_all(partial(less_controls, data, source, controls), data, threshold, needed=_NOISE)
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
-    """Return the rows of the source's patch and of its controls, or why they say nothing."""
+    """Return the rows of the source's patch and of its controls, or why they decide nothing."""
     rows = _changed(data, patching.KIND)
     rows = chosen(rows, measure=patching.FOLLOWS, reading="free", pairs="counterfactual", component="residual")
     free = chosen(rows, structural=None)
@@ -196,27 +198,27 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
 
 
 def plan_followed(data: ArmData, threshold: float) -> Evidence:
-    """Return how often the action follows the counterfactual's moves in its reasoning, less what comes about by itself.
+    """Return how often the action follows the counterfactual's moves in its reasoning, less its controls.
 
     The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
     optimal in the counterfactual.
     """
-    own, there = _edited(data)
-    if not len(own):
+    exchanged, controls = _edited(data)
+    if not len(exchanged):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    return beyond_all(partial(less_controls, data, own, there), data, threshold, needed="own")
+    return beyond_all(partial(less_controls, data, exchanged, controls), data, threshold, needed="own")
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
     """Return the rows of exchanged moves, and those of the edits that say the same."""
     rows = _changed(data, reasoning.KIND)
-    there = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
-    return chosen(rows, measure=FOLLOWS, edit="plan"), there
+    controls = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
+    return chosen(rows, measure=FOLLOWS, edit="plan"), controls
 
 
-def less_controls(data: ArmData, own: Rows, there: Mapping[str, Rows], confidence: float) -> Rivals:
+def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
     """Return paired differences over grids of shares to those of each control that has rows."""
-    return {name: data.less(own, rows, confidence) for name, rows in there.items() if len(rows)}
+    return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
 
 
 def _changed(data: ArmData, kind: str) -> Rows:
@@ -226,21 +228,21 @@ def _changed(data: ArmData, kind: str) -> Rows:
 
 def patch_by_grid(data: ArmData, site: str) -> Rows:
     """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
-    found = _patched(data, site)
-    return Rows.from_rows([]) if isinstance(found, str) else _less_by_grid(found[0], found[1][_NOISE])
+    patched = _patched(data, site)
+    return Rows.from_rows([]) if isinstance(patched, str) else _less_by_grid(patched[0], patched[1][_NOISE])
 
 
 def plan_followed_by_grid(data: ArmData) -> Rows:
     """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
-    own, there = _edited(data)
-    return _less_by_grid(own, there["own"])
+    exchanged, controls = _edited(data)
+    return _less_by_grid(exchanged, controls["own"])
 
 
-def _less_by_grid(own: Rows, control: Rows) -> Rows:
+def _less_by_grid(changed: Rows, control: Rows) -> Rows:
     """Return for each grid that both have the mean of some rows less that of their control."""
     means = [
         {grid: float(rows.value[rows.grid_id == grid].mean()) for grid in dict.fromkeys(rows.grid_id.tolist())}
-        for rows in (own, control)
+        for rows in (changed, control)
     ]
     shared = [grid for grid in means[0] if grid in means[1]]
     values = [means[0][grid] - means[1][grid] for grid in shared]

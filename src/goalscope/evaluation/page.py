@@ -50,45 +50,45 @@ _ENDS: Final = {0.0: "random", 1.0: "optimal"}
 _BOUND: Final = {0.0: "chance", 1.0: "nothing else"}
 
 
-def write(found: Evaluation, runs: Opened, path: Path) -> Path:
+def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
     """Write the page of an evaluation; the same runs give the same bytes.
 
     Raises:
         ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
         OSError: the page cannot be written.
     """
-    names = [one.model for one in found.models]
+    names = [ledger.model for ledger in evaluation.models]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
-    sections, groups = contents(found, runs)
-    return write_page(path, render_page(title, [], sections, found.to_json(), groups, package="evaluation"))
+    sections, groups = contents(evaluation, runs)
+    return write_page(path, render_page(title, [], sections, evaluation.to_json(), groups, package="evaluation"))
 
 
-def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
+def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
     """Return the sections of the page of an evaluation, and the groups that are folded below them."""
-    names = [one.model for one in found.models]
+    names = [model.model for model in evaluation.models]
 
     def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
-        for one, declared in zip(found.models, map(declare, found.models), strict=True):
-            title = f"{one.model}: {declared.title[:1].lower()}{declared.title[1:]}"
+        for model, declared in zip(evaluation.models, map(declare, evaluation.models), strict=True):
+            title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
             yield replace(declared, title=title) if len(names) > 1 else declared
 
     sections = lay_out(
         [
-            *each(lambda one: Declared(anchor="verdict", title="Verdict", paragraphs=verdict(one))),
+            *each(lambda model: Declared(anchor="verdict", title="Verdict", paragraphs=verdict(model))),
             *_pictures(names, runs),
             *each(_claims),
-            *_differences(found),
+            *_differences(evaluation),
             *_maps(names, runs),
             *each(_behind),
-            _method(found),
+            _method(evaluation),
         ]
     )
-    whole: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
+    runs_by_path: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
     for (name, model), run in runs.items():
         if run.part is None:
-            whole.setdefault(run.store.path, (name, model, run))
-    titles = {one.name: one.title for ledger in found.models for one in ledger.arms}
-    return sections, [_group(run, titles[name], name, model) for name, model, run in whole.values()]
+            runs_by_path.setdefault(run.store.path, (name, model, run))
+    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
+    return sections, [_group(run, titles[name], name, model) for name, model, run in runs_by_path.values()]
 
 
 def named_of(directory: str | Path) -> Named:
@@ -98,10 +98,10 @@ def named_of(directory: str | Path) -> Named:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
-    evaluation, found = reopen(directory)
+    evaluation, ledgers = reopen(directory)
     with opened(evaluation) as runs:
-        sections, groups = contents(found, runs)
-    return named([*sections, *(one for group in groups for one in group.sections)])
+        sections, groups = contents(ledgers, runs)
+    return named([*sections, *(section for group in groups for section in group.sections)])
 
 
 def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
@@ -130,14 +130,14 @@ def _claims(ledger: ClaimLedger) -> Declared:
 
 
 def _line(claim: Claim) -> tuple[Phrase | Cell | str, ...]:
-    """Return the line of a claim; its question links to the section behind it."""
-    shown = _estimate(claim)
-    told = claim.quantity if shown.estimate is not None else claim.says
+    """Return the table row of a claim; its question links to the section behind it."""
+    estimate = _estimate(claim)
+    subtitle = claim.quantity if estimate.estimate is not None else claim.says
     return (
-        Phrase(claim.question, below=told, target=claim.section),
+        Phrase(claim.question, below=subtitle, target=claim.section),
         Phrase(claim.answer, strong=claim.answer in ("yes", "no")),
-        shown,
-        "–" if shown.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
+        estimate,
+        "–" if estimate.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
         str(claim.clusters or "–"),
     )
 
@@ -149,17 +149,17 @@ def _estimate(claim: Claim) -> Cell:
     return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
 
 
-def _differences(found: Evaluation) -> Iterator[Declared]:
-    if found.differences:
+def _differences(evaluation: Evaluation) -> Iterator[Declared]:
+    if evaluation.differences:
         rows = tuple(
             (
-                f"{one.first} less {one.second}",
-                one.says,
-                f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}]",
-                f"{one.p:.3g}",
-                str(one.clusters),
+                f"{difference.first} less {difference.second}",
+                difference.says,
+                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
+                f"{difference.p:.3g}",
+                str(difference.clusters),
             )
-            for one in found.differences
+            for difference in evaluation.differences
         )
         table = Table(
             caption="Differences on the worlds that both met, p after Holm's correction over this table",
@@ -171,9 +171,9 @@ def _differences(found: Evaluation) -> Iterator[Declared]:
 
 
 def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
-    stands, towards = [], []
+    standings, directions = [], []
     for style, name in enumerate(names):
-        stands += _in_tasks(name, style, runs)
+        standings += _in_tasks(name, style, runs)
         if ("grids", name) not in runs:
             continue
         data = ArmData.of(runs["grids", name], name)
@@ -184,20 +184,20 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
             ("goal-directedness", directed.estimate),
         ]
-        stands += [Difference(name, style, line, one) for line, one in scaled if one is not None]
-        for one in data.run.goals.estimates:
-            if one.agent == name and not one.cell:
-                share = data.directed(one.hypothesis).estimate
+        standings += [Difference(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
+        for goal in data.run.goals.estimates:
+            if goal.agent == name and not goal.cell:
+                share = data.directed(goal.hypothesis).estimate
                 if share is not None:
-                    towards.append(Difference(name, style, one.hypothesis, share))
+                    directions.append(Difference(name, style, goal.hypothesis, share))
     both = (
-        (stands, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
-        (towards, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
+        (standings, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
+        (directions, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
     )
     figures = [
-        Figure(Forest(given, title=title, x_label=label, levels=levels), label=title, caption=caption)
-        for given, title, label, caption, levels in both
-        if given
+        Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)
+        for differences, title, label, caption, levels in both
+        if differences
     ]
     if figures:
         title = "Where it stands, and towards what it goes"
@@ -205,36 +205,38 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
 
 
 def _in_tasks(name: str, style: int, runs: Opened) -> list[Difference]:
-    """Return where a model stands in task worlds, between a random walker (0) and the best that is possible (1)."""
+    """Return a model's success in task worlds on the scale from a random walker (0) to the maximum (1)."""
     if ("tasks", name) not in runs:
         return []
     data = ArmData.of(runs["tasks", name], name)
-    found = above_walker(data).estimate
-    line = None if found is None else _moved(found, 0.0, 1 - walker_success(data))
-    return [] if line is None else [Difference(name, style, "achieves the goal of a task", line)]
+    estimate = above_walker(data).estimate
+    scaled = None if estimate is None else _moved(estimate, 0.0, 1 - walker_success(data))
+    return [] if scaled is None else [Difference(name, style, "achieves the goal of a task", scaled)]
 
 
 def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
-    """Yield decoded maps beside the true grids, where activations were read."""
+    """Yield decoded maps with the true grids, where activations were read."""
     for name in names:
         run = runs.get(("inside", name))
-        for one in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
+        for section in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
             title = "A look inside" if len(names) == 1 else f"A look inside {name}"
-            yield replace(one, title=title, figures=one.figures[:SHOWN], figures_only=True)
+            yield replace(section, title=title, figures=section.figures[:SHOWN], figures_only=True)
 
 
 def _chance_of_turns(data: ArmData) -> float:
     """Return the exact action accuracy of a random agent in the states that a model met: mean over grids."""
     table = data.run.table
-    mine = table.agent == data.agent
+    of_agent = table.agent == data.agent
     actions = table.optimal.shape[1]
-    counts = np.sum([table.per_episode(table.optimal[:, at]) for at in range(actions)], axis=0)  # of optimal actions
+    counts = np.sum(
+        [table.per_episode(table.optimal[:, action]) for action in range(actions)], axis=0
+    )  # of optimal actions
     chance = ratio(counts / actions, table.per_episode(np.any(table.optimal, axis=1)))
-    return estimate_mean(chance[mine], table.grid_id[mine], unit="share", bounds=(0.0, 1.0)).value
+    return estimate_mean(chance[of_agent], table.grid_id[of_agent], unit="share", bounds=(0.0, 1.0)).value
 
 
 def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:
-    """Return an estimate less a number, over another one."""
+    """Return ``(estimate - by) / over``."""
     if estimate is None or not over > 0:
         return None
     value, low, high = ((getattr(estimate, name) - by) / over for name in ("value", "low", "high"))
@@ -245,35 +247,35 @@ def _behind(ledger: ClaimLedger) -> Declared:
     columns = ("claim", "compared with", "n", "p", "method", "checked on")
     rows = tuple(
         (
-            one.name,
-            one.compared,
-            f"{one.n:,}" if one.n else "–",
-            "–" if one.p is None else f"{one.p:.3g}",
-            "; ".join(filter(None, (one.method, one.note))) or "–",
-            one.validity,
+            claim.name,
+            claim.compared,
+            f"{claim.n:,}" if claim.n else "–",
+            "–" if claim.p is None else f"{claim.p:.3g}",
+            "; ".join(filter(None, (claim.method, claim.note))) or "–",
+            claim.validity,
         )
-        for one in ledger.claims
+        for claim in ledger.claims
     )
-    what = {one.name: one.looks.what for one in arms() if one.looks is not None}
-    asked = tuple(
-        (one.title, counted(one.worlds, "world") if one.worlds else "–", counted(one.episodes, "episode"))
-        if one.asked and one.episodes
-        else (one.title, "asked", what.get(one.name, "–"))
-        if one.asked
-        else (one.title, "not asked", one.why)
-        for one in ledger.arms
+    descriptions = {claim.name: claim.looks.what for claim in arms() if claim.looks is not None}
+    arm_rows = tuple(
+        (claim.title, counted(claim.worlds, "world") if claim.worlds else "–", counted(claim.episodes, "episode"))
+        if claim.asked and claim.episodes
+        else (claim.title, "asked", descriptions.get(claim.name, "–"))
+        if claim.asked
+        else (claim.title, "not asked", claim.why)
+        for claim in ledger.arms
     )
     return Declared(
         anchor="behind",
         title="What was asked",
-        tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=asked)],
+        tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=arm_rows)],
         folds=[FoldSpec("What each answer rests on", [Table(headings=columns, rows=rows, numbers=(2, 3))])],
     )
 
 
-def _method(found: Evaluation) -> Declared:
-    first = found.models[0]
-    looks = (
+def _method(evaluation: Evaluation) -> Declared:
+    first = evaluation.models[0]
+    look_sentence = (
         "This is the first look at the data."
         if first.look == 1
         else f"This is look {first.look} at the data: worlds were added after answers had been seen."
@@ -282,7 +284,7 @@ def _method(found: Evaluation) -> Declared:
         anchor="method",
         title="How the answers follow",
         paragraphs=(
-            f"{looks} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
+            f"{look_sentence} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
             f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
             f"{100 * ALPHA:.0f} % a claim.",
             f"Decision rules: version {RULES}.",
@@ -293,10 +295,10 @@ def _method(found: Evaluation) -> Declared:
 def _group(run: ArmRun, title: str, name: str, model: str) -> Group:
     """Return the sections of the report of one run, their anchors after the name of its directory.
 
-    That of an arm has all of them, and an excerpt for the look into one model those about it.
+    The run of an arm has all of them; an excerpt for one model has those about its inside.
     """
-    at = next((one.at for one in arms() if one.name == name and one.looks is not None), "")
+    at = next((arm.at for arm in arms() if arm.name == name and arm.looks is not None), "")
     title = f"Inside {model}, {at}: all results" if at else f"{title}: all results"
-    there = sections_of(RunData.of(run.store), *(_INSIDE if at else SECTIONS))
-    parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in there)
+    sections = sections_of(RunData.of(run.store), *(_INSIDE if at else SECTIONS))
+    parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in sections)
     return Group(title=title, sections=parts)

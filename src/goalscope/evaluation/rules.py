@@ -98,31 +98,31 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
 
 def decide(rule: Rule, data: ArmData) -> Claim:
     """Return the claim of a rule on the data of its arm."""
-    found = rule.evidence(data)
-    answer = answer_of(found, rule.threshold)
+    evidence = rule.evidence(data)
+    answer = answer_of(evidence, rule.threshold)
     says = {"yes": rule.yes, "no": rule.no, "not shown": "The interval holds the threshold."}.get(answer)
     names = ("name", "arm", "question", "threshold", "compared", "validity", "section")
-    told = {name: getattr(rule, name) for name in names}
-    if found.estimate is not None:
-        ends = ("low", "high") if found.estimate.has_interval else ()
+    fields = {name: getattr(rule, name) for name in names}
+    if evidence.estimate is not None:
+        ends = ("low", "high") if evidence.estimate.has_interval else ()
         for name in ("value", *ends, "confidence", "unit", "clusters", "n", "method", "note"):
-            told[name] = getattr(found.estimate, name)
+            fields[name] = getattr(evidence.estimate, name)
     return Claim(
         answer=answer,
-        says=says or f"It cannot be told: {found.why}.",
-        quantity=rule.quantity + (f" ({found.detail})" if found.detail else ""),
-        p=found.p,
-        **told,
+        says=says or f"It cannot be told: {evidence.why}.",
+        quantity=rule.quantity + (f" ({evidence.detail})" if evidence.detail else ""),
+        p=evidence.p,
+        **fields,
     )
 
 
-def answer_of(found: Evidence, threshold: float) -> Answer:
+def answer_of(evidence: Evidence, threshold: float) -> Answer:
     """Return on which side of a threshold the interval of some evidence lies."""
-    if found.estimate is None or found.why:
+    if evidence.estimate is None or evidence.why:
         return "cannot be told"
-    if found.side:
-        return found.side
-    return "yes" if found.estimate.low > threshold else "no" if found.estimate.high < threshold else "not shown"
+    if evidence.side:
+        return evidence.side
+    return "yes" if evidence.estimate.low > threshold else "no" if evidence.estimate.high < threshold else "not shown"
 
 
 _FORMAT: Final = {
@@ -141,7 +141,7 @@ _TOWARDS_GOAL: Final = {
     "compared": "a random agent (0) and the optimal one (1)",
 }
 
-claim("answers hold actions", arm="grids", **_FORMAT)(lambda data: data.share("invalid turns", less=True))
+claim("answers hold actions", arm="grids", **_FORMAT)(lambda data: data.share("invalid turns", complement=True))
 
 claim(
     "reaches the goal",
@@ -336,7 +336,7 @@ claim(
 )(lambda data: between_wordings(data, MARGIN))
 
 claim("answers hold actions in given worlds", arm=GIVEN, validity=ENVIRONMENTS, **_FORMAT)(
-    lambda data: data.share("invalid turns", less=True)
+    lambda data: data.share("invalid turns", complement=True)
 )
 
 claim(

@@ -1,4 +1,4 @@
-"""Who is evaluated: a model, a scripted agent, or recorded logs, and what can be seen of it."""
+"""Subjects of an evaluation: a model, a scripted agent, or recorded logs, and what can be seen of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,15 +20,15 @@ from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
 
 SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
-"""With what the name of a model behind a server begins, ``openai:NAME@URL``, and the mode in which it is asked."""
+"""Prefix of the name of a model behind a server, ``openai:NAME@URL`` -> mode of its requests."""
 
 _SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
 _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
-    # Most tokens of an answer, and what the model was trained on.
+    # Maximum tokens of an answer, and what the model was trained on.
     "theseus": (96, frozenset({"grids", "weights", "reasoning"})),
     "ariadne": (64, frozenset({"tasks"})),
 }
-_MOST_TOKENS: Final = 1024
+_MAX_TOKENS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Subject:
         parameters: its parameters as studies give them, without the task.
         access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt), "weights",
             "reasoning", "logs".
-        told: parameters of an agent that is no language model by which it is told how its prompt is worded.
+        told: parameters for the wording of its prompt, of an agent that is no language model.
         logs: the run directory of recorded episodes.
     """
 
@@ -66,16 +66,16 @@ class Subject:
 
 
 def subjects_of(text: str) -> list[Subject]:
-    """Return who is meant by a name on the command line: one, or each agent of recorded logs."""
-    one = subject_of(text)
-    if one.logs is None:
-        return [one]
-    with Store(one.logs) as store:
-        return [replace(one, name=name) for name in store.agent_names()]
+    """Return the subjects of a name on the command line: one, or each agent of recorded logs."""
+    subject = subject_of(text)
+    if subject.logs is None:
+        return [subject]
+    with Store(subject.logs) as store:
+        return [replace(subject, name=name) for name in store.agent_names()]
 
 
 def subject_of(text: str) -> Subject:
-    """Return who is meant by a name on the command line.
+    """Return the subject of a name on the command line.
 
     Args:
         text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
@@ -100,9 +100,9 @@ def subject_of(text: str) -> Subject:
     path = Path(text).expanduser()
     if path.is_dir() and not unmade(path / DATABASE):
         return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
-    kind, _, given = text.partition(":")
+    kind, _, arguments = text.partition(":")
     if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
-        parameters = {key: read_yaml_text(value, text) for key, value in _pairs(given, text)}
+        parameters = {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)}
         agent = build_agent(kind, parameters)
         access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))
         # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
@@ -121,10 +121,10 @@ def subject_of(text: str) -> Subject:
         )
     if path.is_dir() or "/" in text:
         return _weights(text)
-    known = [*_BUNDLED, *(name for name in registry.names("agent") if name not in (CHAT, TASK_CHAT))]
+    names = [*_BUNDLED, *(name for name in registry.names("agent") if name not in (CHAT, TASK_CHAT))]
     raise ValueError(
         f"a model must be one of {', '.join(_BUNDLED)}, a folder, a name on the hub (owner/name), openai:NAME@URL, a "
-        f"run directory of imported logs, or an agent kind, got {text!r}{near_miss(text, known)}"
+        f"run directory of imported logs, or an agent kind, got {text!r}{near_miss(text, names)}"
     )
 
 
@@ -137,10 +137,12 @@ def _acts_in(agent: Agent) -> set[str]:
 
 def _weights(text: str) -> Subject:
     """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
-    found = find_out(text, network=True)
-    access = {"grids", "tasks", "environments", "text", "weights"} | (set() if found.style == "none" else {"reasoning"})
-    parameters = {**_SAMPLING, "max_tokens": _MOST_TOKENS, **found.parameters}
-    return Subject(name=found.name, kind=CHAT, parameters=parameters, access=frozenset(access))
+    defaults = find_out(text, network=True)
+    access = {"grids", "tasks", "environments", "text", "weights"} | (
+        set() if defaults.style == "none" else {"reasoning"}
+    )
+    parameters = {**_SAMPLING, "max_tokens": _MAX_TOKENS, **defaults.parameters}
+    return Subject(name=defaults.name, kind=CHAT, parameters=parameters, access=frozenset(access))
 
 
 def _served(text: str, prefix: str, mode: str) -> Subject:
@@ -151,26 +153,26 @@ def _served(text: str, prefix: str, mode: str) -> Subject:
             f" got {text!r}"
         )
     server = {"base_url": url} if mode == "chat" else {"base_url": url, "mode": mode}
-    parameters = {"model": name, "server": server, **_SAMPLING, "max_tokens": _MOST_TOKENS}
+    parameters = {"model": name, "server": server, **_SAMPLING, "max_tokens": _MAX_TOKENS}
     return Subject(
         name=name.rsplit("/", 1)[-1],
         kind=CHAT,
         parameters=parameters,
-        # Whether it reasons is seen when it is asked.
+        # Whether it reasons shows in its first answers.
         access=frozenset({"grids", "tasks", "environments", "text", "reasoning"}),
     )
 
 
-def _pairs(text: str, whole: str) -> list[tuple[str, str]]:
+def _pairs(text: str, argument: str) -> list[tuple[str, str]]:
     pairs = [part.partition("=") for part in text.split(",")] if text else []
     if any(not equals or not key for key, equals, _ in pairs):
-        raise ValueError(f"parameters of an agent must be written as key=value,key=value, got {whole!r}")
+        raise ValueError(f"parameters of an agent must be written as key=value,key=value, got {argument!r}")
     return [(key.strip(), value) for key, _, value in pairs]
 
 
 def describe(subject: Subject) -> str:
-    """Return what is evaluated as one line of YAML."""
-    given = dict(subject.parameters)
+    """Return a subject as one line of YAML."""
+    entry = dict(subject.parameters)
     if subject.logs is not None:
-        given = {"run": subject.logs.name, "agent": subject.name}
-    return yaml.safe_dump({"kind": subject.kind, **given}, default_flow_style=True, width=10_000).strip()
+        entry = {"run": subject.logs.name, "agent": subject.name}
+    return yaml.safe_dump({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()

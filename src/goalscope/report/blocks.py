@@ -13,7 +13,7 @@ SPARSE = (
     f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
     "no such value. It may differ from the values beside it because of what is left out."
 )
-"""What every table says that holds a value which is `Estimate.sparse`."""
+"""Note of every table with a value that is `Estimate.sparse`."""
 
 Entry = TypeVar("Entry")
 TextColumns = Sequence[tuple[str, Callable[[Entry], str]]]
@@ -26,15 +26,15 @@ class Cell:
 
     value: str
     interval: str = ""
-    note: str = ""  # what stands in the interval's place
+    note: str = ""  # text in place of the interval
     few: str = ""  # number of clusters behind it, where others of its group have no value
     sparse: bool = False  # whether they are so few that a warning is due
     hint: str = ""  # counts and method, shown on demand
-    estimate: Estimate | None = None  # what it shows, where it shows one
+    estimate: Estimate | None = None  # the shown estimate, if any
 
     @classmethod
     def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
-        """Write an estimate over grids, or what else ``noun`` names; None is a dash."""
+        """Write an estimate over grids, or other clusters that ``noun`` names; None is a dash."""
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         those = f"{estimate.clusters:,} of " if estimate.without else ""
@@ -43,21 +43,21 @@ class Cell:
             hint += f", {estimate.undefined} undefined values left out"
         if math.isnan(estimate.value):
             return cls(value="undefined", hint=hint, estimate=estimate)
-        known = estimate.has_interval
+        has_interval = estimate.has_interval
         return cls(
             value=short(estimate.value, estimate.unit),
             interval=interval(estimate),
-            note="" if known else "no interval",
+            note="" if has_interval else "no interval",
             few=few_of(estimate, noun),
             sparse=estimate.sparse,
-            hint=hint if known else f"{hint}; {estimate.note}",
+            hint=hint if has_interval else f"{hint}; {estimate.note}",
             estimate=estimate,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text of a table: with more below it, the anchor that it links to, and whether it is what the line says."""
+    """A text of a table: with a subtitle below, the anchor of its link, and whether it is emphasised."""
 
     text: str
     _: KW_ONLY
@@ -76,7 +76,7 @@ class Table:
     numbers: tuple[int, ...] = ()  # the columns that are set flush right
     units: tuple[str, ...] = ()  # the unit of each column of a table of estimates; empty for a table of texts
     notes: tuple[str, ...] = ()  # lines below it
-    name: str = ""  # by which commands and pages know it; the layout gives it
+    name: str = ""  # its name in commands and pages, set by the layout
 
 
 class Footnotes:
@@ -99,8 +99,8 @@ class Footnotes:
 
 def _letters(index: int) -> str:
     """Return a, b, ..., z, aa, ab, ..."""
-    rest, last = divmod(index, 26)
-    return (_letters(rest - 1) if rest else "") + chr(ord("a") + last)
+    higher, last = divmod(index, 26)
+    return (_letters(higher - 1) if higher else "") + chr(ord("a") + last)
 
 
 def plain_table(
@@ -130,11 +130,13 @@ def estimates_table(
     """Return a table of estimates under headings with their units; a last column counts ``noun``, "" for none."""
     headings = (*columns, *([(f"{noun}s", "")] if noun else []))
     lines: list[tuple[str, list[Cell]]] = []
-    for label, found in rows:
-        cells = [one if isinstance(one, Cell) else Cell.of(one, noun or "grid") for one in found]
+    for label, estimates in rows:
+        cells = [
+            estimate if isinstance(estimate, Cell) else Cell.of(estimate, noun or "grid") for estimate in estimates
+        ]
         if noun:
-            most = max((one.grids for one in found if isinstance(one, Estimate)), default=0)
-            cells.append(Cell(value=str(most)))
+            maximum = max((estimate.grids for estimate in estimates if isinstance(estimate, Estimate)), default=0)
+            cells.append(Cell(value=str(maximum)))
         lines.append((label, cells))
     return Table(
         caption=caption,
@@ -162,24 +164,24 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
 
 def numbers_table(listed: Sequence[Grouped]) -> Table:
     """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
-    tags = list(dict.fromkeys(name for one in listed for name in one.key if name != "measure"))
+    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
 
-    def note(one: Grouped) -> str:
-        left_out = f"{one.estimate.undefined} undefined left out" if one.estimate.undefined else ""
-        return "; ".join(filter(None, (one.estimate.note, left_out, few_of(one.estimate, "grid"))))
+    def note(grouped: Grouped) -> str:
+        left_out = f"{grouped.estimate.undefined} undefined left out" if grouped.estimate.undefined else ""
+        return "; ".join(filter(None, (grouped.estimate.note, left_out, few_of(grouped.estimate, "grid"))))
 
-    def tag_of(name: str, one: Grouped) -> str:
-        return "" if one.key[name] is None else number(one.key[name])
+    def tag_of(name: str, grouped: Grouped) -> str:
+        return "" if grouped.key[name] is None else number(grouped.key[name])
 
     columns: TextColumns[Grouped] = [
         ("measure", partial(tag_of, "measure")),
         *((name, partial(tag_of, name)) for name in tags),
-        ("value", lambda one: short(one.estimate.value, one.estimate.unit)),
-        ("95 % interval", lambda one: interval(one.estimate) or "undefined"),
-        ("unit", lambda one: one.estimate.unit),
-        ("n", lambda one: str(one.estimate.n)),
-        ("grids", lambda one: str(one.estimate.clusters)),
-        ("method", lambda one: one.estimate.method),
+        ("value", lambda grouped: short(grouped.estimate.value, grouped.estimate.unit)),
+        ("95 % interval", lambda grouped: interval(grouped.estimate) or "undefined"),
+        ("unit", lambda grouped: grouped.estimate.unit),
+        ("n", lambda grouped: str(grouped.estimate.n)),
+        ("grids", lambda grouped: str(grouped.estimate.clusters)),
+        ("method", lambda grouped: grouped.estimate.method),
         ("note", note),
     ]
     first = 1 + len(tags)

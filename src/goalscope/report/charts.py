@@ -1,4 +1,4 @@
-"""Charts of estimates: lines, maps, differences beside a margin, points.
+"""Charts of estimates: lines, maps, differences with a margin, points.
 
 Each is a declaration that is drawn on demand, which needs matplotlib (it comes with the extra ``report``).
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE: Final = 0.5
-"""Part of a colour scale that an interval may span; a wider one says nothing, and a map leaves it to the data."""
+"""Fraction of a colour scale that an interval may span; wider ones are uninformative, and only in a map's data."""
 
 _TOO_FEW: Final = "no interval: too few grids"
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
 _LINE = 0.26  # inches of a line of the figure
-_BESIDE = 1.1  # inches beside the cells of a map
+_MARGINS = 1.1  # inches around the cells of a map
 _RULES = "#e4e7eb"
 _Colour = tuple[float, float, float, float]
 
@@ -42,7 +42,7 @@ _Colour = tuple[float, float, float, float]
 class Series:
     """One line of a figure."""
 
-    label: str  # what the legend calls it
+    label: str  # label in the legend
     style: int  # index of colour, marker and dash; an agent keeps its own in all figures of a page
     x: tuple[float, ...]  # [P] positions
     estimates: tuple[Estimate, ...]  # [P] values with intervals
@@ -108,8 +108,8 @@ class Lines(Chart):
             upper.set_ylim(self.bounds[0] - margin, self.bounds[1] + margin)
         bottom.set_xlabel(f"{self.x_label}\npale: {_LESS}" if sparse else self.x_label)
         if names:
-            told = names.values() if isinstance(names, Mapping) else [f"{tick:g}" for tick in names]
-            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in told])
+            tick_labels = names.values() if isinstance(names, Mapping) else [f"{tick:g}" for tick in names]
+            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in tick_labels])
         handles, labels = upper.get_legend_handles_labels()
         return _finished(figure, upper, self.title, self.y_label, handles if len(series) > 1 else [], labels)
 
@@ -118,8 +118,8 @@ class Lines(Chart):
 class HeatMap(Chart):
     """A table of estimates as coloured cells, each with its value and, below it, its interval.
 
-    A cell from few of the grids has no colour and says how many they are. An interval wider than the part `WIDE` of
-    the scale says nothing: it is left to the data, and the map says so once.
+    A cell from few of the grids has no colour and says how many they are. An interval wider than the fraction
+    `WIDE` of the scale is left to the data, with one note on the map.
     """
 
     cells: Sequence[Sequence[Estimate | None]]  # [R][C], None where there are no data
@@ -135,26 +135,26 @@ class HeatMap(Chart):
     def records(self) -> tuple[Record, ...]:
         """One for each cell with data."""
         return tuple(
-            {"row": self.rows[at], "column": self.columns[of], **recorded(one)}
-            for at, line in enumerate(self.cells)
-            for of, one in enumerate(line)
-            if one is not None
+            {"row": self.rows[row], "column": self.columns[column], **recorded(estimate)}
+            for row, line in enumerate(self.cells)
+            for column, estimate in enumerate(line)
+            if estimate is not None
         )
 
     def drawn(self) -> "Figure":
         """Return it as a figure of matplotlib."""
         from matplotlib.text import Text
 
-        there = [one for row in self.cells for one in row if one is not None]
-        least, whole = self.bounds[0], self.bounds[1] - self.bounds[0]
-        below = [f"without colour: {_LESS}"] if any(one.sparse for one in there) else []
-        below += [_TOO_FEW] if any(_wide(one, whole) for one in there) else []
-        figure = blank_figure(_BESIDE + 0.78 * len(self.columns), 0.95 + 0.52 * len(self.rows) + 0.19 * len(below))
+        estimates = [estimate for row in self.cells for estimate in row if estimate is not None]
+        lowest, span = self.bounds[0], self.bounds[1] - self.bounds[0]
+        below = [f"without colour: {_LESS}"] if any(estimate.sparse for estimate in estimates) else []
+        below += [_TOO_FEW] if any(_wide(estimate, span) for estimate in estimates) else []
+        figure = blank_figure(_MARGINS + 0.78 * len(self.columns), 0.95 + 0.52 * len(self.rows) + 0.19 * len(below))
         axes, scale = figure.subplots(), colour_scale()
         for row, line in enumerate(self.cells):
             for column, estimate in enumerate(line):
-                shown = estimate is not None and not _wide(estimate, whole)
-                _draw_cell(axes, column, row, estimate, lambda value: scale((value - least) / whole), ends=shown)
+                with_ends = estimate is not None and not _wide(estimate, span)
+                _draw_cell(axes, column, row, estimate, lambda value: scale((value - lowest) / span), ends=with_ends)
         axes.set_xlim(-0.5, len(self.columns) - 0.5)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_xticks(range(len(self.columns)), [short_label(name, LONGEST_TICK) for name in self.columns])
@@ -164,15 +164,15 @@ class HeatMap(Chart):
         axes.set_xlabel("\n".join([self.column_label, *below]))
         _finished(figure, axes, self.title, self.row_label)
         # A map of a column or two is narrower than the words around it.
-        around = [one for one in axes.findobj(Text) if one.get_in_layout()]
-        words = max(one.get_window_extent().width for one in around) / figure.dpi
-        figure.set_figwidth(max(figure.get_figwidth(), _BESIDE + words))
+        texts = [text for text in axes.findobj(Text) if text.get_in_layout()]
+        words = max(text.get_window_extent().width for text in texts) / figure.dpi
+        figure.set_figwidth(max(figure.get_figwidth(), _MARGINS + words))
         return figure
 
 
-def _wide(one: Estimate, whole: float) -> bool:
-    """Return whether an interval says nothing on a scale of some length; false where there is none."""
-    return one.has_interval and one.high - one.low > WIDE * whole
+def _wide(estimate: Estimate, span: float) -> bool:
+    """Return whether an interval is too wide for a scale of some length; false without an interval."""
+    return estimate.has_interval and estimate.high - estimate.low > WIDE * span
 
 
 def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
@@ -181,9 +181,9 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
     colour = COLOURS[line.style % len(COLOURS)]
     sparse = [estimate.sparse for estimate in line.estimates]
     values = [estimate.value for estimate in line.estimates]
-    look = look_of(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
+    line_style = look_of(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
     if any(sparse):
-        axes.plot(line.x, values, **look | {"alpha": 0.35})
+        axes.plot(line.x, values, **line_style | {"alpha": 0.35})
         if band and joined:
             axes.fill_between(line.x, *zip(*ends, strict=True), color=colour, alpha=0.06, linewidth=0)
         values = [math.nan if few else value for few, value in zip(sparse, values, strict=True)]
@@ -193,7 +193,7 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
         axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
     if not joined or (len(line.x) == 1 and not math.isnan(ends[0][0])):
         axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
-    axes.plot(line.x, values, label=short_label(line.label), **look)
+    axes.plot(line.x, values, label=short_label(line.label), **line_style)
 
 
 def _draw_cell(
@@ -213,9 +213,9 @@ def _draw_cell(
     up = 0.09 if few else 0.0 if below else -0.13
     axes.add_artist(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
     for height, text, size in ((-0.13 - up, value, 10), (0.24 - up - up, below, 6.8), (0.33, few, 6.8)):
-        look = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
+        text_style = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
         if text:  # within its cell: the layout need not measure it
-            axes.text(column, row + height, text, in_layout=False, **look)
+            axes.text(column, row + height, text, in_layout=False, **text_style)
 
 
 def _luminance(colour: _Colour) -> float:
@@ -229,14 +229,14 @@ def colour_scale() -> Callable[[float], _Colour]:
 
     scale = colormaps["YlGnBu"]
     # The darkest and the palest ends are left out: text stays readable on every cell, cells stay visible on white.
-    return lambda share: tuple(float(part) for part in scale(0.08 + 0.8 * min(1.0, max(0.0, share))))  # type: ignore[return-value]
+    return lambda fraction: tuple(float(part) for part in scale(0.08 + 0.8 * min(1.0, max(0.0, fraction))))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One difference of a figure."""
 
-    series: str  # what the legend calls it, e.g. the agent
+    series: str  # label in the legend, e.g. the agent
     style: int  # as in `Series`
     line: str  # the label on the vertical axis that it belongs to, e.g. the transform
     estimate: Estimate
@@ -262,12 +262,12 @@ class Forest(Chart):
         """One for each difference."""
         return tuple(
             {
-                "series": one.series,
-                "line": one.line,
-                **recorded(one.estimate),
-                **({} if self.margin is None else {"margin": self.margin, "within": one.filled}),
+                "series": difference.series,
+                "line": difference.line,
+                **recorded(difference.estimate),
+                **({} if self.margin is None else {"margin": self.margin, "within": difference.filled}),
             }
-            for one in self.differences
+            for difference in self.differences
         )
 
     def drawn(self) -> "Figure":
@@ -276,27 +276,29 @@ class Forest(Chart):
 
         names = list(dict.fromkeys(entry.line for entry in self.differences))
         series = list(dict.fromkeys((entry.series, entry.style) for entry in self.differences))
-        each = max(1, len(series))
-        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
+        series_count = max(1, len(series))
+        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (series_count + 0.6)))
         axes = figure.subplots()
         if self.margin is not None:
             axes.axvspan(-self.margin, self.margin, color=_RULES, linewidth=0)
             for edge in (-self.margin, self.margin):
                 axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        for at, name in self.levels.items():
-            axes.axvline(at, color=MUTED, linewidth=0.8, linestyle="-" if at == 0 else ":")
-            place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            axes.annotate(name, (at, 1.0), (3, -2), **place, verticalalignment="top", color=MUTED, fontsize=8.5)
+        for level, name in self.levels.items():
+            axes.axvline(level, color=MUTED, linewidth=0.8, linestyle="-" if level == 0 else ":")
+            position: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            axes.annotate(name, (level, 1.0), (3, -2), **position, verticalalignment="top", color=MUTED, fontsize=8.5)
         for entry in self.differences:
-            one, look = entry.estimate, _marker(entry.style)
-            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
-            if math.isnan(one.value):
+            estimate, marker = entry.estimate, _marker(entry.style)
+            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (series_count - 1) / 2) / (
+                series_count + 1
+            )
+            if math.isnan(estimate.value):
                 continue
-            if one.has_interval:
-                axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
-            face = look["color"] if entry.filled else "white"
-            axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
+            if estimate.has_interval:
+                axes.hlines(height, estimate.low, estimate.high, color=marker["color"], linewidth=1.6)
+            face = marker["color"] if entry.filled else "white"
+            axes.plot([estimate.value], [height], markerfacecolor=face, linestyle="none", **marker)
         axes.set_yticks(range(len(names)), [short_label(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.9 if self.levels else -0.6)
         axes.tick_params(axis="y", length=0)
@@ -338,9 +340,9 @@ class Points(Chart):
     def records(self) -> tuple[Record, ...]:
         """One for each axis of each point that is shown."""
         return tuple(
-            {"series": point.label, "axis": axis, **recorded(one)}
+            {"series": point.label, "axis": axis, **recorded(estimate)}
             for point in self._shown
-            for axis, one in (("x", point.x), ("y", point.y))
+            for axis, estimate in (("x", point.x), ("y", point.y))
         )
 
     @property
@@ -360,8 +362,8 @@ class Points(Chart):
                 axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
             if point.x.has_interval and point.x.low > 0:
                 axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
-            look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
+            marker = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **marker)
         if self.line is not None and len(shown) > 1:
             ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
             heights = [self.line[0] * math.log10(end) + self.line[1] for end in ends]

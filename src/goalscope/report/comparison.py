@@ -21,7 +21,7 @@ from goalscope.stats import equivalence, paired_difference
 LEVEL = 0.05
 
 World = tuple[Tag, ...]
-"""A grid and the conditions under which it is shown: what two values must share to be compared."""
+"""A grid and its conditions: two values are compared only if they share both."""
 
 # A missing transform is the grid as it is; a missing control is the world itself.
 _PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
@@ -34,12 +34,12 @@ class Side:
     name: str
     rows: Rows
     left_out: int = 0  # worlds whose rows were left out, since the other side has no such world
-    episodes: int = 0  # number of its episodes; only told where some of them may stand on the other side, too
+    episodes: int = 0  # number of its episodes; only given where both sides may share some
     copies: int = 0  # how many of them are the same as one of the other side, as in a run and its copy
 
     @property
     def copied(self) -> bool:
-        """Whether all of its episodes stand on the other side, too."""
+        """Whether the other side has all of its episodes, too."""
         return 0 < self.copies == self.episodes
 
 
@@ -64,10 +64,10 @@ def compare_pairs(
     a pair of the same episodes; where some of them are the same, equivalence is not tested.
 
     Args:
-        pairs: what is compared, each pair with names of its own.
+        pairs: the compared pairs, each with its own names.
         measures: the measures.
         name: name of the family.
-        margin: for a measure the greatest difference that counts as none; no equivalence is tested without one.
+        margin: measure -> maximum difference that counts as none; no equivalence is tested without one.
 
     Returns:
         Measure by measure, pair by pair.
@@ -77,27 +77,29 @@ def compare_pairs(
     """
     margins = dict(margin or {})
     check_family(measures, margins)
-    found: dict[str, dict[str, Any]] = {}
+    comparisons: dict[str, dict[str, Any]] = {}
     tested: dict[str, float] = {}
     for measure in measures:
         for first, second in pairs:
-            mine, other = (side.rows.where(side.rows.measure == measure) for side in (first, second))
-            sides, scale = both_sides(mine, other, bounds_of(Rows.concatenate([mine, other])))
+            first_rows, second_rows = (side.rows.where(side.rows.measure == measure) for side in (first, second))
+            sides, scale = both_sides(first_rows, second_rows, bounds_of(Rows.concatenate([first_rows, second_rows])))
             paired = paired_difference(*sides, **scale)
-            equal = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
-            if equal and first.copies:
-                equal = replace(equal, p_value=math.nan, equivalent=False)
+            equivalence_test = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
+            if equivalence_test and first.copies:
+                equivalence_test = replace(equivalence_test, p_value=math.nan, equivalent=False)
             member = f"{measure}: {first.name} against {second.name}"
             tested[member] = paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan
-            found[member] = {
+            comparisons[member] = {
                 "measure": measure,
                 "first": first.name,
                 "second": second.name,
                 "paired": paired,
-                "equivalence": equal,
+                "equivalence": equivalence_test,
                 "about": _about(first, second),
             }
-    return [Compared(**found[member], **tests) for member, tests in judge(found, tested, name, LEVEL).items()]
+    return [
+        Compared(**comparisons[member], **tests) for member, tests in judge(comparisons, tested, name, LEVEL).items()
+    ]
 
 
 def family_table(
@@ -115,7 +117,7 @@ def family_table(
 
 
 def _about(first: Side, second: Side) -> tuple[str, ...]:
-    """Return what was left out of the sides of a comparison, and what stands on both."""
+    """Return notes on worlds left out of a comparison, and on episodes that both sides share."""
     notes = [
         f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
         for side in (first, second)
@@ -136,7 +138,7 @@ def worlds_of(rows: Rows) -> list[World]:
     columns = [
         [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS
-        if name != "kind"  # what the grid is called does not make it another world
+        if name != "kind"  # the name of a grid does not make it another world
     ]
     return list(zip(rows.grid_id.tolist(), *columns, strict=True))
 
@@ -148,10 +150,12 @@ def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
     first, second = (
         replace(
             side,
-            rows=side.rows.where(np.fromiter((world in common for world in own), dtype=bool, count=len(own))),
-            left_out=len(set(own) - common),
+            rows=side.rows.where(
+                np.fromiter((world in common for world in side_worlds), dtype=bool, count=len(side_worlds))
+            ),
+            left_out=len(set(side_worlds) - common),
         )
-        for side, own in zip((first, second), worlds, strict=True)
+        for side, side_worlds in zip((first, second), worlds, strict=True)
     )
     return first, second
 
@@ -159,12 +163,12 @@ def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
 def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
     """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
 
-    Methods and notes stand below it, marked in its last column; ``clusters`` is what grids are called.
+    Methods and notes stand below it, marked in its last column; ``clusters`` is the heading for grids.
     """
     named: TextColumns[Compared] = [
-        ("measure", lambda one: title_of(one.measure)),
-        ("first", lambda one: one.first),
-        ("second", lambda one: one.second),
+        ("measure", lambda comparison: title_of(comparison.measure)),
+        ("first", lambda comparison: comparison.first),
+        ("second", lambda comparison: comparison.second),
     ]
     headings = ("first − second", clusters, "signed effect", "equivalence p (Holm)")
     return tests_table(listed, named, headings, caption=caption, margins=any(entry.equivalence for entry in listed))
@@ -178,39 +182,39 @@ def tests_table(
     caption: str = "",
     margins: bool = True,
 ) -> Table:
-    """Return paired tests as a table: first what names them, then differences, counts, p values, and their notes."""
+    """Return paired tests as a table: first their names, then differences, counts, p values, and their notes."""
     footnotes = Footnotes()
     first_heading, clusters, effect, equal = headings
 
-    def notes(one: Judged) -> str:
-        method, difference = "method: no interval, no test", one.paired.difference
-        if one.paired.labels:
+    def notes(judged: Judged) -> str:
+        method, difference = "method: no interval, no test", judged.paired.difference
+        if judged.paired.labels:
             by = difference.method if difference.has_interval else "no interval"
-            method = f"method: {by}; signed-rank {one.paired.test.method}"
-        return footnotes.mark(method, *(note.replace("grids", clusters) for note in one.notes))
+            method = f"method: {by}; signed-rank {judged.paired.test.method}"
+        return footnotes.mark(method, *(note.replace("grids", clusters) for note in judged.notes))
 
-    def effect_of(one: Judged) -> str:
-        value = one.paired.test.effect
+    def effect_of(judged: Judged) -> str:
+        value = judged.paired.test.effect
         return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
 
-    def margin_of(one: Judged) -> str:
-        return f"{one.equivalence.margin:g}" if one.equivalence else "–"
+    def margin_of(judged: Judged) -> str:
+        return f"{judged.equivalence.margin:g}" if judged.equivalence else "–"
 
-    def equal_p(one: Judged) -> str:
+    def equal_p(judged: Judged) -> str:
         # The corrected p value of an equivalence test is known up to a half.
-        if one.shown is None or math.isnan(one.shown.p_value):
-            return "–" if one.shown is None else "undefined"
-        return "≥ 0.5" if one.shown.adjusted >= 0.5 else p_text(one.shown.adjusted)
+        if judged.shown is None or math.isnan(judged.shown.p_value):
+            return "–" if judged.shown is None else "undefined"
+        return "≥ 0.5" if judged.shown.adjusted >= 0.5 else p_text(judged.shown.adjusted)
 
     columns: TextColumns[Any] = [
         *named,
-        *([("reading", lambda one: one.verdict)] if margins else []),
-        (first_heading, lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
-        ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
-        ("n", lambda one: str(sum(one.paired.counts))),
-        (clusters, lambda one: str(len(one.paired.labels))),
+        *([("reading", lambda judged: judged.verdict)] if margins else []),
+        (first_heading, lambda judged: short(judged.paired.difference.value, judged.paired.difference.unit)),
+        ("95 % interval", lambda judged: interval(judged.paired.difference) or "undefined"),
+        ("n", lambda judged: str(sum(judged.paired.counts))),
+        (clusters, lambda judged: str(len(judged.paired.labels))),
         (effect, effect_of),
-        ("p / Holm", lambda one: f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}"),
+        ("p / Holm", lambda judged: f"{p_text(judged.test.p_value)} / {p_text(judged.test.adjusted)}"),
         *([("margin", margin_of), (equal, equal_p)] if margins else []),
         ("notes", notes),
     ]
@@ -229,13 +233,13 @@ def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return comparisons, one mapping each, undefined numbers as None."""
     return [
         {
-            "measure": one.measure,
-            "first": one.first,
-            "second": one.second,
-            **_numbers(one),
-            "note": "; ".join(one.notes),
+            "measure": comparison.measure,
+            "first": comparison.first,
+            "second": comparison.second,
+            **_numbers(comparison),
+            "note": "; ".join(comparison.notes),
         }
-        for one in listed
+        for comparison in listed
     ]
 
 
@@ -243,52 +247,52 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
     """Return contrasts of transforms, one mapping each, undefined numbers as None."""
     return [
         {
-            "agent": one.agent,
-            "measure": one.measure,
-            "transform": one.transform,
-            **one.condition,
-            **_numbers(one),
-            "root_mean_square": json_number(one.sensitivity.value),
-            "root_mean_square_low": json_number(one.sensitivity.low),
-            "root_mean_square_high": json_number(one.sensitivity.high),
-            "root_mean_square_n": sum(one.sensitivity.counts),
-            "root_mean_square_grids": one.sensitivity.square.clusters,
-            "p_exchange": json_number(one.sensitivity.p_value),
-            "p_exchange_holm": json_number(one.exchange.adjusted),
-            "exchange_method": one.sensitivity.method,
-            "exchange_note": one.sensitivity.note,
-            "note": "; ".join(one.notes),
+            "agent": contrast.agent,
+            "measure": contrast.measure,
+            "transform": contrast.transform,
+            **contrast.condition,
+            **_numbers(contrast),
+            "root_mean_square": json_number(contrast.sensitivity.value),
+            "root_mean_square_low": json_number(contrast.sensitivity.low),
+            "root_mean_square_high": json_number(contrast.sensitivity.high),
+            "root_mean_square_n": sum(contrast.sensitivity.counts),
+            "root_mean_square_grids": contrast.sensitivity.square.clusters,
+            "p_exchange": json_number(contrast.sensitivity.p_value),
+            "p_exchange_holm": json_number(contrast.exchange.adjusted),
+            "exchange_method": contrast.sensitivity.method,
+            "exchange_note": contrast.sensitivity.note,
+            "note": "; ".join(contrast.notes),
         }
-        for one in found
+        for contrast in found
     ]
 
 
-def _numbers(one: Judged) -> dict[str, Any]:
-    difference, test = one.paired.difference, one.paired.test
+def _numbers(judged: Judged) -> dict[str, Any]:
+    difference, test = judged.paired.difference, judged.paired.test
     return {
         "unit": difference.unit,
         "difference": json_number(difference.value),
         "low": json_number(difference.low),
         "high": json_number(difference.high),
         "confidence": difference.confidence,
-        "n": sum(one.paired.counts),
+        "n": sum(judged.paired.counts),
         "grids": difference.clusters,
         "method": difference.method,
         "effect": json_number(test.effect),
         "nonzero": test.nonzero,
-        "p": json_number(one.test.p_value),
-        "p_holm": json_number(one.test.adjusted),
+        "p": json_number(judged.test.p_value),
+        "p_holm": json_number(judged.test.adjusted),
         "test": f"Wilcoxon signed-rank, {test.method}",
-        "margin": None if one.equivalence is None else one.equivalence.margin,
-        "p_equivalence": None if one.equivalence is None else json_number(one.equivalence.p_value),
-        "p_equivalence_holm": None if one.shown is None else json_number(one.shown.adjusted),
-        "reading": one.verdict,
-        "unpaired": len(one.paired.unpaired_a) + len(one.paired.unpaired_b),
-        "undefined": one.paired.undefined,
+        "margin": None if judged.equivalence is None else judged.equivalence.margin,
+        "p_equivalence": None if judged.equivalence is None else json_number(judged.equivalence.p_value),
+        "p_equivalence_holm": None if judged.shown is None else json_number(judged.shown.adjusted),
+        "reading": judged.verdict,
+        "unpaired": len(judged.paired.unpaired_a) + len(judged.paired.unpaired_b),
+        "undefined": judged.paired.undefined,
     }
 
 
 def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
-    """Return records as JSON beside plain values about them; the same numbers give the same text."""
+    """Return records as JSON with metadata; the same numbers give the same text."""
     value = {**about, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"

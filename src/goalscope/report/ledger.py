@@ -1,4 +1,4 @@
-"""The numbers behind a report: estimates found by measure and tags, the ledger of a run, and what sections may ask."""
+"""The numbers behind a report: estimates by measure and tags, the ledger of a run, and the data of sections."""
 
 import json
 import math
@@ -21,15 +21,15 @@ from goalscope.runs.study import Study
 from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
 
 Key = Mapping[str, Tag]
-"""Measure and tags of an estimate; ``less`` names the control of a difference. What is not named is None."""
+"""Measure and tags of an estimate; ``less`` names the control of a difference. Missing tags are None."""
 
 
 class Estimates:
-    """Estimates that are found by measure and tags; ``listed`` holds them with their keys, in order."""
+    """Estimates indexed by measure and tags; ``listed`` holds them with their keys, in order."""
 
     def __init__(self, listed: Iterable[Grouped] = ()) -> None:
         self.listed = tuple(listed)
-        self._found = {_identity(one.key): one.estimate for one in self.listed}
+        self._found = {_identity(grouped.key): grouped.estimate for grouped in self.listed}
 
     def __len__(self) -> int:
         return len(self.listed)
@@ -41,38 +41,46 @@ class Estimates:
         """Return the estimate of some keys together, the later before the earlier; None where there is none."""
         return self._found.get(_identity({name: value for key in (*keys, tags) for name, value in key.items()}))
 
-    def keys(self, *names: str, **given: Tag) -> list[dict[str, Tag]]:
-        """Return the different values of some tags together, where others have a value, in order of appearance."""
-        kept = (one.key for one in self.listed if all(one.key.get(name) == value for name, value in given.items()))
-        found = dict.fromkeys(tuple(key.get(name) for name in names) for key in kept)
-        return [dict(zip(names, values, strict=True)) for values in found]
+    def keys(self, *names: str, **conditions: Tag) -> list[dict[str, Tag]]:
+        """Return the distinct combinations of some tags, under conditions on others, in order of appearance."""
+        matching = (
+            grouped.key
+            for grouped in self.listed
+            if all(grouped.key.get(name) == value for name, value in conditions.items())
+        )
+        combinations = dict.fromkeys(tuple(key.get(name) for name in names) for key in matching)
+        return [dict(zip(names, values, strict=True)) for values in combinations]
 
-    def values(self, name: str, **given: Tag) -> list[Tag]:
-        """Return the values of a tag where others have a value: numbers by size, then texts, None left out."""
+    def values(self, name: str, **conditions: Tag) -> list[Tag]:
+        """Return the values of a tag, under conditions on others: numbers by size, then texts, None left out."""
         return sorted(
-            (value for key in self.keys(name, **given) if (value := key[name]) is not None),
+            (value for key in self.keys(name, **conditions) if (value := key[name]) is not None),
             key=lambda value: (0, value, "") if isinstance(value, int | float) else (1, 0.0, value),
         )
 
-    def only(self, **given: Tag) -> "Estimates":
-        """Return the estimates whose tags have given values."""
-        return Estimates(one for one in self.listed if all(one.key.get(tag) == value for tag, value in given.items()))
+    def only(self, **conditions: Tag) -> "Estimates":
+        """Return the estimates whose tags have these values."""
+        return Estimates(
+            grouped
+            for grouped in self.listed
+            if all(grouped.key.get(tag) == value for tag, value in conditions.items())
+        )
 
     def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
-        """Return the estimates that some keys have beside shared tags, under these keys alone."""
-        found = ((key, self.get(key, shared)) for key in keys)
-        return [Grouped(key=key, estimate=one) for key, one in found if one is not None]
+        """Return the estimates of some keys combined with shared tags; the results have these keys alone."""
+        estimates = ((key, self.get(key, shared)) for key in keys)
+        return [Grouped(key=key, estimate=estimate) for key, estimate in estimates if estimate is not None]
 
     def along(
         self, axis: str, key: Key, places: Mapping[Any, float] | None = None
     ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:
-        """Return the places of a tag's values beside a key, ascending, and their estimates; numbers are their own."""
+        """Return ascending positions of a tag's values under a key, and their estimates; numbers are their own."""
         points: dict[float, Estimate] = {}
-        for value in dict.fromkeys(one.key.get(axis) for one in self.listed):
-            at = number_of(value) if places is None else places.get(value)
-            if at is not None and (found := self.get(key, {axis: value})) is not None:
-                points[at] = found
-        return tuple(sorted(points)), tuple(points[at] for at in sorted(points))
+        for value in dict.fromkeys(grouped.key.get(axis) for grouped in self.listed):
+            position = number_of(value) if places is None else places.get(value)
+            if position is not None and (estimate := self.get(key, {axis: value})) is not None:
+                points[position] = estimate
+        return tuple(sorted(points)), tuple(points[position] for position in sorted(points))
 
 
 def estimates_by(rows: Rows, *by: str, counts: Counts | None = None) -> Estimates:
@@ -84,9 +92,9 @@ def describe_key(key: Key) -> str:
     """Write the conditions of a key in words, e.g. ``key-no-door worlds, matched control, rotate``."""
     parts = []
     for name, value in key.items():
-        words = {"kind": f"{value} worlds", "control": "matched control without key", "names": f"{value} names"}
+        phrases = {"kind": f"{value} worlds", "control": "matched control without key", "names": f"{value} names"}
         if value is not None and value is not False:
-            parts.append(words.get(name, f"{name.replace('_', ' ')} {value}"))
+            parts.append(phrases.get(name, f"{name.replace('_', ' ')} {value}"))
     return ", ".join(parts)
 
 
@@ -98,10 +106,10 @@ def number_of(value: Tag) -> float | None:
 
 
 def _identity(key: Key) -> frozenset[tuple[str, Tag]]:
-    found = {name: value for name, value in key.items() if value is not None}
-    if control := found.pop("less", None):
-        found["measure"] = f"{found['measure']}{LESS}{control}"
-    return frozenset(found.items())
+    tags = {name: value for name, value in key.items() if value is not None}
+    if control := tags.pop("less", None):
+        tags["measure"] = f"{tags['measure']}{LESS}{control}"
+    return frozenset(tags.items())
 
 
 TABLES: Mapping[str, tuple[str, ...]] = {
@@ -111,13 +119,13 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "agent, size, density": ("agent", "size", "density"),
     "agent, distance": ("agent", "distance"),
 }
-"""Table -> the tags that its estimates are grouped by, beside the conditions of the run."""
+"""Table -> the tags that its estimates are grouped by, in addition to the conditions of the run."""
 
-TOLD = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
-"""Tags that groups of the tables are told apart by."""
+GROUPING_TAGS = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
+"""Tags that distinguish the groups of the tables."""
 
 _CURVE = "distance"
-"""Tag of rows that speak of one distance to the goal; measures with such rows enter the tables by distance alone."""
+"""Tag of rows about one distance to the goal; measures with such rows enter the tables by distance alone."""
 
 STEPWISE = "action optimality"
 _RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
@@ -161,14 +169,14 @@ class Ledger:
         Each table is {"columns": names, "rows": one list an estimate}, ready for a data frame.
 
         Args:
-            about: plain values to stand beside the tables (name of the study, content hash, ...).
+            about: metadata of the tables (name of the study, content hash, ...).
         """
         tables = {}
         for name, table in self.tables.items():
-            tags = list(dict.fromkeys(tag for one in table for tag in one.key if tag != "measure"))
+            tags = list(dict.fromkeys(tag for grouped in table for tag in grouped.key if tag != "measure"))
             rows = []
-            for one in table:
-                rows.append([one.key["measure"], *map(one.key.get, tags), *recorded(one.estimate).values()])
+            for grouped in table:
+                rows.append([grouped.key["measure"], *map(grouped.key.get, tags), *recorded(grouped.estimate).values()])
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
         value = {**about, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
@@ -184,44 +192,49 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     Raises:
         ValueError: there are no rows, or rows without an agent.
     """
-    given = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
-    if not len(given):
+    measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
+    if not len(measured):
         raise ValueError("a ledger needs rows, got none: measure the run first (goalscope measure RUN)")
-    present = {str(name) for name in given.values.get("agent", ()) if name is not None}
-    if not present or None in given.values["agent"]:
+    present = {str(name) for name in measured.values.get("agent", ()) if name is not None}
+    if not present or None in measured.values["agent"]:
         raise ValueError("each row must name its agent in the tag 'agent', got rows without that tag")
     order = [name for name in agents if name in present]
     order += sorted(present - set(order))
-    conditions = tuple(name for name in CONDITIONS if len(given.values.get(name, ())) > 1)
+    conditions = tuple(name for name in CONDITIONS if len(measured.values.get(name, ())) > 1)
     # Which grids a group has is counted once for all measures.
-    whole = given.distinct(TOLD)
-    grids = {name: grids_of(whole, (*tags, *conditions)) for name, tags in TABLES.items()}
+    all_groups = measured.distinct(GROUPING_TAGS)
+    grids = {name: grids_of(all_groups, (*tags, *conditions)) for name, tags in TABLES.items()}
     tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
     pooled = list[Grouped]()
-    for measure in given.measures:
-        mine, counts = given.condensed(measure)
-        curve = bool(mine.known(_CURVE).any())
+    for measure in measured.measures:
+        of_measure, counts = measured.condensed(measure)
+        curve = bool(of_measure.known(_CURVE).any())
         for name, tags in TABLES.items():
             if curve is (_CURVE in tags) and (not {"size", "density"} <= set(tags) or measure in (*HEADLINE, *MAPS)):
-                # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
+                # Sizes and densities are for worlds that have both; the finest table is kept to the main measures.
                 needed = {*tags, "density"} if "size" in tags else set(tags)
-                known = np.logical_and.reduce([mine.known(tag) for tag in sorted(needed)])
+                has_tags = np.logical_and.reduce([of_measure.known(tag) for tag in sorted(needed)])
                 tables[name] += estimate_rows(
-                    mine.where(known),
+                    of_measure.where(has_tags),
                     by=(*tags, *conditions),
                     whole=grids[name],
                     bounds=measure_bounds(),
-                    counts=counts[known],
-                    order=given.order,
+                    counts=counts[has_tags],
+                    order=measured.order,
                 )
         if measure in _RATIOS:
-            pooled += _pooled(mine, counts, grids["agent"], _RATIOS[measure], conditions)
-    tables["agent"] += sorted(pooled, key=lambda one: list(_RATIOS.values()).index(str(one.key["measure"])))
+            pooled += _pooled(of_measure, counts, grids["agent"], _RATIOS[measure], conditions)
+    tables["agent"] += sorted(pooled, key=lambda grouped: list(_RATIOS.values()).index(str(grouped.key["measure"])))
     # One order for all tables: measure, then agents as asked for, then as the rows have them.
-    measures = {str(one.key["measure"]): one.estimate.unit for table in tables.values() for one in table}
-    place, rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
+    measures = {str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table}
+    measure_rank, agent_rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
     ordered = {
-        name: Estimates(sorted(table, key=lambda one: (place[str(one.key["measure"])], rank[str(one.key["agent"])])))
+        name: Estimates(
+            sorted(
+                table,
+                key=lambda grouped: (measure_rank[str(grouped.key["measure"])], agent_rank[str(grouped.key["agent"])]),
+            )
+        )
         for name, table in tables.items()
     }
     return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures)
@@ -235,11 +248,13 @@ def _pooled(
     codes, members = rows.numbered("grid_id")[0], dict[tuple[Tag, ...], list[int]]()
     for index, values in enumerate(zip(*(tag_of(rows, tag) for tag in tags), strict=True)):
         members.setdefault(values, []).append(index)
-    for values, at in members.items():
-        every = np.repeat(at, counts[at])
-        found = estimate_pooled(rows.value[every], np.ones(len(every)), codes[every], unit="share", bounds=(0.0, 1.0))
+    for values, indices in members.items():
+        repeated = np.repeat(indices, counts[indices])
+        estimate = estimate_pooled(
+            rows.value[repeated], np.ones(len(repeated)), codes[repeated], unit="share", bounds=(0.0, 1.0)
+        )
         key = {"measure": name, **dict(zip(tags, values, strict=True))}
-        yield Grouped(key=key, estimate=replace(found, without=grids[values] - found.clusters))
+        yield Grouped(key=key, estimate=replace(estimate, without=grids[values] - estimate.clusters))
 
 
 def tag_of(rows: Rows, name: str) -> list[Tag]:
@@ -247,11 +262,11 @@ def tag_of(rows: Rows, name: str) -> list[Tag]:
     return rows.tags[name].tolist() if name in rows.tags else [None] * len(rows)
 
 
-def recorded(found: Estimate) -> dict[str, Any]:
+def recorded(estimate: Estimate) -> dict[str, Any]:
     """Return an estimate as plain values by the names of `_FIELDS`, undefined numbers as None."""
-    numbers = map(json_number, (found.value, found.low, found.high))
-    counts = (found.confidence, found.n, found.clusters, found.without, found.undefined)
-    return dict(zip(_FIELDS, (found.unit, *numbers, *counts, found.method, found.note), strict=True))
+    numbers = map(json_number, (estimate.value, estimate.low, estimate.high))
+    counts = (estimate.confidence, estimate.n, estimate.clusters, estimate.without, estimate.undefined)
+    return dict(zip(_FIELDS, (estimate.unit, *numbers, *counts, estimate.method, estimate.note), strict=True))
 
 
 def json_number(value: float) -> float | None:
@@ -265,12 +280,12 @@ class AgentGroups:
     """The agents of a run in the order of the ledger."""
 
     models: tuple[str, ...]  # the language models
-    scripted: tuple[str, ...]  # all others, agents with goals that were planted among them
-    history: Mapping[str, str]  # agent -> what it was shown of earlier steps, in words
+    scripted: tuple[str, ...]  # all others, including agents with planted goals
+    history: Mapping[str, str]  # agent -> its view of earlier steps, in words
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Whom the study is about: the models, or the first agent where there is none."""
+        """The subjects of the study: the models, or the first agent where there is none."""
         return self.models or self.scripted[:1]
 
     @property
@@ -302,12 +317,12 @@ class RunData:
         """
         measured, study = MeasuredRows(store), store.study()
         ledger = build_ledger(measured, agents=store.agent_names() if study else ())
-        about, shared = dict(store.agents().values()), "none" if study is None else study.history
-        models = tuple(name for name in ledger.agents if about.get(name, {}).get("kind") == "chat")
+        agent_settings, shared = dict(store.agents().values()), "none" if study is None else study.history
+        models = tuple(name for name in ledger.agents if agent_settings.get(name, {}).get("kind") == "chat")
         groups = AgentGroups(
             models=models,
             scripted=tuple(name for name in ledger.agents if name not in models),
-            history={name: str(about.get(name, {}).get("history", shared)) for name in ledger.agents},
+            history={name: str(agent_settings.get(name, {}).get("history", shared)) for name in ledger.agents},
         )
         digest = kept_content_hash(store)
         return cls(
@@ -328,7 +343,7 @@ class RunData:
         return self.measured.all()
 
     def rows_of(self, *measures: str, episodes: bool = True) -> Rows:
-        """Return the rows of some measures; without ``episodes`` they do not say of which, which is less."""
+        """Return the rows of some measures; without ``episodes`` they lack episode ids, which takes less memory."""
         return self.measured.of(*measures, episodes=episodes)
 
     @property
@@ -351,13 +366,13 @@ class RunData:
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
             if name not in self.ledger.conditions:
-                found = self.measured.values.get(name, (None,))
-                constant[name] = found[0] if len(found) == 1 else None
+                values = self.measured.values.get(name, (None,))
+                constant[name] = values[0] if len(values) == 1 else None
         return [(group, {**constant, **group}) for group in self.ledger.groups("agent")]
 
 
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows about behaviour, and those about activations, which alone name the form of a probe."""
+    """Return the rows about behaviour, and those about activations, the only ones with a form of probe."""
     probed = rows.known("head")
     return rows.where(~probed), _of_this_version(rows.where(probed))
 
@@ -365,11 +380,11 @@ def split_probing(rows: Rows) -> tuple[Rows, Rows]:
 def _of_this_version(rows: Rows) -> Rows:
     """Return rows about activations with the control that was called "untrained" as `default-init` of seed 0."""
     old = rows.among("control", ["untrained"]) if "control" in rows.tags else np.zeros(len(rows), dtype=bool)
-    less = np.array([str(name).endswith(f"{LESS}untrained") for name in rows.measure], dtype=bool)
-    if not (old | less).any():
+    differences = np.array([str(name).endswith(f"{LESS}untrained") for name in rows.measure], dtype=bool)
+    if not (old | differences).any():
         return rows
     measure, tags = rows.measure.copy(), {name: column.copy() for name, column in rows.tags.items()}
-    measure[less] = [f"{str(name).removesuffix('untrained')}default-init" for name in measure[less]]
+    measure[differences] = [f"{str(name).removesuffix('untrained')}default-init" for name in measure[differences]]
     tags["control"][old] = "default-init"
-    tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | less] = 0
+    tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | differences] = 0
     return rows.changed(measure=measure, tags=tags)

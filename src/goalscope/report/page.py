@@ -52,7 +52,7 @@ def write_report(
     Args:
         store: the run; its rows must cover all of its episodes.
         path: the page to write; its folder is made where it is missing, a file of that name is replaced.
-        ledger_path: where to write all numbers as JSON beside the page, None for not at all.
+        ledger_path: where to write all numbers as JSON in addition to the page, None for nowhere.
         covered: whether the caller knows that the rows cover all episodes; in a large run finding out takes seconds.
 
     Returns:
@@ -77,7 +77,7 @@ def write_report(
 
 
 def not_measured(store: Store) -> str:
-    """Return how many episodes the rows of a run do not cover, in words; "" where they speak of all and of no others.
+    """Return how many episodes the rows of a run do not cover, in words; "" where they cover exactly all.
 
     Raises:
         ValueError: there are no episodes.
@@ -168,11 +168,11 @@ def _environment() -> "Environment":
 
 def _file(text: str, kind: str) -> str:
     """Return a file as an address that holds it; nothing in it looks like an address on the web."""
-    return f"data:{kind};charset=utf-8,{quote(text, safe=_AS_IT_IS)}".replace("http:", "http%3A")
+    return f"data:{kind};charset=utf-8,{quote(text, safe=_UNQUOTED)}".replace("http:", "http%3A")
 
 
-_AS_IT_IS = " !$()*+,-./:;=?@[]^_`{|}~"
-"""What an address within an attribute may hold, beside letters and digits."""
+_UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
+"""Characters of an address within an attribute that need no quoting, besides letters and digits."""
 
 
 def write_page(path: Path, text: str) -> Path:
@@ -187,7 +187,7 @@ def write_page(path: Path, text: str) -> Path:
     return path
 
 
-_MOST_UNDEFINED = 40
+_MAX_UNDEFINED = 40
 
 
 def sections_of(run: RunData, *names: str) -> list[Declared]:
@@ -198,41 +198,41 @@ def sections_of(run: RunData, *names: str) -> list[Declared]:
         names: names of registered sections, all where none is given.
 
     Raises:
-        ValueError: an unknown name, or what a section finds in the run is not what goalscope writes.
+        ValueError: an unknown name, or invalid stored data of a section.
     """
     specs = (registry.resolve("section", name) for name in names or registry.names("section"))
     worlds = run.worlds
-    return lay_out(one for spec in specs if spec.worlds in (None, worlds) for one in spec.content(run))
+    return lay_out(declared for spec in specs if spec.worlds in (None, worlds) for declared in spec.content(run))
 
 
 def lay_out(sections: Iterable[Declared]) -> list[Declared]:
-    """Return sections with an anchor of their own, their tables and figures made, and what their numbers say.
+    """Return sections with unique anchors, their tables and figures, and their sentences written.
 
     Figures and tables have names after the anchor and their place in the declaration, as in ``maps-figure-2``. What is
     laid out may be laid out again: under another anchor it has other names.
     """
-    found: dict[str, Declared] = {}
+    by_anchor: dict[str, Declared] = {}
     for declared in sections:
         base = re.sub(r"[^\w.-]+", "-", declared.anchor, flags=re.ASCII)  # names of figures are names of files, too
-        anchors = chain([base], (f"{base}-{at}" for at in count(1)))
-        anchor = next(text for text in anchors if text not in found)
-        one = _laid_out(declared, anchor)
-        if one.figures or not declared.figures_only:
-            found[anchor] = one
-    return list(found.values())
+        anchors = chain([base], (f"{base}-{suffix}" for suffix in count(1)))
+        anchor = next(text for text in anchors if text not in by_anchor)
+        section = _laid_out(declared, anchor)
+        if section.figures or not declared.figures_only:
+            by_anchor[anchor] = section
+    return list(by_anchor.values())
 
 
 def _laid_out(declared: Declared, anchor: str) -> Declared:
     """Return a section under an anchor, which also names its figures."""
     figures = tuple(
-        replace(one, name=f"{anchor}-figure-{at}")
-        for at, spec in enumerate(declared.figures, start=1)
-        if (one := _drawn(spec)) is not None
+        replace(figure, name=f"{anchor}-figure-{index}")
+        for index, spec in enumerate(declared.figures, start=1)
+        if (figure := _drawn(spec)) is not None
     )
-    names = (f"{anchor}-table-{at}" for at in count(1))
+    names = (f"{anchor}-table-{index}" for index in count(1))
     tables = _tables(declared.tables, names)
-    facts = tuple((one.title, text) for one in declared.sentences if (text := _said(one)))
-    said = declared.rule if facts else declared.silence
+    facts = tuple((sentence.title, text) for sentence in declared.sentences if (text := _sentence_text(sentence)))
+    statement = declared.rule if facts else declared.silence
     folds = [
         replace(fold, tables=_tables(fold.tables, names))
         for fold in (*declared.folds, *_undefined(declared), *_counts(declared.counted))
@@ -240,7 +240,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     return replace(
         declared,
         anchor=anchor,
-        paragraphs=(*declared.paragraphs, *([said] if said else [])),
+        paragraphs=(*declared.paragraphs, *([statement] if statement else [])),
         facts=(*declared.facts, *facts),
         sentences=(),
         rule="",
@@ -254,32 +254,36 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     )
 
 
-def _said(one: Sentence | Claim) -> str:
-    """Write a sentence, "" where there is no difference to speak of."""
-    if isinstance(one, Sentence):
-        return in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings)
-    return claim_in_words(one.differences, one.word, needed=one.needed, higher=one.higher)
+def _sentence_text(sentence: Sentence | Claim) -> str:
+    """Write a sentence, "" where no difference is defined."""
+    if isinstance(sentence, Sentence):
+        return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)
+    return claim_in_words(sentence.differences, sentence.word, needed=sentence.needed, higher=sentence.higher)
 
 
 def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:
     """Return tables, those without a line left out; every one that is declared takes a name."""
-    made = ((name, spec if isinstance(spec, Table) else _table(spec)) for spec, name in zip(specs, names, strict=False))
-    return tuple(replace(one, name=name) for name, one in made if one is not None)
+    tables = (
+        (name, spec if isinstance(spec, Table) else _table(spec)) for spec, name in zip(specs, names, strict=False)
+    )
+    return tuple(replace(table, name=name) for name, table in tables if table is not None)
 
 
 def _table(spec: TableSpec) -> Table | None:
-    found = [(line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines]
-    if not any(any(cells) for _, cells in found):
+    all_rows = [
+        (line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines
+    ]
+    if not any(any(cells) for _, cells in all_rows):
         return None
-    kept = [(title, cells) for title, cells in found if spec.whole or any(cells)]
-    used = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in kept)]
-    columns = [(spec.first, ""), *((spec.columns[at].title, spec.columns[at].unit) for at in used)]
-    rows = [(title, [cells[at] for at in used]) for title, cells in kept]
+    rows_shown = [(title, cells) for title, cells in all_rows if spec.whole or any(cells)]
+    used_columns = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in rows_shown)]
+    columns = [(spec.first, ""), *((spec.columns[at].title, spec.columns[at].unit) for at in used_columns)]
+    rows = [(title, [cells[at] for at in used_columns]) for title, cells in rows_shown]
     return estimates_table(spec.caption, columns, rows, spec.noun)
 
 
 def _undefined(declared: Declared) -> Iterator[FoldSpec]:
-    """Yield what has no value or no interval, and why; nothing where all have both."""
+    """Yield the list of quantities without value or interval, with reasons; nothing where all have both."""
     rows = []
     for measure, where, estimate in declared.undefined:
         if not estimate.has_interval:
@@ -288,17 +292,17 @@ def _undefined(declared: Declared) -> Iterator[FoldSpec]:
                 reason = declared.why(measure) or estimate.note or "no value is defined"
             rows.append((measure, where, reason))
     if rows:
-        more = len(rows) - _MOST_UNDEFINED
-        table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MOST_UNDEFINED]))
-        note = [f"{more} more are not listed."] if more > 0 else []
+        unlisted = len(rows) - _MAX_UNDEFINED
+        table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))
+        note = [f"{unlisted} more are not listed."] if unlisted > 0 else []
         yield FoldSpec(f"What is undefined here ({len(rows)})", [table], paragraphs=note)
 
 
-def _counts(listed: Iterable[Grouped]) -> Iterator[FoldSpec]:
+def _counts(estimates: Iterable[Grouped]) -> Iterator[FoldSpec]:
     """Yield estimates with n, grids, interval and method, those grouped by the same tags in one table."""
     tables: dict[tuple[str, ...], list[Grouped]] = {}
-    for one in listed:
-        tables.setdefault(tuple(one.key), []).append(one)
+    for grouped in estimates:
+        tables.setdefault(tuple(grouped.key), []).append(grouped)
     title = f"Counts and methods ({counted(sum(map(len, tables.values())), 'estimate')})"
     yield FoldSpec(title, [numbers_table(table) for table in tables.values()])
 
@@ -308,18 +312,18 @@ def _drawn(spec: AnyFigure) -> Figure | None:
 
 
 def _curves(spec: CurveSpec) -> Figure | None:
-    found = {at: _series(curve, spec, at) for at, curve in enumerate(spec.curves)}
+    series_by_index = {index: _series(curve, spec, index) for index, curve in enumerate(spec.curves)}
     # A level that is drawn at every tick is a comparison: alone it is no figure.
-    if not any(found[at] and not curve.flat for at, curve in enumerate(spec.curves)):
+    if not any(series_by_index[index] and not curve.flat for index, curve in enumerate(spec.curves)):
         return None
-    series = [one for one in found.values() if one is not None]
+    series = [line for line in series_by_index.values() if line is not None]
     title = spec.title
     if spec.names_one and len(series) == 1 < len(spec.curves):
         title += f", {series[0].label}"  # one line has no legend
-    there = sorted({x for each in series for x in each.x})
-    ticks = there if spec.ticks is None else spec.ticks
+    x_values = sorted({x for line in series for x in line.x})
+    ticks = x_values if spec.ticks is None else spec.ticks
     if isinstance(ticks, Mapping):
-        ticks = {at: ticks[at] for at in ticks if at in there}
+        ticks = {x: ticks[x] for x in ticks if x in x_values}
     chart = Lines(
         series,
         title=title,
@@ -335,26 +339,32 @@ def _curves(spec: CurveSpec) -> Figure | None:
 
 
 def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
-    estimates = curve.estimates or spec.estimates
-    x, found = estimates.along(spec.axis, curve.key, spec.places)
+    all_estimates = curve.estimates or spec.estimates
+    x, estimates = all_estimates.along(spec.axis, curve.key, spec.places)
     if curve.flat:
-        level = estimates.get(curve.key)
+        level = all_estimates.get(curve.key)
         x = tuple(spec.ticks or ()) if level is not None else ()
-        found = (level,) * len(x) if level is not None else ()
+        estimates = (level,) * len(x) if level is not None else ()
     if spec.fewest_grids:
-        kept = [(place, one) for place, one in zip(x, found, strict=True) if one.clusters >= spec.fewest_grids]
-        x, found = tuple(place for place, _ in kept), tuple(one for _, one in kept)
-    if len(found) < curve.fewest or all(math.isnan(one.value) for one in found):
+        points = [
+            (position, estimate)
+            for position, estimate in zip(x, estimates, strict=True)
+            if estimate.clusters >= spec.fewest_grids
+        ]
+        x, estimates = tuple(position for position, _ in points), tuple(estimate for _, estimate in points)
+    if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
         return None
-    return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=found)
+    return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
 
 
 def _map(spec: MapSpec) -> Figure | None:
     among = spec.key if spec.among is None else spec.among
     rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    known = [one.value for row in cells for one in row if one is not None and not math.isnan(one.value)]
-    if not any(one for row in cells for one in row):
+    defined = [
+        estimate.value for row in cells for estimate in row if estimate is not None and not math.isnan(estimate.value)
+    ]
+    if not any(estimate for row in cells for estimate in row):
         return None
     chart = HeatMap(
         cells,
@@ -363,6 +373,6 @@ def _map(spec: MapSpec) -> Figure | None:
         title=spec.title,
         row_label=spec.row_label,
         column_label=spec.column_label,
-        bounds=spec.bounds or (0.0, max([*known, 0.01]) if known else 1.0),
+        bounds=spec.bounds or (0.0, max([*defined, 0.01]) if defined else 1.0),
     )
     return Figure(chart, spec.label or spec.title)

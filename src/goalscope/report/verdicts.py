@@ -1,4 +1,4 @@
-"""What differences of a probe to its floors and to random networks allow to say: three words, declared once.
+"""Verdicts on the differences of a probe to its floors and to random networks: three words, declared once.
 
 * *readable*: above every floor. A floor reads no activation: the position alone, the number of walls, the bag of the
   prompt's cells, the best blind guess.
@@ -23,14 +23,14 @@ NETWORKS: Final[Mapping[str, str]] = {
     "initial": "weights before training",
     "default-init": "the library's initialisation",
 }
-"""Kinds of random networks, and what they are called."""
+"""Kinds of random networks -> their description."""
 NEEDED: Final = "permuted"
-"""The kind without which nothing is said of training: it alone has the scale of every tensor of the trained model."""
+"""The kind that any verdict on training needs: it alone has the scale of every tensor of the trained model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """What is said where a score is above every rival, below every one, neither, or an interval is missing."""
+    """Wording where a score is above every rival, below every one, neither, or an interval is missing."""
 
     above: str
     below: str
@@ -108,9 +108,12 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
     Returns:
         One without an interval before all others; None without rivals.
     """
-    there = [(name, one) for name, one in rivals.items() if one is not None]
-    end = {name: (one.low if higher else -one.high) if one.has_interval else None for name, one in there}
-    return min(there, key=lambda item: (end[item[0]] is not None, end[item[0]] or 0.0), default=None)
+    differences = [(name, difference) for name, difference in rivals.items() if difference is not None]
+    end = {
+        name: (difference.low if higher else -difference.high) if difference.has_interval else None
+        for name, difference in differences
+    }
+    return min(differences, key=lambda item: (end[item[0]] is not None, end[item[0]] or 0.0), default=None)
 
 
 def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
@@ -119,33 +122,36 @@ def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below",
     "above" where all lie on the better side of 0, "below" where all lie on the worse one, "none" else; "unknown"
     without rivals, or where one of them has no interval.
     """
-    there = [one for one in rivals.values() if one is not None]
-    if not there or not all(one.has_interval for one in there):
+    differences = [difference for difference in rivals.values() if difference is not None]
+    if not differences or not all(difference.has_interval for difference in differences):
         return "unknown"
-    ends = [(one.low, one.high) if higher else (-one.high, -one.low) for one in there]
+    ends = [
+        (difference.low, difference.high) if higher else (-difference.high, -difference.low)
+        for difference in differences
+    ]
     return "above" if min(low for low, _ in ends) > 0 else "below" if max(high for _, high in ends) < 0 else "none"
 
 
 def claim_in_words(
     parts: Sequence[tuple[str, Rivals]], word: Word, *, needed: Sequence[str] = (), higher: bool = True
 ) -> str:
-    """Say which of some things a word holds for, naming the decisive rival of each; "" where nothing is compared.
+    """Write which parts a word holds for, with the decisive rival of each; "" where nothing is compared.
 
     Args:
-        parts: what it is said of, and the differences to each rival.
+        parts: name of each part, and its differences to each rival.
         word: `READABLE` or `MADE`.
-        needed: rivals without which nothing is said.
+        needed: rivals without which the verdict is unknown.
         higher: see `strictest`.
     """
     groups: dict[str, list[str]] = {}
     for name, rivals in parts:
-        found = strictest(rivals, higher=higher)
-        if found is None:
+        decisive = strictest(rivals, higher=higher)
+        if decisive is None:
             continue
-        missing = [one for one in needed if rivals.get(one) is None]
+        missing = [rival for rival in needed if rivals.get(rival) is None]
         kind = "unknown" if missing else verdict(rivals, higher=higher)
         lacking = f"; nothing to compare with {listed(missing)}" if missing else ""
-        text = f"{name} ({found[0]}: {interval_in_words(found[1])}{lacking})"
+        text = f"{name} ({decisive[0]}: {interval_in_words(decisive[1])}{lacking})"
         groups.setdefault(getattr(word, kind), []).append(text)
     order = (word.above, word.below, word.none, word.unknown)
     return "; ".join(f"{opening} for {listed(groups[opening])}" for opening in order if opening in groups)

@@ -1,7 +1,7 @@
-"""Sentences of a paper as tests on the rows of a run: what is shown, what is contradicted, what is left open.
+"""Sentences of a paper as tests on the rows of a run, with the verdict on each.
 
 Every test is a regression over clusters in which each cluster weighs alike (`goalscope.stats.regress`); differences of
-neighbours have intervals that hold together (Bonferroni), so that "monotone" is not said of one lucky step.
+neighbours have simultaneous intervals (Bonferroni), so that one lucky step is not reported as "monotone".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ Verdict = Literal["shown", "contradicted", "not shown", "not measured"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """A claim and what a run says of it.
+    """A claim and its verdict on a run.
 
     Attributes:
         said: the sentence.
         verdict: "shown" where every part has an interval on the claimed side; "contradicted" where one has an interval
             on the other; "not shown" otherwise; "not measured" without rows.
         parts: name and estimate of each part.
-        why: what a reader must know, "" for nothing.
+        why: reason or caveat, "" for none.
     """
 
     said: str
@@ -38,7 +38,7 @@ class Tested:
 
 
 def decide(item: Item, rows: Rows, subject: Subject) -> list[Tested]:
-    """Return what a run says of each claim of an item.
+    """Test each claim of an item on a run.
 
     Args:
         item: with claims.
@@ -50,26 +50,26 @@ def decide(item: Item, rows: Rows, subject: Subject) -> list[Tested]:
 
 def _tested(item: Item, claim: Claim, rows: Rows, subject: Subject) -> Tested:
     measures = (claim.measure, *([claim.than] if claim.than else []))
-    kept = selected(item, claim.where, rows, subject, measures)
-    kept = kept.where(~np.isnan(kept.value))
+    selected_rows = selected(item, claim.where, rows, subject, measures)
+    selected_rows = selected_rows.where(~np.isnan(selected_rows.value))
     needed = [name for name in (claim.over, *claim.factors) if name]
     for name in needed:
-        kept = kept.where(kept.known(name))
-    if not len(kept):
+        selected_rows = selected_rows.where(selected_rows.known(name))
+    if not len(selected_rows):
         return Tested(said=claim.said, verdict="not measured", why="the run has no such rows")
     try:
-        return _TESTS[claim.test](claim, kept)
+        return _TESTS[claim.test](claim, selected_rows)
     except ValueError as error:
         return Tested(said=claim.said, verdict="not shown", why=str(error))
 
 
-def _order(one: Tag) -> tuple[int, float, str]:
-    number = isinstance(one, int | float)
-    return (0, float(one), "") if number else (1, 0.0, str(one))  # type: ignore[arg-type]
+def _order(value: Tag) -> tuple[int, float, str]:
+    number = isinstance(value, int | float)
+    return (0, float(value), "") if number else (1, 0.0, str(value))  # type: ignore[arg-type]
 
 
 def _steps(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
-    """Return the difference between each value of a tag and the one before it, with intervals that hold together."""
+    """Return the difference between each value of a tag and the one before it, with simultaneous intervals."""
     values = sorted(dict.fromkeys(rows[claim.over].tolist()), key=_order)
     if len(values) < 2:
         raise ValueError(f"a trend must have at least 2 values of {claim.over}, got {len(values)}")
@@ -88,13 +88,15 @@ def _monotone(sign: int) -> Callable[[Claim, Rows], Tested]:
     def test(claim: Claim, rows: Rows) -> Tested:
         parts = _steps(claim, rows)
         slope = _slope(claim, rows)
-        return Tested(said=claim.said, verdict=_verdict([each for _, each in parts], sign), parts=(*parts, *slope))
+        return Tested(
+            said=claim.said, verdict=_verdict([estimate for _, estimate in parts], sign), parts=(*parts, *slope)
+        )
 
     return test
 
 
 def _slope(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
-    """Return the straight line over a tag of numbers, which has more power than neighbours and says less."""
+    """Return the slope over a numeric tag: more power than differences of neighbours, a weaker statement."""
     values = rows[claim.over].tolist()
     if not all(_order(value)[0] == 0 for value in values):
         return []
@@ -105,9 +107,9 @@ def _slope(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
 def _not_monotone(claim: Claim, rows: Rows) -> Tested:
     """Test that a measure neither rises nor falls throughout: it needs a step up and a step down, both shown."""
     parts = _steps(claim, rows)
-    up, down = any(one.low > 0 for _, one in parts), any(one.high < 0 for _, one in parts)
-    all_one = all(one.low > 0 for _, one in parts) or all(one.high < 0 for _, one in parts)
-    verdict: Verdict = "shown" if up and down else "contradicted" if all_one else "not shown"
+    up, down = any(estimate.low > 0 for _, estimate in parts), any(estimate.high < 0 for _, estimate in parts)
+    one_direction = all(estimate.low > 0 for _, estimate in parts) or all(estimate.high < 0 for _, estimate in parts)
+    verdict: Verdict = "shown" if up and down else "contradicted" if one_direction else "not shown"
     return Tested(said=claim.said, verdict=verdict, parts=tuple(parts))
 
 
@@ -117,8 +119,8 @@ def _linear(claim: Claim, rows: Rows) -> Tested:
     Size and density are held fixed where the rows have them, so that the mix of worlds at each distance is not read as
     a bend.
     """
-    most = float("inf") if claim.below is None else claim.below
-    rows = rows.where(np.array([float(value) < most for value in rows[claim.over].tolist()], dtype=bool))
+    limit = float("inf") if claim.below is None else claim.below
+    rows = rows.where(np.array([float(value) < limit for value in rows[claim.over].tolist()], dtype=bool))
     numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
     centred = numbers - numbers.mean() if len(numbers) else numbers
     columns = {"constant": np.ones(len(rows)), "slope": centred, "curvature": centred**2 - (centred**2).mean()}
@@ -136,14 +138,16 @@ def _controlled(claim: Claim, rows: Rows) -> Tested:
     columns = {"constant": np.ones(len(rows)), **_factors(rows, claim.factors)}
     fitted = _fit(rows, columns)
     parts = tuple((f"for one more of {name}, the others fixed", fitted.estimate({name: 1.0})) for name in claim.factors)
-    return Tested(said=claim.said, verdict=_verdict([each for _, each in parts], -1), parts=parts)
+    return Tested(said=claim.said, verdict=_verdict([estimate for _, estimate in parts], -1), parts=parts)
 
 
 def _lower(claim: Claim, rows: Rows) -> Tested:
     """Test that a measure is lower than another, cluster by cluster."""
     fitted = _fit(rows, indicators(rows.measure.tolist()))
-    less = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
-    return Tested(said=claim.said, verdict=_verdict([less], -1), parts=((f"{claim.measure} less {claim.than}", less),))
+    difference = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
+    return Tested(
+        said=claim.said, verdict=_verdict([difference], -1), parts=((f"{claim.measure} less {claim.than}", difference),)
+    )
 
 
 def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -156,7 +160,7 @@ def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.fl
 
 
 def _verdict(parts: Sequence[Estimate], sign: int) -> Verdict:
-    sides = [(one.low, one.high) if sign > 0 else (-one.high, -one.low) for one in parts]
+    sides = [(estimate.low, estimate.high) if sign > 0 else (-estimate.high, -estimate.low) for estimate in parts]
     if any(high < 0 for _, high in sides):
         return "contradicted"
     return "shown" if all(low > 0 for low, _ in sides) else "not shown"
@@ -173,7 +177,7 @@ _TESTS: Final[Mapping[str, Callable[[Claim, Rows], Tested]]] = {
 
 
 def lines_of(tested: Tested) -> Iterator[str]:
-    """Yield what the screen says of a claim, its parts below it."""
+    """Yield the printed lines of a claim, then those of its parts."""
     yield f"{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
     for name, estimate in tested.parts:
         yield f"  {name}: {estimate}"

@@ -72,16 +72,16 @@ TABLES: dict[int, list[Row]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What an exact item comes to: its lines, the files that were written, and texts to be shown."""
+class ExactResult:
+    """Result of an exact item: its lines, the written files, and texts to show."""
 
     lines: tuple[Line, ...] = ()
     files: tuple[Path, ...] = ()
     texts: tuple[str, ...] = ()
 
 
-def compute(item: Item, folder: Path) -> Found:
-    """Compute an exact item and write its files into a folder, which must be there."""
+def compute(item: Item, folder: Path) -> ExactResult:
+    """Compute an exact item and write its files into an existing folder."""
     name, _, argument = item.exact.partition(" ")
     return _EXACT[name](folder, argument)
 
@@ -91,12 +91,12 @@ def exact_value(value: float, unit: str) -> Estimate:
     return Estimate(value=value, low=nan, high=nan, n=1, clusters=1, method="exact", unit=unit, note="exact")
 
 
-def _line(label: str, value: Tag, printed: float | str | None, ours: float, unit: str, paper: str) -> Line:
-    beside = {} if printed is None else {paper: printed}
-    return Line(label=label, value=value, published=beside, ours=exact_value(ours, unit), percent=False)
+def _line(label: str, value: Tag, printed: float | str | None, computed: float, unit: str, paper: str) -> Line:
+    published = {} if printed is None else {paper: printed}
+    return Line(label=label, value=value, published=published, ours=exact_value(computed, unit), percent=False)
 
 
-def _cliff(folder: Path, experiment: str) -> Found:
+def _cliff(folder: Path, experiment: str) -> ExactResult:
     """Compute one experiment of the Cliff World; "known" and "unknown" MEG beside the printed values."""
     from goalscope.studies.cliff_figures import write_figures, write_json
     from goalscope.studies.cliff_world import cliff_study
@@ -113,10 +113,10 @@ def _cliff(folder: Path, experiment: str) -> Found:
         ]
     write_json(study, folder / "cliff-world.json")
     written = [folder / "cliff-world.json", *write_figures(study, folder)]
-    return Found(lines=tuple(lines), files=tuple(written))
+    return ExactResult(lines=tuple(lines), files=tuple(written))
 
 
-def _mouse(folder: Path, which: str) -> Found:
+def _mouse(folder: Path, which: str) -> ExactResult:
     """Compute the MEG of the mouse of Fig. 1, or of the one that smells and moves twice, of Fig. 2."""
     from goalscope.meg import meg_target
     from goalscope.meg.causal_examples import mouse, pomdp_mouse
@@ -125,65 +125,76 @@ def _mouse(folder: Path, which: str) -> Found:
         return meg_target(model, decisions=decisions, target=target).value
 
     if which == "once":
-        likely = 0.8 * log(1.6) + 0.2 * log(0.4)  # log 2 less the entropy of a choice with chances .8 and .2
-        return Found(
-            lines=(_line("p(towards the cheese) = 0.8", None, likely, value(mouse(0.8), ["D"], "T"), "nats", ""),)
+        meg = 0.8 * log(1.6) + 0.2 * log(0.4)  # log 2 less the entropy of a choice with probabilities .8 and .2
+        return ExactResult(
+            lines=(_line("p(towards the cheese) = 0.8", None, meg, value(mouse(0.8), ["D"], "T"), "nats", ""),)
         )
     model = pomdp_mouse(0.9, smell=0.9)
     lines = [
         _line(f"towards {target}", None, None, value(model, ["D1", "D2"], target), "nats", "")
         for target in ("S3", "U3")
     ]
-    return Found(lines=tuple(lines), texts=("Theorem 4.1: not less towards S3 than towards U3, which it separates.",))
+    return ExactResult(
+        lines=tuple(lines), texts=("Theorem 4.1: not less towards S3 than towards U3, which it separates.",)
+    )
 
 
 def counted(table: int) -> list[tuple[int, int, int, int]]:
     """Return c, e, n and S of each step of a table's walk, computed."""
     cells = [row[0] for row in TABLES[table]]
-    number = {cell: at for at, cell in enumerate(dict.fromkeys(cells))}
+    number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
     score = StaleScore(number[cells[0]])
-    found = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
+    per_step = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
     for before, after in pairwise(cells):
         score.move(number[before], number[after])
-        found.append((score.loops, score.edge_reuse, score.cell_reuse, score.total))
-    return found
+        per_step.append((score.loops, score.edge_reuse, score.cell_reuse, score.total))
+    return per_step
 
 
-def _stale(folder: Path, table: str) -> Found:
+def _stale(folder: Path, table: str) -> ExactResult:
     """Compute the counts of one worked example of the stale score at each step."""
     lines = []
-    for t, (row, ours) in enumerate(zip(TABLES[int(table)], counted(int(table)), strict=True)):
-        for label, printed, number in zip(("c", "e", "n", "S"), row[1:], ours, strict=True):
+    for t, (row, computed) in enumerate(zip(TABLES[int(table)], counted(int(table)), strict=True)):
+        for label, printed, number in zip(("c", "e", "n", "S"), row[1:], computed, strict=True):
             if label == "S" or printed or number:
                 lines.append(_line(f"{label} at t", t, float(printed), float(number), "count", "paper"))
-    return Found(lines=tuple(lines))
+    return ExactResult(lines=tuple(lines))
 
 
-def _examples(folder: Path, figure: str) -> Found:
-    """Compute what the metric counts on the named examples of a figure of the exploration paper."""
-    chosen = {name: one for name, one in EXAMPLES.items() if one.figure.startswith(figure)}
+def _examples(folder: Path, figure: str) -> ExactResult:
+    """Compute the counts of the metric on the named examples of a figure of the exploration paper."""
+    chosen = {name: example for name, example in EXAMPLES.items() if example.figure.startswith(figure)}
     lines = [
-        _line(f"{one.figure} {name}, {walk}: {what.replace('_', ' ')}", None, None, getattr(found, what), "count", "")
-        for name, one in chosen.items()
-        for walk in one.walks
-        for found in (counts(one, walk),)
-        for what in ("steps", "errors", "without_gain", "new_cells", "stale")
+        _line(
+            f"{example.figure} {name}, {walk}: {count.replace('_', ' ')}",
+            None,
+            None,
+            getattr(counted_walk, count),
+            "count",
+            "",
+        )
+        for name, example in chosen.items()
+        for walk in example.walks
+        for counted_walk in (counts(example, walk),)
+        for count in ("steps", "errors", "without_gain", "new_cells", "stale")
     ]
-    return Found(lines=tuple(lines), texts=tuple(f"{one.figure} {name}: {one.shows}" for name, one in chosen.items()))
+    return ExactResult(
+        lines=tuple(lines), texts=tuple(f"{example.figure} {name}: {example.shows}" for name, example in chosen.items())
+    )
 
 
-def _pictures(folder: Path, which: str) -> Found:
+def _pictures(folder: Path, which: str) -> ExactResult:
     """Draw the worlds of a figure as SVG and return their texts."""
     from goalscope.report.pictures import picture
 
     written, texts = [], []
     for name, grid in _GRIDS[which]():
         path = folder / f"{name.replace(' ', '-')}.svg"
-        shown = picture(grid, label=name).svg
-        path.write_text(shown, encoding="utf-8", newline="\n")
+        svg = picture(grid, label=name).svg
+        path.write_text(svg, encoding="utf-8", newline="\n")
         written.append(path)
         texts.append(f"{name}\n{grid.render()}")
-    return Found(files=tuple(written), texts=tuple(texts))
+    return ExactResult(files=tuple(written), texts=tuple(texts))
 
 
 def _fogged() -> Iterator[tuple[str, Grid]]:
@@ -212,31 +223,31 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 }
 
 
-def _settings(folder: Path, model: str) -> Found:
-    """Set the settings of a ready model and of the study baseline beside those of Table 6."""
+def _settings(folder: Path, model: str) -> ExactResult:
+    """Compare the settings of a ready model and of the study baseline with those of Table 6."""
     from goalscope.preflight.model_defaults import ready_models
     from goalscope.runs import Study
     from goalscope.studies import text
     from goalscope.untrusted import read_yaml_text
 
     study = Study.parse(read_yaml_text(text("baseline"), "baseline"))
-    asked = study.agents_[0].parameters
+    parameters = study.agents_[0].parameters
     ready = ready_models()[model]
-    ours = {
+    values = {
         "Max Tokens": (10000, ready["max_tokens"]),
-        "Temperature": (0.7, asked["temperature"]),
-        "Top P": (0.95, asked["top_p"]),
+        "Temperature": (0.7, parameters["temperature"]),
+        "Top P": (0.95, parameters["top_p"]),
         "Top Logprobs": (5, ready["top_logprobs"]),
         "Num. Trajectories per Grid": (10, study.trajectories),
     }
-    lines = [_line(name, None, float(printed), float(value), "", model) for name, (printed, value) in ours.items()]
-    return Found(
+    lines = [_line(name, None, float(printed), float(value), "", model) for name, (printed, value) in values.items()]
+    return ExactResult(
         lines=tuple(lines),
         texts=(f"Reasoning Effort: printed low, ours {ready['reasoning_effort']}", canonical_json(ready)),
     )
 
 
-_EXACT: Final[Mapping[str, Callable[[Path, str], Found]]] = {
+_EXACT: Final[Mapping[str, Callable[[Path, str], ExactResult]]] = {
     "cliff": _cliff,
     "mouse": _mouse,
     "stale": _stale,

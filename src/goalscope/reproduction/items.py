@@ -1,4 +1,4 @@
-"""The items: which figures and tables there are, what each is made of, and a study at a part of its size.
+"""The items: figures and tables of the papers, their sources, and studies at a reduced size.
 
 All of them are data in `items.yaml`; `goalscope reproduce` is the one engine that runs them.
 """
@@ -25,13 +25,13 @@ PAPERS: Final[Mapping[str, str]] = {
 """First word of an item's name -> the paper."""
 
 Needs = Literal["logs", "API", "weights", "nothing"]
-"""The least that an item works with: recorded logs, a model that can be asked, its weights; nothing: it is exact."""
+"""Minimum access that an item needs: recorded logs, a model that can be asked, its weights; nothing: it is exact."""
 
 How = Literal["mean", "steps", "beliefs", "cells", "plans", "distance", "p-value", "effect", "relation"]
 """How rows become a figure, see `goalscope.reproduction.readings`."""
 
 Published = float | str | dict[Tag, float | str | None]
-"""What a paper prints: a number, a text, or one for each value of a tag."""
+"""Printed value: a number, a text, or one for each value of a tag."""
 
 _STEPS: Final = 3  # of each grid that are read at a reduced scale, where all are at the published size
 MIDDLE: Final = "middle"
@@ -42,14 +42,14 @@ class Reading(Part):
     """One line of an item, or one for each value of a tag.
 
     Attributes:
-        label: what it is called in the paper.
-        measure: the measure that it is read from.
+        label: its name in the paper.
+        measure: the measure.
         where: tags of the rows; those of `Item.where` hold, too.
         by: the tag whose values make lines, "" for one line.
         how: how rows become a figure.
         percent: whether the paper prints it in per cent.
-        published: what it prints for the item's model.
-        others: model -> what it prints for that one.
+        published: printed values for the item's model.
+        others: other model -> its printed values.
     """
 
     label: str
@@ -63,8 +63,8 @@ class Reading(Part):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        for given in (self.published, *self.others.values()):
-            if isinstance(given, dict) and not self.by:
+        for published in (self.published, *self.others.values()):
+            if isinstance(published, dict) and not self.by:
                 raise ValueError(f"published numbers by a tag must come with that tag, {self.label} has none: add by")
         return self
 
@@ -77,7 +77,7 @@ class Claim(Part):
         test: "falls" or "rises" (monotone over the values of `over`), "linear" (over the numbers of `over` below
             `below`), "controlled" (each of `factors` with the others held fixed), "not monotone" (over `over`), or
             "lower" (`measure` less `than`).
-        measure: what is tested.
+        measure: the tested measure.
         where: tags of its rows.
     """
 
@@ -97,18 +97,18 @@ class Item(Part):
     Attributes:
         name: the paper's short name and what it is there: "telos table 2".
         title: what it shows.
-        needs: the least that it works with.
-        why_not: why it has no command; all else is left out then.
-        study: the shipped study that makes its data.
+        needs: minimum access.
+        why_not: why it has no command; other fields are empty then.
+        study: the shipped study that generates its data.
         changes: KEY=VALUE changes of that study, to the sizes as published.
         full: whether it is read with the settings of `--full`, as published.
-        least: least worlds of each cell at a reduced scale; the probes need grids on both sides of their split.
+        least: minimum worlds of each cell at a reduced scale; the probes need grids on both sides of their split.
         model: the model that the printed numbers are of.
         exact: name of the function that computes it, where no study does.
         section: the section of the report that shows it.
         where: tags of the rows of all readings.
         readings, claims: what is read, and what is tested.
-        note: what a reader must know beside the numbers.
+        note: caveat on the numbers.
     """
 
     name: str
@@ -140,9 +140,9 @@ class Item(Part):
 def items() -> Mapping[str, Item]:
     """Return all items by name, in the order of the papers."""
     text = files(__package__).joinpath("items.yaml").read_text(encoding="utf-8")
-    plain: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
-    found = [Item.model_validate(entry) for entries in plain.values() for entry in entries]
-    return {item.name: item for item in found}
+    by_paper: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
+    all_items = [Item.model_validate(entry) for entries in by_paper.values() for entry in entries]
+    return {item.name: item for item in all_items}
 
 
 def find(name: str) -> Item:
@@ -151,26 +151,26 @@ def find(name: str) -> Item:
     Raises:
         ValueError: there is none of that name.
     """
-    wanted = " ".join(name.casefold().replace("fig.", "figure ").replace("tab.", "table ").split())
-    if wanted not in items():
+    key = " ".join(name.casefold().replace("fig.", "figure ").replace("tab.", "table ").split())
+    if key not in items():
         raise ValueError(
             f"an item must be one of those that goalscope reproduce --list prints, got {name!r}"
-            f"{near_miss(wanted, list(items()))}"
+            f"{near_miss(key, list(items()))}"
         )
-    return items()[wanted]
+    return items()[key]
 
 
 def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
-    """Return a study at a part of its size.
+    """Return a study at a reduced size.
 
     Args:
         study: the study at the published size.
-        scale: part of it, in (0, 1].
-        least: least number of worlds of each kind, size and density.
+        scale: fraction of the size, in (0, 1].
+        least: minimum number of worlds of each kind, size and density.
 
     Returns:
         The study itself for 1. Else the number of worlds of each entry is multiplied by ``scale``, but stays at least
-        ``least``; what is then missing is taken from the trajectories, of which one stays. Random networks and pairs of
+        ``least``; the rest is taken from the trajectories, of which one stays. Random networks and pairs of
         interventions are multiplied, too, and where all steps of a grid are read, three are. Sizes, densities and
         agents stay, so that every cell of a table is there.
 
@@ -181,18 +181,18 @@ def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
         raise ValueError(f"--scale must lie in (0, 1], got {scale:g}: 1 is the published size")
     if scale == 1:
         return study
-    plain = study.dump()
-    counts = [entry["count"] for entry in plain["worlds"] if "count" in entry]
-    rest = scale
-    for entry in plain["worlds"]:
+    settings = study.dump()
+    counts = [entry["count"] for entry in settings["worlds"] if "count" in entry]
+    remaining = scale
+    for entry in settings["worlds"]:
         if "count" in entry:
             count = entry["count"]
             entry["count"] = min(count, max(least, round(count * scale)))
-            rest = min(1.0, scale * sum(counts) / sum(each.get("count", 0) for each in plain["worlds"]))
-    plain["trajectories"] = max(1, round(plain["trajectories"] * rest))
-    _thin(plain.get("analysis") or {}, scale)
-    plain["name"] = f"{study.name} (scale {scale:g})"[:200]
-    return Study.parse(plain)
+            remaining = min(1.0, scale * sum(counts) / sum(other.get("count", 0) for other in settings["worlds"]))
+    settings["trajectories"] = max(1, round(settings["trajectories"] * remaining))
+    _thin(settings.get("analysis") or {}, scale)
+    settings["name"] = f"{study.name} (scale {scale:g})"[:200]
+    return Study.parse(settings)
 
 
 def _thin(analysis: dict[str, Any], scale: float) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a run into the lines of an item: our estimate beside what the paper prints."""
+"""Lines of an item from the rows of a run: our estimate and the printed value."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,21 +20,21 @@ from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}
 """Margins of the tests of transforms; p-values and effects do not depend on them."""
 
-_BESIDE: Final[Mapping[How, tuple[str, ...]]] = {
+_FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
     "beliefs": (ACTIONS, WRONG, WRONG_ON_MAP),
     "distance": (ERROR, SQUARED, DEVIATION),
     "relation": ("success",),
 }
-"""Measures that a figure is made of beside the one that it is called after."""
+"""Measures that a figure needs in addition to its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Whose figures are read.
+    """The agents whose figures are read.
 
     Attributes:
         agents: names of the model's agents in the run.
-        model: the name under which the papers know it, "" where they do not.
+        model: its name in the papers, "" for none.
     """
 
     agents: tuple[str, ...]
@@ -43,14 +43,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One figure beside what is printed.
+    """One figure and its printed values.
 
     Attributes:
-        label: what it is called.
+        label: name of the figure.
         value: the value of the tag by which the reading is split, None for none.
-        published: model -> what the paper prints.
+        published: model -> printed value.
         ours: our estimate, None where the run has no such rows.
-        percent: whether both are told in per cent.
+        percent: whether both are given in per cent.
         within: whether the printed number of this very model lies in our interval, None where there is none to compare.
     """
 
@@ -63,56 +63,60 @@ class Line:
 
 
 def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
-    """Return the lines of an item, in the order in which the paper has them.
+    """Return the lines of an item, in the order of the paper.
 
     Args:
         item: with a study.
         rows: all rows of the run.
-        subject: the agents that are read, and the model that they are.
+        subject: the agents, and their model.
     """
     return [line for reading in item.readings for line in _lines(item, reading, rows, subject)]
 
 
 def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject, measures: Sequence[str]) -> Rows:
     """Return the rows of some measures of the subject's agents under the conditions of an item and of a part of it."""
-    kept = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
-    for name, wanted in {**item.where, **where}.items():
-        if name == "layer" and wanted == MIDDLE:
-            layers = sorted({int(one) for one in kept.tags.get("layer", ()) if one is not None})
-            wanted = layers[len(layers) // 2] if layers else None
-        if name not in kept.tags:  # a tag that no row has is None everywhere
-            kept = kept if wanted is None or wanted is False else kept.where(np.zeros(len(kept), dtype=bool))
+    matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
+    for name, value in {**item.where, **where}.items():
+        if name == "layer" and value == MIDDLE:
+            layers = sorted({int(layer) for layer in matching.tags.get("layer", ()) if layer is not None})
+            value = layers[len(layers) // 2] if layers else None
+        if name not in matching.tags:  # a tag that no row has is None everywhere
+            matching = (
+                matching if value is None or value is False else matching.where(np.zeros(len(matching), dtype=bool))
+            )
         else:
-            kept = kept.select(**{name: wanted})
-    return kept
+            matching = matching.select(**{name: value})
+    return matching
 
 
 def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterator[Line]:
     printed = {} if reading.published is None else {item.model: reading.published}
     printed |= reading.others
-    measures = (reading.measure, *_BESIDE.get(reading.how, ()))
-    kept = selected(item, reading.where, rows, subject, measures)
+    measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
+    selected_rows = selected(item, reading.where, rows, subject, measures)
     by = (reading.by,) if reading.by else ()
-    found: list[Grouped] = []
-    if len(kept) and all(name in kept.tags for name in by):
-        found = _HOW[reading.how](kept, reading.measure, by)
+    groups: list[Grouped] = []
+    if len(selected_rows) and all(name in selected_rows.tags for name in by):
+        groups = _HOW[reading.how](selected_rows, reading.measure, by)
     values: list[Tag] = [None]
     if reading.by:
-        told = [value for given in printed.values() if isinstance(given, dict) for value in given]
-        seen = [one.key[reading.by] for one in found if one.key[reading.by] is not None]
-        values = list(dict.fromkeys([*told, *sorted(seen, key=str)]))
-        if all(isinstance(one, int | float) for one in values):
+        printed_values = [value for numbers in printed.values() if isinstance(numbers, dict) for value in numbers]
+        measured_values = [group.key[reading.by] for group in groups if group.key[reading.by] is not None]
+        values = list(dict.fromkeys([*printed_values, *sorted(measured_values, key=str)]))
+        if all(isinstance(value, int | float) for value in values):
             values.sort(key=float)  # type: ignore[arg-type]
     for value in values:
-        ours = next((one.estimate for one in found if not by or _equal(one.key[reading.by], value)), None)
-        beside = {name: given.get(value) if isinstance(given, dict) else given for name, given in printed.items()}
+        ours = next((group.estimate for group in groups if not by or _equal(group.key[reading.by], value)), None)
+        published = {
+            name: numbers.get(value) if isinstance(numbers, dict) else numbers for name, numbers in printed.items()
+        }
         yield Line(
             label=reading.label,
             value=value,
-            published=beside,
+            published=published,
             ours=ours,
             percent=reading.percent,
-            within=_within(beside.get(subject.model), ours, reading.percent),
+            within=_within(published.get(subject.model), ours, reading.percent),
         )
 
 
@@ -125,10 +129,10 @@ def _within(printed: float | str | None, ours: Estimate | None, percent: bool) -
     return bool(scale * ours.low - slack <= printed <= scale * ours.high + slack)
 
 
-def _equal(one: Tag, other: Tag) -> bool:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return abs(one - other) < 1e-9
-    return one == other
+def _equal(first: Tag, second: Tag) -> bool:
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return abs(first - second) < 1e-9
+    return first == second
 
 
 def _of(rows: Rows, measure: str) -> Rows:
@@ -136,7 +140,7 @@ def _of(rows: Rows, measure: str) -> Rows:
 
 
 def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    """Pool a share over all steps together, as the papers count where they count actions."""
+    """Pool a share over all steps, as the papers do for counts of actions."""
     return [
         Grouped(
             key=key,
@@ -147,12 +151,12 @@ def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
 
 
 def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
-    """Return how a p-value or an effect of each transform is read; neither has an interval of its own."""
+    """Return the reader of the p-value or the effect of each transform; neither has an interval."""
 
     def read_tests(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-        found = []
-        for one in compare_transforms(_of(rows, measure), margin={measure: _MARGINS[measure]}):
-            test, paired = one.paired.test, one.paired
+        groups = []
+        for comparison in compare_transforms(_of(rows, measure), margin={measure: _MARGINS[measure]}):
+            test, paired = comparison.paired.test, comparison.paired
             value = test.p_value if field == "p-value" else test.effect
             note = "" if value == value else test.note or "no test"
             estimate = Estimate(
@@ -165,8 +169,8 @@ def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
                 unit="probability" if field == "p-value" else "rank-biserial correlation",
                 note=note,
             )
-            found.append(Grouped(key={"measure": measure, "transform": one.transform}, estimate=estimate))
-        return found
+            groups.append(Grouped(key={"measure": measure, "transform": comparison.transform}, estimate=estimate))
+        return groups
 
     return read_tests
 
@@ -190,7 +194,7 @@ _HOW: Final[Mapping[How, Callable[[Rows, str, Sequence[str]], list[Grouped]]]] =
     "cells": lambda rows, measure, by: summarise(_of(rows, measure), by=by),
     "plans": lambda rows, measure, by: summarise_plans(_of(rows, measure), by=by),
     "distance": lambda rows, measure, by: [
-        one for one in summarise_distance(rows, by=by) if one.key["measure"] == measure
+        grouped for grouped in summarise_distance(rows, by=by) if grouped.key["measure"] == measure
     ],
     "p-value": _tests("p-value"),
     "effect": _tests("effect"),

@@ -27,7 +27,7 @@ from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
 
 _MOST_TEXT = 4000
-_MOST_UNDEFINED = 40
+_MAX_UNDEFINED = 40
 _TABLES = ("agent", "agent, size", "agent, density")
 
 
@@ -138,10 +138,10 @@ def undefined(run: RunData) -> Iterator[Declared]:
     plain = Table(
         caption="A number without an interval is never shown as a finding.",
         headings=("measure", "reason", "cases", "where"),
-        rows=tuple(rows[:_MOST_UNDEFINED]),
+        rows=tuple(rows[:_MAX_UNDEFINED]),
         numbers=(2,),
     )
-    text = [f"{len(rows) - _MOST_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MOST_UNDEFINED else []
+    text = [f"{len(rows) - _MAX_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MAX_UNDEFINED else []
     if not rows:
         text = ["Every measure has a value and an interval for every agent, size and density of this run."]
     yield Declared(anchor="undefined", title="What is undefined", paragraphs=text, tables=[plain] if rows else [])

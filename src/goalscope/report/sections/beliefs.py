@@ -1,4 +1,4 @@
-"""Decoded beliefs: maps beside the true grids, and actions against them, beside the same with shuffled beliefs.
+"""Decoded beliefs: maps and true grids, and actions against them, compared with shuffled beliefs.
 
 Source: behavioural and representational evaluation, section 5.2, Table 2, Figures 6 and 9.
 """
@@ -50,11 +50,11 @@ from goalscope.worlds.grid import Action
 _TAGS = ("head", "control", "site", "layer")
 _TOP = "accuracy against top-"
 _COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
-_LISTED = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
-_SAID = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
+_IN_PROBE_TABLES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
+_IN_SENTENCES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
 _CONTROLLED = (*_COLUMNS[1:], names.EXPECTED, names.NO_PLAN)
 _BEYOND = {kind: names.beyond(kind) for kind in NETWORKS}
-_SHOWN = frozenset(
+_ON_PAGE = frozenset(
     name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
 )
 _MEASURES = frozenset((names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP)) | {
@@ -90,49 +90,57 @@ _MAP_LEGEND = (
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """The maps that a run keeps, each beside its state.
+    """The stored maps of a run, each with its state.
 
     Raises:
-        ValueError: what is stored about maps cannot be ours.
+        ValueError: the stored maps are invalid.
     """
     stored = run.store.info().get(SOURCE)
     if stored is None:
         return
     try:
-        kept = [ShownMap.model_validate(one) for one in stored["maps"]]
+        stored_maps = [ShownMap.model_validate(shown_map) for shown_map in stored["maps"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
-    there = run.store.episode_ids() & {one.episode_id for one in kept}
-    episodes = {episode.id: episode for episode in run.store.episodes(sorted(there))}
-    found = [one for one in kept if one.episode_id in there and 0 <= one.step < len(episodes[one.episode_id].steps)]
-    if found:
-        lost = len(kept) - len(found)
+    episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
+    episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
+    maps = [
+        shown_map
+        for shown_map in stored_maps
+        if shown_map.episode_id in episode_ids and 0 <= shown_map.step < len(episodes[shown_map.episode_id].steps)
+    ]
+    if maps:
+        missing = len(stored_maps) - len(maps)
         yield Declared(
             anchor="decoded-maps",
             title="Decoded maps beside the true grid",
-            paragraphs=(RULE, *([f"{lost} more are not shown: their episodes are gone."] if lost else [])),
-            figures=[figure for one in found for figure in _pair(one, episodes[one.episode_id])],
+            paragraphs=(RULE, *([f"{missing} more are not shown: their episodes are gone."] if missing else [])),
+            figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
             layout="maps",
             legend=_MAP_LEGEND,
         )
 
 
-def _pair(one: ShownMap, episode: Episode) -> Iterator[Figure]:
+def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     """Yield the true grid of a state with its action, and the decoded map."""
-    step, tags = episode.steps[one.step], episode.world.tags
+    step, tags = episode.steps[shown_map.step], episode.world.tags
     grid = shown(episode.world.grid, step.state)
-    later = [*(each.state for each in episode.steps[one.step + 1 : one.step + 2]), episode.final]
-    said = "none" if step.action is None else Action(step.action).name
+    later = [*(each.state for each in episode.steps[shown_map.step + 1 : shown_map.step + 2]), episode.final]
+    action = "none" if step.action is None else Action(step.action).name
     where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
-    caption = f"Action {said}, {one.verdict} ({where}; step {one.step} of {one.episode_id})"
-    wrong = [] if one.verdict.startswith("optimal") else [0]
+    caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
+    wrong = [] if shown_map.verdict.startswith("optimal") else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
-    frame, outline = max(len(one.lines), len(one.lines[0]), grid.height, grid.width), (grid.height, grid.width)
+    frame, outline = (
+        max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
+        (grid.height, grid.width),
+    )
     yield Figure(framed(truth, outline, frame), caption=caption)
-    agent = [] if one.tags.get("agent") is None else [str(one.tags["agent"])]
-    probe = probe_name(one.tags.get("head"), one.tags.get("control", "none"))
-    whose = f"Decoded: {', '.join([*agent, probe, str(ReadPoint(one.tags.get('site'), one.tags.get('layer')))])}"
-    yield Figure(map_picture(one.lines, f"{whose}; {caption}", outline=outline), caption=whose)
+    agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
+    probe = probe_name(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))
+    point = ReadPoint(shown_map.tags.get("site"), shown_map.tags.get("layer"))
+    probe_caption = f"Decoded: {', '.join([*agent, probe, str(point)])}"
+    yield Figure(map_picture(shown_map.lines, f"{probe_caption}; {caption}", outline=outline), caption=probe_caption)
 
 
 @probe_section(
@@ -145,25 +153,25 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point, points = base.main_point(), base.points()
-    # The head that most is known of; the published one where it is there.
+    # The published head where present, else the first of the others.
     heads = base.values("head")
     head = next(head for head in ("mlp", *CELL_HEADS, *map(str, heads)) if head in heads)
     main = base.where(head=head, control=("none", None), **point.key)
     if not len(main):  # beliefs of a head that reads no activations, at no point
         main = base.where(head=head, control=("none", None))
-    found = base.estimated(estimate_rows, _TAGS)
-    kept = [one for one in found if one.key["measure"] in _SHOWN]
+    estimates = base.estimated(estimate_rows, _TAGS)
+    shown_estimates = [one for one in estimates if one.key["measure"] in _ON_PAGE]
     where = f"{probe_name(head)} at {point}"
-    said = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _SAID]
-    keys = in_order(found.keys(*_TAGS), points)
-    near = [each for each in points if each.layer == point.layer] or [point]
-    less = _differences(base, head, near)
+    sentence_parts = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _IN_SENTENCES]
+    keys = in_order(estimates.keys(*_TAGS), points)
+    same_layer = [layer_point for layer_point in points if layer_point.layer == point.layer] or [point]
+    differences = _differences(base, head, same_layer)
     balanced = rows.where(reading="balanced" if len(natural) else ())
     beyond = {NETWORKS[kind]: end for kind, end in _BEYOND.items()}
     published = balanced.where(head=head, control=("none", None), **point.key)
-    alike = balanced.estimated(estimate_rows, _TAGS)
-    as_balanced = [
-        _of_probes(alike, keys, caption, end)
+    balanced_estimates = balanced.estimated(estimate_rows, _TAGS)
+    balanced_tables = [
+        _of_probes(balanced_estimates, keys, caption, end)
         for caption, end in (
             ("Shares of actions", ""),
             ("Less their value with shuffled beliefs", names.DIFFERENCE),
@@ -177,23 +185,29 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         rule=f"In words: differences of shares of actions. {RULES}",
         sentences=[
             *claims(
-                less,
+                differences,
                 [
                     (
-                        f"{probe_name(head)}, {each}",
-                        [(f"{what} beyond shuffled beliefs", {**each.key, **key}) for what, key in said],
+                        f"{probe_name(head)}, {layer_point}",
+                        [
+                            (f"{what} beyond shuffled beliefs", {**layer_point.key, **key})
+                            for what, key in sentence_parts
+                        ],
                     )
-                    for each in near
+                    for layer_point in same_layer
                 ],
                 floors=_FLOORS,
             ),
             *(
                 Sentence(
-                    f"{probe_name(head)}, {each}: less shuffled beliefs",
-                    found,
-                    [(what, {**each.key, "head": head, "control": "none", **key}) for what, key in said],
+                    f"{probe_name(head)}, {layer_point}: less shuffled beliefs",
+                    estimates,
+                    [
+                        (what, {**layer_point.key, "head": head, "control": "none", **key})
+                        for what, key in sentence_parts
+                    ],
                 )
-                for each in near
+                for layer_point in same_layer
             ),
         ],
         tables=(
@@ -207,13 +221,15 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 f"The same less its value with shuffled beliefs, paired by grid ({where}): {MEAN}",
                 _columns(_CONTROLLED, names.DIFFERENCE),
             ),
-            _of_probes(found, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
+            _of_probes(estimates, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
             *(
-                _of_probes(found, keys, f"How much these differences exceed those of the same probe on {network}", end)
+                _of_probes(
+                    estimates, keys, f"How much these differences exceed those of the same probe on {network}", end
+                )
                 for network, end in beyond.items()
             ),
         ),
-        figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(found, points, head)),
+        figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(estimates, points, head)),
         legend=f"Top-k: optimal for some pair of one of the k likeliest cells of the agent and of the goal. {BANDS}",
         folds=(
             FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
@@ -226,24 +242,26 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 if len(published)
                 else [],
             ),
-            FoldSpec(f"All probes {READINGS['balanced']}", as_balanced),
+            FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
-        undefined=[(str(one.key["measure"]), title_of(one.key), one.estimate) for one in kept],
+        undefined=[(str(one.key["measure"]), title_of(one.key), one.estimate) for one in shown_estimates],
         why=_why,
-        counted=kept,
+        counted=shown_estimates,
     )
 
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
-    """Return what actions fit the maps of a head more than those of its floors and of random networks."""
-    measures = tuple(f"{name}{names.DIFFERENCE}" for name in _SAID)
-    found: list[Grouped] = []
+    """Return how much better actions fit the maps of a head than those of its floors and of random networks."""
+    measures = tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES)
+    differences: list[Grouped] = []
     for point in near:
-        own: dict[str, Tag | Sequence[Tag]] = {"measure": measures, "head": head, "control": "none", **point.key}
-        contrasts = [Contrast(kind, own, {**own, "control": kind}, ("site", "layer")) for kind in NETWORKS]
-        contrasts += [Contrast(floor, own, {**own, **NOWHERE, "head": floor}, ("site", "layer")) for floor in _FLOORS]
-        found += contrasted(base, contrasts, estimate_rows, ("site", "layer"))
-    return Estimates(found)
+        probe_key: dict[str, Tag | Sequence[Tag]] = {"measure": measures, "head": head, "control": "none", **point.key}
+        contrasts = [Contrast(kind, probe_key, {**probe_key, "control": kind}, ("site", "layer")) for kind in NETWORKS]
+        contrasts += [
+            Contrast(floor, probe_key, {**probe_key, **NOWHERE, "head": floor}, ("site", "layer")) for floor in _FLOORS
+        ]
+        differences += contrasted(base, contrasts, estimate_rows, ("site", "layer"))
+    return Estimates(differences)
 
 
 def _why(measure: str) -> str:
@@ -263,33 +281,35 @@ def _columns(measures: Sequence[str], end: str = "") -> list[Column]:
 
 def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> TableSpec:
     """Return the table by size and density, its first line over all."""
-    kept = rows.where(measure=[column.key["measure"] for column in columns])
-    lines = [Line("all", {}), *(Line(*one) for one in _parts(kept, fewest=2))]
-    found = Estimates(one for by in ((), ("size",), ("density",)) for one in kept.estimated(estimate_rows, by))
-    return TableSpec(caption, "where", found, columns, lines)
+    selected_rows = rows.where(measure=[column.key["measure"] for column in columns])
+    lines = [Line("all", {}), *(Line(*part) for part in _parts(selected_rows, fewest=2))]
+    estimates = Estimates(
+        part for by in ((), ("size",), ("density",)) for part in selected_rows.estimated(estimate_rows, by)
+    )
+    return TableSpec(caption, "where", estimates, columns, lines)
 
 
 def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
-    """Return each size and density that rows have, what it is called and its key; none of a tag with fewer values."""
+    """Return each size and density that rows have, its label and key; none of a tag with fewer values."""
     values = {tag: rows.numbers(tag) for tag in _SYMBOLS}
     return [
         (f"{_SYMBOLS[tag]} = {number(value)}", {tag: value})
-        for tag, found in values.items()
-        for value in found
-        if len(found) >= fewest
+        for tag, tag_values in values.items()
+        for value in tag_values
+        if len(tag_values) >= fewest
     ]
 
 
-def _of_probes(found: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
-    return probe_table(caption, found, keys, _columns(_LISTED, end), first="probe")
+def _of_probes(estimates: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
+    return probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
 
 
 def _pooled(rows: ProbeRows) -> Table:
     parts = [("all", rows), *((label, rows.where(**key)) for label, key in _parts(rows))]
     return estimates_table(
         "Shares of all actions together, 95 % interval over grids",
-        [("where", ""), *((one.title, one.unit) for one in _columns(_COLUMNS))],
-        [(label, [names.pooled_share(mine.rows, name) for name in _COLUMNS]) for label, mine in parts],
+        [("where", ""), *((column.title, column.unit) for column in _columns(_COLUMNS))],
+        [(label, [names.pooled_share(part_rows.rows, name) for name in _COLUMNS]) for label, part_rows in parts],
     )
 
 
@@ -308,16 +328,19 @@ def _as_published(rows: ProbeRows) -> list[str]:
 def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
     """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
     tops = _tops(rows)
-    wanted = {"truth": names.TRUTH, **{f"top-{count}": names.top_name(count) for count in tops}}
-    wanted |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
-    kept = rows.where(measure=tuple(wanted.values()))
-    curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted.items()]
-    found = {tag: kept.estimated(estimate_rows, (tag,)) for tag in _SYMBOLS}
-    return [CurveSpec(f"Optimal actions by {tag}{end}", "share of actions", tag, found[tag], curves) for tag in found]
+    measures = {"truth": names.TRUTH, **{f"top-{count}": names.top_name(count) for count in tops}}
+    measures |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
+    selected_rows = rows.where(measure=tuple(measures.values()))
+    curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in measures.items()]
+    estimates = {tag: selected_rows.estimated(estimate_rows, (tag,)) for tag in _SYMBOLS}
+    return [
+        CurveSpec(f"Optimal actions by {tag}{end}", "share of actions", tag, estimates[tag], curves)
+        for tag in estimates
+    ]
 
 
-def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
-    """Return what actions fit decoded maps more than shuffled ones over the layers of each site."""
+def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
+    """Return how much better actions fit decoded maps than shuffled ones, over the layers of each site."""
     probes = {"none": probe_name(head), **NETWORKS}
     return [
         figure
@@ -326,7 +349,7 @@ def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str) -> li
             points,
             f"{_heading(name).capitalize()} less shuffled, by layer",
             "difference (share)",
-            found,
+            estimates,
             [
                 Curve(title, {"head": head, "control": control, "measure": name + names.DIFFERENCE})
                 for control, title in probes.items()

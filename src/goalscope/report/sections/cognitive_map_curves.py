@@ -54,23 +54,28 @@ _Shown = tuple[str, str, Estimates, list[Curve]]
 
 
 def _main(rows: ProbeRows) -> tuple[str, list[tuple[str, str, Key]]]:
-    """Return by what probes are ranked, and title, axis and key of each main figure."""
+    """Return the ranking measure of probes, and title, axis and key of each main figure."""
     ranks_by = AREA if AREA in rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
-    shown: list[tuple[str, str, Key]] = [
+    figures: list[tuple[str, str, Key]] = [
         ("Accuracy inside the border", "accuracy (share)", {"measure": INNER}),
         *(
             (f"{ranks_by.capitalize()} of {name}", f"{ranks_by} (share)", {"measure": ranks_by, "class": name})
             for name in ("wall", "agent", "goal")
         ),
     ]
-    return ranks_by, shown
+    return ranks_by, figures
 
 
 def _figure(
-    title: str, y_label: str, axis: str, found: Estimates, curves: Sequence[Curve], ticks: Sequence[float] | None = None
+    title: str,
+    y_label: str,
+    axis: str,
+    estimates: Estimates,
+    curves: Sequence[Curve],
+    ticks: Sequence[float] | None = None,
 ) -> CurveSpec:
     bounds = share_bounds if "(share)" in y_label else data_bounds
-    return CurveSpec(title, y_label, axis, found, curves, bounds=bounds, ticks=ticks)
+    return CurveSpec(title, y_label, axis, estimates, curves, bounds=bounds, ticks=ticks)
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
@@ -79,23 +84,25 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     if len(layers) < 2:
         return
     by = ("site", "head", "control", "class", "layer")
-    wanted = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
-    ranks_by, main = _main(wanted)
-    natural = _natural(wanted, (INNER, ranks_by)).estimated(summarise, by)
-    rates = _balanced(wanted).estimated(summarise, by)
+    compared = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
+    ranks_by, main = _main(compared)
+    natural = _natural(compared, (INNER, ranks_by)).estimated(summarise, by)
+    rates = _balanced(compared).estimated(summarise, by)
     probes = {"MLP": MLP, "per-cell": PERCELL}
     probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
-    shown: list[_Shown] = []
+    figures: list[_Shown] = []
     for title, y_label, key in main:
-        curves = [Curve(name, {**key, **probe}, style=at, fewest=2) for at, (name, probe) in enumerate(probes.items())]
+        curves = [
+            Curve(name, {**key, **probe}, style=index, fewest=2) for index, (name, probe) in enumerate(probes.items())
+        ]
         level = Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True)
-        shown.append((f"{title} by layer", y_label, natural, [*curves, level]))
-    shown += [(f"{title} by layer", f"{name} (share)", rates, curves) for name, title, curves in _rates_by_class()]
-    sizes, at_size = wanted.numbers("size"), Estimates()
+        figures.append((f"{title} by layer", y_label, natural, [*curves, level]))
+    figures += [(f"{title} by layer", f"{name} (share)", rates, curves) for name, title, curves in _rates_by_class()]
+    sizes, at_size = compared.numbers("size"), Estimates()
     if _PUBLISHED_SIZE in sizes and len(sizes) > 1:  # Fig. 15
-        at_size = _balanced(wanted.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
+        at_size = _balanced(compared.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
         accuracy = ("accuracy", "Accuracy", [Curve("all cells", {**MLP, "measure": OVERALL, "class": None})])
-        shown += [
+        figures += [
             (f"{title} by layer, size {_PUBLISHED_SIZE}", f"{name} (share)", at_size, curves)
             for name, title, curves in (accuracy, *_rates_by_class())
         ]
@@ -103,8 +110,10 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         anchor="cognitive-map-layers",
         title=f"{rows.title('Cognitive map')}: by layer",
         figures=[
-            _figure(f"{title}, {site}", y_label, "layer", found, [_at_site(one, site) for one in curves], layers)
-            for title, y_label, found, curves in shown
+            _figure(
+                f"{title}, {site}", y_label, "layer", estimates, [_at_site(curve, site) for curve in curves], layers
+            )
+            for title, y_label, estimates, curves in figures
             for site in sites
         ],
         figures_only=True,
@@ -127,9 +136,9 @@ def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
-    """Return the section with curves over size and density at one read point, general beside size-specific probes."""
-    here = base.at(point)
-    parts = [_by_tag(here, tag) for tag in ("size", "density") if len(here.numbers(tag)) > 1]
+    """Return the section with curves over size and density at one read point, general and size-specific probes."""
+    at_point = base.at(point)
+    parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
     parts.append(_by_scope(rows, base, point))
     return Declared(
         anchor="cognitive-map-sizes",
@@ -139,28 +148,31 @@ def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
         legend=f"{BANDS} Read at {point}. Recall and precision are those of the MLP, {READINGS['balanced']}; all else "
         f"is {READINGS['natural']}. A curve over size averages over all densities, a curve over density over all "
         "sizes.",
-        counted=[one for _, counted in parts for one in counted],
+        counted=[grouped for _, counted in parts for grouped in counted],
     )
 
 
-def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
+def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
     by = (*BY, tag)
     heads, controls = (tuple({probe[name] for probe in _COMPARED.values()}) for name in ("head", "control"))
-    compared = here.where(control=controls, head=heads)
+    compared = at_point.where(control=controls, head=heads)
     ranks_by, main = _main(compared)
     natural = _natural(compared, (INNER, ranks_by, LOCAL, AWAY)).estimated(summarise, by)
-    shown: list[_Shown] = [
+    figures: list[_Shown] = [
         (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
         for title, y_label, key in (main if tag == "size" else main[:2])
     ]
     counted = list(natural)
     if tag == "size":
-        rates = _balanced(here).estimated(summarise, by)
+        rates = _balanced(at_point).estimated(summarise, by)
         overall = _balanced(compared, (OVERALL,), {}).estimated(summarise, by)
         counted += [*rates, *overall]
         curves = [Curve(name, {**probe, "measure": OVERALL, "class": None}) for name, probe in _COMPARED.items()]
-        shown.append(("Accuracy of all cells by size, balanced (Fig. 6 left)", "accuracy (share)", overall, curves))
-        shown += [(f"{title} by class and size", f"{name} (share)", rates, of) for name, title, of in _rates_by_class()]
+        figures.append(("Accuracy of all cells by size, balanced (Fig. 6 left)", "accuracy (share)", overall, curves))
+        figures += [
+            (f"{title} by class and size", f"{name} (share)", rates, class_curves)
+            for name, title, class_curves in _rates_by_class()
+        ]
         for measure, title, y_label in (
             (LOCAL, "Agent and goal at their cells", "states (share)"),
             (AWAY, "Distance from their cells", "Manhattan distance (cells)"),
@@ -170,23 +182,25 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
                 for probe, end in ((MLP, ""), (_PERMUTED, ", permuted weights"))
                 for name in ("agent", "goal")
             ]
-            shown.append((f"{title} by size (MLP)", y_label, natural, curves))
-    return [_figure(title, y_label, tag, found, curves) for title, y_label, found, curves in shown], counted
+            figures.append((f"{title} by size (MLP)", y_label, natural, curves))
+    return [_figure(title, y_label, tag, estimates, curves) for title, y_label, estimates, curves in figures], counted
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
-    """Return general probes beside those of one size each (Fig. 16)."""
+    """Return general probes and those of one size each (Fig. 16)."""
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
     ranks_by, main = _main(base)
     by, both = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
-    cells = [_natural(mine.where(**PERCELL), (INNER, ranks_by)).estimated(summarise, by) for mine in both]
-    rates = [_balanced(mine).estimated(summarise, by) for mine in both]
-    (_, accuracy, inner), (ranked, y_label, ranks) = main[:2]
-    shown = [
-        ("Accuracy: per-cell probes by size", accuracy, cells, inner),
-        (f"{ranked}: per-cell probes by size", y_label, cells, ranks),
+    cells = [
+        _natural(rows_of_scope.where(**PERCELL), (INNER, ranks_by)).estimated(summarise, by) for rows_of_scope in both
+    ]
+    rates = [_balanced(rows_of_scope).estimated(summarise, by) for rows_of_scope in both]
+    (_, accuracy, accuracy_key), (ranked, y_label, ranked_key) = main[:2]
+    declared_figures = [
+        ("Accuracy: per-cell probes by size", accuracy, cells, accuracy_key),
+        (f"{ranked}: per-cell probes by size", y_label, cells, ranked_key),
         *(
             (f"{measure.capitalize()} of {name}: MLPs by size (Fig. 16)", f"{measure} (share)", rates, key)
             for measure in RATES
@@ -195,8 +209,14 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
         ),
     ]
     figures = [
-        _figure(title, label, "size", general, [Curve("general", key), Curve("of one size each", key, estimates=own)])
-        for title, label, (own, general), key in shown
+        _figure(
+            title,
+            label,
+            "size",
+            general,
+            [Curve("general", key), Curve("of one size each", key, estimates=size_specific)],
+        )
+        for title, label, (size_specific, general), key in declared_figures
     ]
     return (figures, [*cells[0], *rates[0]]) if cells[0] else ([], [])
 
@@ -228,25 +248,30 @@ _LEARNING = (
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
     """Scores over the number of training grids, each head at each read point."""
-    counts = [int(one) for one in rows.numbers(TRAINED_ON)]
-    mine = rows.where(**{TRAINED_ON: tuple(counts)})
+    counts = [int(count) for count in rows.numbers(TRAINED_ON)]
+    curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:
         return
-    found = mine.estimated(summarise, (*_HEAD, TRAINED_ON))
-    keys = in_order(({**key, "control": "none"} for key in found.keys("site", "layer", "head")), mine.points())
+    estimates = curve_rows.estimated(summarise, (*_HEAD, TRAINED_ON))
+    keys = in_order(
+        ({**key, "control": "none"} for key in estimates.keys("site", "layer", "head")), curve_rows.points()
+    )
     heads: list[Key] = [{name: key[name] for name in ("site", "layer", "head")} for key in keys]
-    shown = [(measure, name) for measure, name in _LEARNT if measure in mine.values("measure")]
+    classes = [(measure, name) for measure, name in _LEARNT if measure in curve_rows.values("measure")]
     yield Declared(
         anchor="learning-curves",
-        title=mine.title("Learning curves"),
+        title=curve_rows.title("Learning curves"),
         paragraphs=_LEARNING,
-        facts=[(_title(one), _said(one)) for one in curve_ends(mine.rows, _HEAD) if _pair(one) in _LEARNT],
+        facts=[(_title(end), _gain_text(end)) for end in curve_ends(curve_rows.rows, _HEAD) if _pair(end) in _LEARNT],
         tables=[
             TableSpec(
                 f"Scores by number of training grids: {MEAN}",
                 "trained on",
-                found,
-                [Column(f"{measure}: {name}", "share", {"measure": measure, "class": name}) for measure, name in shown],
+                estimates,
+                [
+                    Column(f"{measure}: {name}", "share", {"measure": measure, "class": name})
+                    for measure, name in classes
+                ],
                 [
                     Line(f"{_where(head)}: {counted} grids", {**head, TRAINED_ON: counted})
                     for head in heads
@@ -259,7 +284,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
                 f"{measure.capitalize()} of {name} by training grids, {point}",
                 f"{measure} (share)",
                 TRAINED_ON,
-                found,
+                estimates,
                 [
                     Curve(probe_name(head["head"]), {**head, "measure": measure, "class": name})
                     for head in heads
@@ -268,17 +293,17 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
                 x_label="training grids",
                 ticks=counts,
             )
-            for point in mine.points()
-            for measure, name in shown[:3]
+            for point in curve_rows.points()
+            for measure, name in classes[:3]
             if len(counts) > 1
         ],
         legend=BANDS,
-        counted=list(found),
+        counted=list(estimates),
     )
 
 
-def _pair(one: CurveEnd) -> tuple[str, str]:
-    return str(one.key["measure"]), str(one.key["class"])
+def _pair(curve_end: CurveEnd) -> tuple[str, str]:
+    return str(curve_end.key["measure"]), str(curve_end.key["class"])
 
 
 def _where(key: Key) -> str:
@@ -286,13 +311,17 @@ def _where(key: Key) -> str:
     return name if key["site"] is None else f"{name}, {ReadPoint(key['site'], key['layer'])}"
 
 
-def _title(one: CurveEnd) -> str:
-    return f"{_where(one.key)}: {one.key['measure']}, {one.key['class']}"
+def _title(curve_end: CurveEnd) -> str:
+    return f"{_where(curve_end.key)}: {curve_end.key['measure']}, {curve_end.key['class']}"
 
 
-def _said(one: CurveEnd) -> str:
-    """Write what the last doubling gained, and what it means for a null result."""
-    value, low, high = (short(end, "share") for end in (one.gain.value, one.gain.low, one.gain.high))
-    gained = f"{value} [{low}, {high}]" if one.gain.has_interval else f"{value} ({one.gain.note or 'no interval'})"
-    said = "flattened" if one.flattened else "not flattened, more grids may show more"
-    return f"{gained} from {one.grids[0]} to {one.grids[1]} training grids: {said}"
+def _gain_text(curve_end: CurveEnd) -> str:
+    """Write the gain of the last doubling, and its meaning for a null result."""
+    value, low, high = (short(end, "share") for end in (curve_end.gain.value, curve_end.gain.low, curve_end.gain.high))
+    gained = (
+        f"{value} [{low}, {high}]"
+        if curve_end.gain.has_interval
+        else f"{value} ({curve_end.gain.note or 'no interval'})"
+    )
+    outcome = "flattened" if curve_end.flattened else "not flattened, more grids may show more"
+    return f"{gained} from {curve_end.grids[0]} to {curve_end.grids[1]} training grids: {outcome}"

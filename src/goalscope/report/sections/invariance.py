@@ -52,21 +52,21 @@ def invariance(run: RunData) -> Iterator[Declared]:
     except ValueError as error:
         yield Declared(anchor="invariance", title=title, paragraphs=(f"Not done: {error}.",))
         return
-    found = in_order(
+    contrasts = in_order(
         compare_transforms(run.rows_of(*declared.margin), margin=declared.margin, level=declared.level), agents
     )
     tables = []
     for agent in agents:
-        mine = [contrast for contrast in found if contrast.agent == agent]
-        family = counted(len(mine), "test")
-        tables.append(means_table(mine, caption=f"{agent}: transformed − original, a family of {family}"))
-        tables.append(grids_table(mine, caption=f"{agent}: differences of single grids, a family of {family}"))
+        of_agent = [contrast for contrast in contrasts if contrast.agent == agent]
+        family = counted(len(of_agent), "test")
+        tables.append(means_table(of_agent, caption=f"{agent}: transformed − original, a family of {family}"))
+        tables.append(grids_table(of_agent, caption=f"{agent}: differences of single grids, a family of {family}"))
     yield Declared(
         anchor="invariance",
         title=title,
         paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
         tables=tables,
-        figures=list(_figures(found, agents)),
+        figures=list(_figures(contrasts, agents)),
         legend=_LEGEND,
     )
 
@@ -74,14 +74,14 @@ def invariance(run: RunData) -> Iterator[Declared]:
 def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
     """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
     measures = list(dict.fromkeys(contrast.measure for contrast in found))
-    ways = list(_TRANSFORM_TITLES)
+    transforms = list(_TRANSFORM_TITLES)
     return sorted(
         found,
-        key=lambda one: (
-            agents.index(one.agent),
-            measures.index(one.measure),
-            describe_key(one.condition),
-            ways.index(one.transform) if one.transform in ways else len(ways),
+        key=lambda contrast: (
+            agents.index(contrast.agent),
+            measures.index(contrast.measure),
+            describe_key(contrast.condition),
+            transforms.index(contrast.transform) if contrast.transform in transforms else len(transforms),
         ),
     )
 
@@ -95,54 +95,59 @@ def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
     """Return how far single grids differ, one transform a line."""
     footnotes = Footnotes()
 
-    def ends(one: Contrast) -> str:
-        low, high = (short(end, one.paired.difference.unit) for end in (one.sensitivity.low, one.sensitivity.high))
-        return "undefined" if math.isnan(one.sensitivity.low) else f"[{low}, {high}]"
+    def ends(contrast: Contrast) -> str:
+        low, high = (
+            short(end, contrast.paired.difference.unit) for end in (contrast.sensitivity.low, contrast.sensitivity.high)
+        )
+        return "undefined" if math.isnan(contrast.sensitivity.low) else f"[{low}, {high}]"
 
-    def method(one: Contrast) -> str:
-        square, how = one.sensitivity.square, one.sensitivity.method
+    def method(contrast: Contrast) -> str:
+        square, how = contrast.sensitivity.square, contrast.sensitivity.method
         text = f"root of a mean over grids ({square.method}); {how}" if square.clusters else "no interval, no test"
-        return footnotes.mark(f"method: {text}", one.sensitivity.note, one.exchange.note)
+        return footnotes.mark(f"method: {text}", contrast.sensitivity.note, contrast.exchange.note)
 
     columns = [
         *_NAMED,
-        ("root mean square difference", lambda one: short(one.sensitivity.value, one.paired.difference.unit)),
+        (
+            "root mean square difference",
+            lambda contrast: short(contrast.sensitivity.value, contrast.paired.difference.unit),
+        ),
         ("95 % interval", ends),
-        ("n", lambda one: str(sum(one.sensitivity.counts))),
-        ("grids", lambda one: str(one.sensitivity.square.clusters)),
-        ("p / Holm", lambda one: f"{p_text(one.sensitivity.p_value)} / {p_text(one.exchange.adjusted)}"),
+        ("n", lambda contrast: str(sum(contrast.sensitivity.counts))),
+        ("grids", lambda contrast: str(contrast.sensitivity.square.clusters)),
+        ("p / Holm", lambda contrast: f"{p_text(contrast.sensitivity.p_value)} / {p_text(contrast.exchange.adjusted)}"),
         ("notes", method),
     ]
     return plain_table(found, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
 
 
-def _transform(one: Contrast) -> str:
-    where, title = describe_key(one.condition), _TRANSFORM_TITLES.get(one.transform, one.transform)
+def _transform(contrast: Contrast) -> str:
+    where, title = describe_key(contrast.condition), _TRANSFORM_TITLES.get(contrast.transform, contrast.transform)
     return f"{title}, {where}" if where else title
 
 
 _NAMED: Final[TextColumns[Contrast]] = (
-    ("metric", lambda one: title_of(one.measure)),
+    ("metric", lambda contrast: title_of(contrast.measure)),
     ("transformation", _transform),
 )
 
 
 def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figure]:
-    for measure in dict.fromkeys(one.measure for one in found):
-        mine = [one for one in found if one.measure == measure]
+    for measure in dict.fromkeys(contrast.measure for contrast in found):
+        of_measure = [contrast for contrast in found if contrast.measure == measure]
         drawn = [
             Difference(
-                one.agent,
-                agents.index(one.agent),
-                _transform(one),
-                one.paired.difference,
-                filled=one.shown is not None and one.shown.rejected,
+                contrast.agent,
+                agents.index(contrast.agent),
+                _transform(contrast),
+                contrast.paired.difference,
+                filled=contrast.shown is not None and contrast.shown.rejected,
             )
-            for one in mine
+            for contrast in of_measure
         ]
         if not all(math.isnan(entry.estimate.value) for entry in drawn):
-            unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
-            margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
+            unit = next(contrast.paired.difference.unit for contrast in of_measure if contrast.paired.difference.unit)
+            margin = next((contrast.equivalence.margin for contrast in of_measure if contrast.equivalence), None)
             title = f"{title_of(measure)}: transformed − original"
             chart = Forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
             yield Figure(chart, f"{title_of(measure)}, difference of each transform from the original grids")

@@ -34,10 +34,10 @@ _TEXT = (
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
 def goals(run: RunData) -> Iterator[Declared]:
-    """MEG of each agent towards each hypothesis, where the run was measured so.
+    """MEG of each agent towards each hypothesis, where it was measured.
 
     Raises:
-        ValueError: what is stored about goals cannot be ours.
+        ValueError: the stored estimates of goals are invalid.
     """
     store, stored = run.store, run.store.info().get("meg")
     if stored is None or not any(str(name).startswith("MEG towards") for name in run.measured.measures):
@@ -46,7 +46,7 @@ def goals(run: RunData) -> Iterator[Declared]:
         estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]
         contrasts = [_restored(GoalContrast, entry) for entry in stored["contrasts"]]
         held_out = [_restored(HeldOut, entry) for entry in stored["held_out"]]
-        count, by = int(stored["episodes"]), [str(name) for name in stored["settings"]["by"]]
+        episode_count, split_tags = int(stored["episodes"]), [str(name) for name in stored["settings"]["by"]]
         believed = belief_words(stored["beliefs"]) if "beliefs" in stored else ()
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
@@ -54,69 +54,73 @@ def goals(run: RunData) -> Iterator[Declared]:
     for entry in estimates:
         if entry.cell not in cells:
             cells.append(entry.cell)
-    figures, plain, parts = [], [], []
+    figures, tables, parts = [], [], []
     for cell in cells:
-        mine = [entry for entry in estimates if entry.cell == cell]
-        table = replace(estimates_table(mine), notes=tuple(note_lines(mine)))
-        if len({line[-1] for line in table.rows}) == 1:  # a method that all share is said once
+        of_cell = [entry for entry in estimates if entry.cell == cell]
+        table = replace(estimates_table(of_cell), notes=tuple(note_lines(of_cell)))
+        if len({line[-1] for line in table.rows}) == 1:  # a shared method is given once, in the caption
             table = replace(
                 table,
                 caption=f"{table.caption}; intervals: {table.rows[0][-1]}",
                 headings=table.headings[:-1],
                 rows=tuple(line[:-1] for line in table.rows),
             )
-        if set(cell) & set(by):
+        if set(cell) & set(split_tags):
             parts.append(table)
         else:
-            plain.append(table)
-            figures.append(_figure(mine, run.ledger.agents))
-    plain += [contrasts_table(contrasts)] if contrasts else []
-    plain += [held_out_table(held_out)] if held_out else []
+            tables.append(table)
+            figures.append(_figure(of_cell, run.ledger.agents))
+    tables += [contrasts_table(contrasts)] if contrasts else []
+    tables += [held_out_table(held_out)] if held_out else []
     now = count_episodes(store)
-    stale = f"These figures are of {count} episodes, the run holds {now}: goalscope meg RUN." if count != now else ""
+    stale = (
+        f"These figures are of {episode_count} episodes, the run holds {now}: goalscope meg RUN."
+        if episode_count != now
+        else ""
+    )
     yield Declared(
         anchor="goals",
         title="What the agents are after",
         paragraphs=[text for text in (_TEXT, " ".join(believed), stale) if text],
-        tables=plain,
+        tables=tables,
         figures=figures,
         legend="Bars are intervals over grids.",
-        folds=[FoldSpec(f"By {', '.join(by)} ({counted(len(parts), 'cell')})", parts)],
+        folds=[FoldSpec(f"By {', '.join(split_tags)} ({counted(len(parts), 'cell')})", parts)],
     )
 
 
 def estimates_table(estimates: Sequence[GoalEstimate]) -> Table:
     """Return the table of the hypotheses of a cell."""
     columns: TextColumns[GoalEstimate] = [
-        ("agent", lambda one: one.agent),
-        ("hypothesis", lambda one: one.hypothesis),
-        ("MEG", lambda one: _nats(one.signed)),
-        ("interval", lambda one: _between(one.low, one.high)),
-        ("bound", lambda one: _nats(one.bound_lowest if one.signed < 0 else one.bound)),
-        ("share", lambda one: "–" if math.isnan(one.share) else short(one.share, "share")),
-        ("beta", lambda one: "–" if math.isnan(one.beta) else short(one.beta, "nats")),
-        ("cross-fitted", lambda one: _nats(one.cross_fitted)),
-        ("null", lambda one: _nats(one.null)),
-        ("null 95 %", lambda one: _nats(one.null_high)),
-        ("n", lambda one: str(one.n)),
-        ("worlds", lambda one: str(one.worlds)),
-        ("grids", lambda one: str(one.grids)),
-        ("method", lambda one: one.method),
+        ("agent", lambda entry: entry.agent),
+        ("hypothesis", lambda entry: entry.hypothesis),
+        ("MEG", lambda entry: _nats(entry.signed)),
+        ("interval", lambda entry: _between(entry.low, entry.high)),
+        ("bound", lambda entry: _nats(entry.bound_lowest if entry.signed < 0 else entry.bound)),
+        ("share", lambda entry: "–" if math.isnan(entry.share) else short(entry.share, "share")),
+        ("beta", lambda entry: "–" if math.isnan(entry.beta) else short(entry.beta, "nats")),
+        ("cross-fitted", lambda entry: _nats(entry.cross_fitted)),
+        ("null", lambda entry: _nats(entry.null)),
+        ("null 95 %", lambda entry: _nats(entry.null_high)),
+        ("n", lambda entry: str(entry.n)),
+        ("worlds", lambda entry: str(entry.worlds)),
+        ("grids", lambda entry: str(entry.grids)),
+        ("method", lambda entry: entry.method),
     ]
     return plain_table(estimates, columns, range(2, 13), caption=f"MEG in nats, {where(estimates[0].cell)}")
 
 
 def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
-    """Return what a reader must know beside some estimates, each note once with the lines that it belongs to."""
+    """Return the notes of some estimates, each once with the lines that it belongs to."""
     several = any(entry.cell != estimates[0].cell for entry in estimates)
-    found: dict[str, list[str]] = {}
+    names_by_note: dict[str, list[str]] = {}
     for entry in estimates:
         for note in filter(None, entry.note.split("; ")):
             name = f"{entry.agent}, {entry.hypothesis}"
-            found.setdefault(note, []).append(f"{name}, {where(entry.cell)}" if several else name)
+            names_by_note.setdefault(note, []).append(f"{name}, {where(entry.cell)}" if several else name)
     return [
         f"{note} ({counted(len(names), 'line')}: {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED else ''})"
-        for note, names in found.items()
+        for note, names in names_by_note.items()
     ]
 
 
@@ -124,14 +128,14 @@ def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
     """Return the table of comparisons of hypotheses."""
     caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
     columns: TextColumns[GoalContrast] = [
-        ("agent", lambda one: one.agent),
-        ("worlds", lambda one: where(one.cell)),
-        ("hypotheses", lambda one: f"{one.first} − {one.second}"),
-        ("difference (nats)", lambda one: _nats(one.difference)),
-        ("interval", lambda one: _between(one.low, one.high)),
-        ("p", lambda one: _p(one.p_value)),
-        ("p (Holm)", lambda one: _p(one.adjusted)),
-        ("grids", lambda one: str(one.grids)),
+        ("agent", lambda contrast: contrast.agent),
+        ("worlds", lambda contrast: where(contrast.cell)),
+        ("hypotheses", lambda contrast: f"{contrast.first} − {contrast.second}"),
+        ("difference (nats)", lambda contrast: _nats(contrast.difference)),
+        ("interval", lambda contrast: _between(contrast.low, contrast.high)),
+        ("p", lambda contrast: _p(contrast.p_value)),
+        ("p (Holm)", lambda contrast: _p(contrast.adjusted)),
+        ("grids", lambda contrast: str(contrast.grids)),
     ]
     return plain_table(contrasts, columns, range(3, 8), caption=caption)
 
@@ -139,49 +143,52 @@ def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
 def held_out_table(entries: Sequence[HeldOut]) -> Table:
     """Return the table of agents and cells with unknown utilities."""
     columns: TextColumns[HeldOut] = [
-        ("agent", lambda one: one.agent),
-        ("worlds", lambda one: where(one.cell)),
-        ("held-out", lambda one: _nats(one.value)),
-        ("interval", lambda one: _between(one.low, one.high)),
-        ("random agent", lambda one: _nats(one.null)),
-        ("interval", lambda one: _between(one.null_low, one.null_high)),
-        ("ridge", lambda one: f"{one.ridge:g}"),
-        ("n", lambda one: str(one.n)),
-        ("grids", lambda one: str(one.grids)),
-        ("method", lambda one: one.method),
+        ("agent", lambda entry: entry.agent),
+        ("worlds", lambda entry: where(entry.cell)),
+        ("held-out", lambda entry: _nats(entry.value)),
+        ("interval", lambda entry: _between(entry.low, entry.high)),
+        ("random agent", lambda entry: _nats(entry.null)),
+        ("interval", lambda entry: _between(entry.null_low, entry.null_high)),
+        ("ridge", lambda entry: f"{entry.ridge:g}"),
+        ("n", lambda entry: str(entry.n)),
+        ("grids", lambda entry: str(entry.grids)),
+        ("method", lambda entry: entry.method),
     ]
     caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"
     return plain_table(entries, columns, range(2, 9), caption=caption)
 
 
-def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what lines relative to beliefs rest on: probes, worlds, controls, and which control is missing.
+def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the basis of lines relative to beliefs: probes, worlds, controls, and a missing control.
 
     Raises:
         KeyError, TypeError, ValueError: it is not what `goalscope meg RUN --beliefs` stores.
     """
-    worlds, settings, decoded = int(told["worlds"]), told["settings"], told["decoded"]
-    right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
+    worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
+    decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
     kind = next((name for name in ("untrained", *NETWORKS) if name in decoded), "")
     network = (
         NETWORKS["default-init" if kind == "untrained" else kind] if kind else ""
     )  # as runs of earlier versions say
     if kind:
-        right += f" (from one network with random weights, {network}: {int(decoded[kind]['goal at its cell'])})"
+        decoded_right += f" (from one network with random weights, {network}: {int(decoded[kind]['goal at its cell'])})"
     grids = counted(int(settings["training grids"]), "grid")
-    found = (
-        f"Beliefs are decoded at {told['site']}, layer {int(told['layer'])}, from {told['agent']} before its first "
-        f"action, by a probe ({told['head']}) that was fitted on {grids} and is read on "
-        f"{int(settings['test grids'])} others; the goal is decoded at its cell in {right}.",
+    sentences = (
+        f"Beliefs are decoded at {beliefs['site']}, layer {int(beliefs['layer'])}, from {beliefs['agent']} before its "
+        f"first action, by a probe ({beliefs['head']}) that was fitted on {grids} and is read on "
+        f"{int(settings['test grids'])} others; the goal is decoded at its cell in {decoded_right}.",
         "Shuffled: what is decoded in another world of the same shape, mean of "
-        f"{counted(int(told['draws']), 'draw')}; what it yields a belief yields by chance.",
+        f"{counted(int(beliefs['draws']), 'draw')}; what it yields a belief yields by chance.",
     )
-    if told["missing"]:
-        text = str(told["missing"])
-        return (*found, f"{text[:1].upper()}{text[1:]}")
+    if beliefs["missing"]:
+        text = str(beliefs["missing"])
+        return (*sentences, f"{text[:1].upper()}{text[1:]}")
     name = f"{kind[:1].upper()}{kind[1:]}"
     text = f"{name}: what a probe of the same form decodes from one network with random weights ({network})."
-    return (*found, f"{text} A difference to one network is no difference to training: other seeds and kinds differ.")
+    return (
+        *sentences,
+        f"{text} A difference to one network is no difference to training: other seeds and kinds differ.",
+    )
 
 
 def where(cell: Mapping[str, Tag]) -> str:
@@ -205,21 +212,21 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
             confidence=entry.confidence,
         )
         differences.append(Difference(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
-    differences.sort(key=lambda one: one.style)
+    differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
     return Figure(Forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)
 
 
-def _restored(kind: type[_Record], plain: Any) -> _Record:
-    """Return a record from the plain values that a store holds; a value of another type is refused."""
+def _restored(kind: type[_Record], stored: Any) -> _Record:
+    """Return a record from stored values; a value of another type is refused."""
     values: dict[str, Any] = {}
-    for name, wanted in kind.__annotations__.items():
-        value = plain[name]
-        if wanted is float:
+    for name, field_type in kind.__annotations__.items():
+        value = stored[name]
+        if field_type is float:
             value = math.nan if value is None else float(value)
-        elif wanted is int and (isinstance(value, bool) or not isinstance(value, int)):
+        elif field_type is int and (isinstance(value, bool) or not isinstance(value, int)):
             raise ValueError(f"{name} must be a whole number, got {value!r}")
-        elif wanted is str and not isinstance(value, str):
+        elif field_type is str and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {value!r}")
         elif name == "cell" and not (
             isinstance(value, dict) and not any(isinstance(part, list | dict) for part in value.values())
@@ -230,7 +237,7 @@ def _restored(kind: type[_Record], plain: Any) -> _Record:
 
 
 def _nats(value: float) -> str:
-    """Write nats with three decimals, very small ones with one digit that counts."""
+    """Write nats with three decimals, very small ones with one significant digit."""
     if math.isnan(value):
         return "–"
     if 0 < abs(value) < 5e-4:

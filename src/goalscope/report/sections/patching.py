@@ -1,4 +1,4 @@
-"""Activation patching: where control of the action sits, by site and layer, beside controls of the same place.
+"""Activation patching: where control of the action sits, by site and layer, with controls of the same place.
 
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
@@ -87,10 +87,12 @@ def by_agent(run: RunData, kind: str) -> Iterator[tuple[Tag, Rows, str]]:
 
 def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
     free = chosen(rows, **_FREE)
-    found = Estimates(estimate_rows(free, by=_BY))
-    less = _less(chosen(free, measure=FOLLOWS))
-    known = [site for site in found.values("site") if site not in _SITES]
-    sites = [site for site in [*_SITES, *map(str, known)] if found.values("layers", measure=FOLLOWS, site=site)]
+    estimates = Estimates(estimate_rows(free, by=_BY))
+    differences = _paired_differences(chosen(free, measure=FOLLOWS))
+    further_sites = [site for site in estimates.values("site") if site not in _SITES]
+    sites = [
+        site for site in [*_SITES, *map(str, further_sites)] if estimates.values("layers", measure=FOLLOWS, site=site)
+    ]
     forced = Estimates(estimate_rows(chosen(rows, reading="forced", structural=None), by=_BY))
     control = Estimates(estimate_rows(chosen(rows, pairs="control", structural=None), by=_BY))
     return Declared(
@@ -98,41 +100,47 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
         title=title,
         paragraphs=(_TEXT, _NULLS),
         facts=_facts(about),
-        sentences=[_claim(site, found, less) for site in sites],
+        sentences=[_claim(site, estimates, differences) for site in sites],
         rule=CARRIES_RULE,
         tables=(
-            _table("Action follows the source, single layers and all of them", found, sites, FOLLOWS, _places),
+            _table(
+                "Action follows the source, single layers and all of them",
+                estimates,
+                sites,
+                FOLLOWS,
+                _single_or_all_layers,
+            ),
             TableSpec(
                 f"Action follows the source, less its controls, paired: {MEAN}",
                 "site and layer",
-                less,
+                differences,
                 [Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS, "less": name}) for name in _CONTROLS],
-                _lines(less, sites, _places, ("layers", "layer", "component")),
+                _lines(differences, sites, _single_or_all_layers, ("layers", "layer", "component")),
             ),
         ),
-        figures=(_map(found), *_curves(found, sites)),
+        figures=(_map(estimates), *_curves(estimates, sites)),
         legend="Bands are 95 % intervals over grids.",
         folds=[
-            FoldSpec("Windows of layers", [_table("Windows", found, sites, FOLLOWS, _windows)]),
+            FoldSpec("Windows of layers", [_table("Windows", estimates, sites, FOLLOWS, _windows)]),
             FoldSpec(
                 "Attention and MLP apart",
                 [
-                    _table(label, found, sites, FOLLOWS, lambda key, wanted=component: key["component"] == wanted)  # type: ignore[misc]
+                    _table(label, estimates, sites, FOLLOWS, lambda key, part=component: key["component"] == part)  # type: ignore[misc]
                     for component, label in (("attention", "Attention output"), ("mlp", "MLP or expert output"))
                 ],
             ),
             FoldSpec(
                 "Any change of the action, controls of the norm and of the source",
-                [_table("Action leaves the target's optimal set", found, sites, CHANGED, _places)],
+                [_table("Action leaves the target's optimal set", estimates, sites, CHANGED, _single_or_all_layers)],
             ),
             FoldSpec(
                 "Control pairs: the optimal actions are the same, the action must stay",
-                [_table("Action leaves the optimal set", control, sites, CHANGED, _places)],
+                [_table("Action leaves the optimal set", control, sites, CHANGED, _single_or_all_layers)],
             ),
             FoldSpec(
                 "Answers after replayed reasoning",
                 [
-                    _table(caption, forced, [WHOLE, *sites], measure, _places, unit)
+                    _table(caption, forced, [WHOLE, *sites], measure, _single_or_all_layers, unit)
                     for measure, unit, caption in (
                         (FOLLOWS, "share", "The most likely answer is one of the source's optimal ones"),
                         (RECOVERY, "ratio", "Normalised recovery of the log-odds"),
@@ -144,17 +152,20 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
             FoldSpec(
                 "By direction", [_directions(free, sites)], paragraphs=["Vectors of the one grid into the other's run."]
             ),
-            FoldSpec("Experts", [_table("Tokens whose experts are others", found, sites, REROUTED, _places)]),
+            FoldSpec(
+                "Experts",
+                [_table("Tokens whose experts are others", estimates, sites, REROUTED, _single_or_all_layers)],
+            ),
         ],
-        undefined=[(str(one.key["measure"]), _place(one.key), one.estimate) for one in found],
-        counted=[*found, *less, *forced, *control],
+        undefined=[(str(grouped.key["measure"]), _place_text(grouped.key), grouped.estimate) for grouped in estimates],
+        counted=[*estimates, *differences, *forced, *control],
     )
 
 
 def _facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not about:
         return []
-    left = {f"{kind}, {reason}": n for kind, found in about["left out"].items() for reason, n in found.items()}
+    left = {f"{kind}, {reason}": n for kind, reasons in about["left out"].items() for reason, n in reasons.items()}
     left |= about["passes left out"]
     return [
         ("model", str(about["model"])),
@@ -163,48 +174,57 @@ def _facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _less(rows: Rows) -> Estimates:
+def _paired_differences(rows: Rows) -> Estimates:
     """Return how much more often the action follows the source than under each control of the same place."""
-    own = chosen(rows, patch="source")
+    source = chosen(rows, patch="source")
     by = ("site", "layers", "component", "direction", "moved")
-    found = (pairs(own, chosen(rows, patch=control), name=control, by=by) for control in _CONTROLS)
+    paired = (pairs(source, chosen(rows, patch=control), name=control, by=by) for control in _CONTROLS)
     return Estimates(
-        one for part in found if len(part) for one in estimate_rows(part, by=("site", "layers", "layer", "component"))
+        grouped
+        for part in paired
+        if len(part)
+        for grouped in estimate_rows(part, by=("site", "layers", "layer", "component"))
     )
 
 
-def _claim(site: str, found: Estimates, less: Estimates) -> Claim:
-    """Return what is said of a site: single layers, and all of them."""
-    at = {"measure": FOLLOWS, "site": site, "component": "residual"}
-    keys = filter(_places, found.keys("layers", "layer", "component", patch="source", **at))
-    parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**at, **key}) for key in keys]
-    return Claim(site_name(site), less, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",))
+def _claim(site: str, estimates: Estimates, differences: Estimates) -> Claim:
+    """Return the claim about a site: single layers, and all of them."""
+    site_key = {"measure": FOLLOWS, "site": site, "component": "residual"}
+    keys = filter(_single_or_all_layers, estimates.keys("layers", "layer", "component", patch="source", **site_key))
+    parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}) for key in keys]
+    return Claim(
+        site_name(site), differences, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",)
+    )
 
 
 def site_name(site: Tag) -> str:
-    """Return what the tokens of a site are called."""
+    """Return the description of the tokens of a site."""
     return _SITES.get(str(site), str(site))
 
 
-def _place(key: Key) -> str:
+def _place_text(key: Key) -> str:
     return f"{site_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
 
 
-def _places(key: Key) -> bool:
+def _single_or_all_layers(key: Key) -> bool:
     return key["component"] == "residual" and (key["layer"] is not None or key["layers"] == "all")
 
 
 def _windows(key: Key) -> bool:
-    return key["component"] == "residual" and not _places(key)
+    return key["component"] == "residual" and not _single_or_all_layers(key)
 
 
 def _lines(
-    found: Estimates, sites: list[str], kept: Callable[[Key], bool], tags: tuple[str, ...] = _LINE, **given: Tag
+    estimates: Estimates,
+    sites: list[str],
+    selects: Callable[[Key], bool],
+    tags: tuple[str, ...] = _LINE,
+    **conditions: Tag,
 ) -> list[Line]:
     return [
         Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
         for site in sites
-        for key in sorted(filter(kept, found.keys(*tags, site=site, **given)), key=_order)
+        for key in sorted(filter(selects, estimates.keys(*tags, site=site, **conditions)), key=_order)
     ]
 
 
@@ -217,24 +237,31 @@ def _order(key: Key) -> tuple[bool, int]:
 
 
 def _table(
-    caption: str, found: Estimates, sites: list[str], measure: str, kept: Callable[[Key], bool], unit: str = "share"
+    caption: str,
+    estimates: Estimates,
+    sites: list[str],
+    measure: str,
+    selects: Callable[[Key], bool],
+    unit: str = "share",
 ) -> TableSpec:
     columns = [Column(label, unit, {"measure": measure, "patch": patch}) for patch, label in _PATCHES.items()]
-    lines = _lines(found, sites, kept, measure=measure)
-    return TableSpec(f"{caption}: {MEAN}", "site and layer", found, columns, lines)
+    lines = _lines(estimates, sites, selects, measure=measure)
+    return TableSpec(f"{caption}: {MEAN}", "site and layer", estimates, columns, lines)
 
 
-def _by_layer(found: Estimates) -> Estimates:
+def _by_layer(estimates: Estimates) -> Estimates:
     """Return the estimates of single layers, by their number alone."""
-    single = [one for one in found if one.key["layer"] is not None]
-    return Estimates(replace(one, key={k: v for k, v in one.key.items() if k != "layers"}) for one in single)
+    single = [grouped for grouped in estimates if grouped.key["layer"] is not None]
+    return Estimates(
+        replace(grouped, key={k: v for k, v in grouped.key.items() if k != "layers"}) for grouped in single
+    )
 
 
-def _map(found: Estimates) -> MapSpec:
+def _map(estimates: Estimates) -> MapSpec:
     return MapSpec(
         title="Action follows the source, by site and layer",
         label="Share of runs whose action is one of the source's optimal ones, one layer patched",
-        estimates=_by_layer(found),
+        estimates=_by_layer(estimates),
         key={"measure": FOLLOWS, "patch": "source", "component": "residual", "reading": "free"},
         rows="site",
         columns="layer",
@@ -267,7 +294,10 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
 def _directions(free: Rows, sites: list[str]) -> TableSpec:
     """Return the table of both directions, as the paper's Appendix F has them."""
     source = chosen(free, measure=FOLLOWS, patch="source", component="residual")
-    found = Estimates(estimate_rows(source, by=("site", "layers", "layer", "component", "reading", "direction")))
-    columns = [Column(str(one), "share", {"measure": FOLLOWS, "direction": one}) for one in found.values("direction")]
-    lines = _lines(found, sites, _places, measure=FOLLOWS)
-    return TableSpec(f"Action follows the source, by direction: {MEAN}", "site and layer", found, columns, lines)
+    estimates = Estimates(estimate_rows(source, by=("site", "layers", "layer", "component", "reading", "direction")))
+    columns = [
+        Column(str(direction), "share", {"measure": FOLLOWS, "direction": direction})
+        for direction in estimates.values("direction")
+    ]
+    lines = _lines(estimates, sites, _single_or_all_layers, measure=FOLLOWS)
+    return TableSpec(f"Action follows the source, by direction: {MEAN}", "site and layer", estimates, columns, lines)

@@ -1,4 +1,4 @@
-"""Steering, searched subspaces, ablation, and edits of the written reasoning, each beside its controls."""
+"""Steering, searched subspaces, ablation, and edits of the written reasoning, each with its controls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -83,37 +83,41 @@ def declared(kind: str, rows: Rows, of: str = "") -> Declared:
     return _MAKERS[kind](rows, of)
 
 
-def _less(rows: Rows, own: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
+def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
     """Yield paired differences of some rows to those of each rival at the same place."""
     for name, rival in rivals.items():
-        found = pairs(chosen(rows, **own), chosen(rows, **rival), name=name, by=(*by, PAIR))
-        told = {"less": name, "measure": str(rows.measure[0])} if len(found) else {}
-        for one in estimate_rows(found, by=by) if len(found) else ():
-            yield Grouped(key={**own, **one.key, **told}, estimate=one.estimate)
+        paired = pairs(chosen(rows, **key), chosen(rows, **rival), name=name, by=(*by, PAIR))
+        labels = {"less": name, "measure": str(rows.measure[0])} if len(paired) else {}
+        for grouped in estimate_rows(paired, by=by) if len(paired) else ():
+            yield Grouped(key={**key, **grouped.key, **labels}, estimate=grouped.estimate)
 
 
 def _claim(
-    less: Estimates, title: str, key: Key, by: Sequence[str], rivals: Iterable[str], word: Word, label: Any
+    differences: Estimates, title: str, key: Key, by: Sequence[str], rivals: Iterable[str], word: Word, label: Any
 ) -> Claim:
-    parts = [(label(one), {**key, **one}) for one in less.keys(*by, **key)]
-    return Claim(title, less, parts, {name: name for name in rivals}, word)
+    parts = [(label(part), {**key, **part}) for part in differences.keys(*by, **key)]
+    return Claim(title, differences, parts, {name: name for name in rivals}, word)
 
 
 def _steering(rows: Rows, of: str) -> Declared:
     by = ("site", "layer", "dose")
-    kept = chosen(rows, pairs="counterfactual")
-    follows = chosen(kept, measure=FOLLOWS)
-    found = Estimates(estimate_rows(kept, by=("direction", *by)))
+    counterfactual = chosen(rows, pairs="counterfactual")
+    follows = chosen(counterfactual, measure=FOLLOWS)
+    estimates = Estimates(estimate_rows(counterfactual, by=("direction", *by)))
     control = Estimates(estimate_rows(chosen(rows, pairs="control"), by=("direction", *by)))
     rivals = {"random directions": {"direction": RANDOM}, "shuffled probe": {"direction": SHUFFLED}}
-    less = Estimates(one for kind in (PROBE, DIFFERENCE) for one in _less(follows, {"direction": kind}, rivals, by))
-    kinds = [kind for kind in (PROBE, DIFFERENCE, SHUFFLED, RANDOM, OWN) if kind in found.values("direction")]
-    places = found.keys("site", "layer")
-    lines = [Line(_where(key), key) for key in found.keys(*by)]
+    differences = Estimates(
+        grouped
+        for kind in (PROBE, DIFFERENCE)
+        for grouped in _paired_differences(follows, {"direction": kind}, rivals, by)
+    )
+    kinds = [kind for kind in (PROBE, DIFFERENCE, SHUFFLED, RANDOM, OWN) if kind in estimates.values("direction")]
+    positions = estimates.keys("site", "layer")
+    lines = [Line(_where(key), key) for key in estimates.keys(*by)]
 
-    def table(caption: str, measure: str, given: Estimates) -> TableSpec:
+    def table(caption: str, measure: str, shown_estimates: Estimates) -> TableSpec:
         columns = [Column(kind, "share", {"measure": measure, "direction": kind}) for kind in kinds]
-        return TableSpec(f"{caption}: {MEAN}", "site, layer, dose", given, columns, lines)
+        return TableSpec(f"{caption}: {MEAN}", "site, layer, dose", shown_estimates, columns, lines)
 
     return Declared(
         anchor="steering",
@@ -121,32 +125,32 @@ def _steering(rows: Rows, of: str) -> Declared:
         paragraphs=_STEERED,
         sentences=[
             _claim(
-                less,
-                f"{kind}, {_where(place)}",
-                {"direction": kind, "measure": FOLLOWS, **place},
+                differences,
+                f"{kind}, {_where(position)}",
+                {"direction": kind, "measure": FOLLOWS, **position},
                 ("dose",),
                 rivals,
                 TURNS,
                 lambda key: f"dose {key['dose']:g}",
             )
             for kind in (PROBE, DIFFERENCE)
-            for place in places
+            for position in positions
         ],
         rule=TURNS_RULE,
         tables=(
-            table("Action follows the edited grid", FOLLOWS, found),
-            table("Its own probe flips", steering.FLIPPED, found),
+            table("Action follows the edited grid", FOLLOWS, estimates),
+            table("Its own probe flips", steering.FLIPPED, estimates),
         ),
         figures=[
             CurveSpec(
-                f"{_where(place)[0].upper()}{_where(place)[1:]}",
+                f"{_where(position)[0].upper()}{_where(position)[1:]}",
                 "action follows the edited grid (share)",
                 "dose",
-                found,
-                [Curve(kind, {"measure": FOLLOWS, "direction": kind, **place}) for kind in kinds],
+                estimates,
+                [Curve(kind, {"measure": FOLLOWS, "direction": kind, **position}) for kind in kinds],
                 x_label="dose (own differences)",
             )
-            for place in places
+            for position in positions
         ],
         legend=BANDS,
         folds=[
@@ -154,28 +158,30 @@ def _steering(rows: Rows, of: str) -> Declared:
                 "Damage",
                 [
                     table("Control pairs: the action stays optimal", STAYS, control),
-                    table("The action is optimal in neither grid", ELSEWHERE, found),
-                    table("The position of what did not move is still stated", steering.STATED, found),
+                    table("The action is optimal in neither grid", ELSEWHERE, estimates),
+                    table("The position of what did not move is still stated", steering.STATED, estimates),
                 ],
             )
         ],
-        counted=[*found, *control, *less],
+        counted=[*estimates, *control, *differences],
     )
 
 
 def _alignment(rows: Rows, of: str) -> Declared:
     by = ("site", "layer", "rank")
-    own = chosen(rows, network="own")
-    follows = chosen(own, measure=FOLLOWS)
-    found = Estimates(estimate_rows(follows, by=(*by, "subspace")))
+    own_network = chosen(rows, network="own")
+    follows = chosen(own_network, measure=FOLLOWS)
+    estimates = Estimates(estimate_rows(follows, by=(*by, "subspace")))
     odds = Estimates(estimate_rows(chosen(rows, measure=alignment.ODDS), by=(*by, "network", "subspace")))
     names = (alignment.RANDOM, alignment.COMPONENTS, alignment.SHUFFLED)
     rivals = {name: {"subspace": name} for name in names}
-    less = Estimates([*_less(follows, {"subspace": alignment.FOUND}, rivals, by), *_whole_less(follows)])
+    differences = Estimates(
+        [*_paired_differences(follows, {"subspace": alignment.FOUND}, rivals, by), *_whole_stream_differences(follows)]
+    )
     whole = {"subspace": alignment.WHOLE}
     lines = [
         Line(f"{_where(key)}, {key['subspace']}" + (f", rank {key['rank']}" if key["rank"] else ""), key)
-        for key in found.keys(*by, "subspace")
+        for key in estimates.keys(*by, "subspace")
     ]
     forced = [
         Line(f"{_where(key)}, {key['network']} weights, {key['subspace']}", key)
@@ -188,22 +194,22 @@ def _alignment(rows: Rows, of: str) -> Declared:
         paragraphs=_SEARCHED,
         sentences=[
             _claim(
-                less,
-                f"Found subspace, {_where(place)}",
-                {"subspace": alignment.FOUND, "measure": FOLLOWS, **place},
+                differences,
+                f"Found subspace, {_where(position)}",
+                {"subspace": alignment.FOUND, "measure": FOLLOWS, **position},
                 ("rank",),
                 (*names, _WHOLE_TOO),
                 TURNS,
                 lambda key: f"rank {key['rank']}",
             )
-            for place in found.keys("site", "layer", **whole)
+            for position in estimates.keys("site", "layer", **whole)
         ],
         rule=f"{TURNS_RULE} {_WHOLE_RULE}",
         tables=(
             TableSpec(
                 f"Action after an interchange, tested grids: {MEAN}",
                 "site, layer, subspace",
-                found,
+                estimates,
                 [Column("follows", "share", {"measure": FOLLOWS})],
                 lines,
             ),
@@ -222,24 +228,26 @@ def _alignment(rows: Rows, of: str) -> Declared:
                 ],
             )
         ],
-        counted=[*found, *odds, *less],
+        counted=[*estimates, *odds, *differences],
     )
 
 
-def _whole_less(follows: Rows) -> Iterator[Grouped]:
+def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
     """Yield by how much the whole stream exceeds random subspaces, as a rival of the found one of each rank."""
     for rank in dict.fromkeys(follows["rank"].tolist()):
         rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
-        for one in _less(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
-            yield Grouped(key={**one.key, "subspace": alignment.FOUND, "rank": rank}, estimate=one.estimate)
+        for grouped in _paired_differences(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
+            yield Grouped(key={**grouped.key, "subspace": alignment.FOUND, "rank": rank}, estimate=grouped.estimate)
 
 
 def _ablation(rows: Rows, of: str) -> Declared:
     by = ("thing", "site", "layer", ablation.RANK, ablation.READABLE, "fallen")
-    found = Estimates(estimate_rows(rows, by=(*by, "subspace")))
+    estimates = Estimates(estimate_rows(rows, by=(*by, "subspace")))
     sizes = Estimates(estimate_rows(chosen(rows, fallen=True), by=("thing", "site", "layer", "subspace", "size")))
     rivals = {"random subspaces": {"subspace": ablation.RANDOM}}
-    less = Estimates(_less(rows, {"subspace": ablation.AMNESIC}, rivals, ("thing", "site", "layer", "fallen")))
+    differences = Estimates(
+        _paired_differences(rows, {"subspace": ablation.AMNESIC}, rivals, ("thing", "site", "layer", "fallen"))
+    )
     columns = [
         Column(name, "share", {"measure": STAYS, "subspace": name}) for name in (ablation.AMNESIC, ablation.RANDOM)
     ]
@@ -255,7 +263,7 @@ def _ablation(rows: Rows, of: str) -> Declared:
         paragraphs=_ABLATED,
         sentences=[
             _claim(
-                less,
+                differences,
                 f"Cell of the {thing}",
                 {"thing": thing, **fallen},
                 ("site", "layer"),
@@ -263,16 +271,16 @@ def _ablation(rows: Rows, of: str) -> Declared:
                 NEEDED_BY_ACTION,
                 _where,
             )
-            for thing in found.values("thing")
+            for thing in estimates.values("thing")
         ],
         rule=NEEDED_RULE,
         tables=(
             TableSpec(
                 f"Action stays optimal: {MEAN}",
                 "probe, correlation on held-back grids, directions removed",
-                found,
+                estimates,
                 columns,
-                [Line(label(key), key) for key in found.keys(*by)],
+                [Line(label(key), key) for key in estimates.keys(*by)],
             ),
         ),
         folds=[
@@ -292,21 +300,21 @@ def _ablation(rows: Rows, of: str) -> Declared:
                 ],
             )
         ],
-        counted=[*found, *sizes, *less],
+        counted=[*estimates, *sizes, *differences],
     )
 
 
 def _reasoning(rows: Rows, of: str) -> Declared:
-    found = Estimates(estimate_rows(rows, by=("edit",)))
+    estimates = Estimates(estimate_rows(rows, by=("edit",)))
     moved = Estimates(estimate_rows(rows, by=("edit", "moved")))
     columns = [Column(name, "share", {"measure": name}) for name in (FOLLOWS, STAYS, ELSEWHERE, reasoning.UNSTATED)]
     order = [*reasoning.EDITS, *reasoning.PATCHES]
-    lines = [Line(name, {"edit": name}) for name in order if name in found.values("edit")]
+    lines = [Line(name, {"edit": name}) for name in order if name in estimates.values("edit")]
     return Declared(
         anchor="reasoning-edits",
         title=f"Edits of the written reasoning{of}",
         paragraphs=_EDITED,
-        tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", found, columns, lines),),
+        tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
         folds=[
             FoldSpec(
                 "By what was moved",
@@ -325,7 +333,7 @@ def _reasoning(rows: Rows, of: str) -> Declared:
                 ],
             )
         ],
-        counted=[*found, *moved],
+        counted=[*estimates, *moved],
     )
 
 

@@ -20,19 +20,19 @@ from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, F
 from goalscope.stats import Grouped, estimate_rows
 
 MOST_BANDS = 6
-"""Most lines of a figure that are drawn with their intervals."""
+"""Maximum number of lines of a figure with drawn intervals."""
 _ERRORS = TASK_MAIN[1:3]
 _ORDERS = {"demand": ("low", "medium", "high"), "graph": ("small", "medium", "large")}
-_MOST_PAIRS = 3
+_MAX_PAIRS = 3
 
 
 @section("declared pairs", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
 def declared_pairs(run: RunData) -> Iterator[Declared]:
-    """The pairs of agents that the study declared, tested as one family, and what they say in words."""
-    there = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
-    sides = {name: Side(name, run.rows.select(agent=name)) for pair in there for name in pair}
+    """The pairs of agents that the study declared, tested as one family, with a summary in words."""
+    pairs = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
+    sides = {name: Side(name, run.rows.select(agent=name)) for pair in pairs for name in pair}
     yield from _paired(
-        [(sides[second], sides[first]) for first, second in there],
+        [(sides[second], sides[first]) for first, second in pairs],
         "declared pairs",
         "pairs",
         "Declared comparisons",
@@ -46,8 +46,8 @@ def names(run: RunData) -> Iterator[Declared]:
     """Names with meaning against their symbolic twins, each agent with itself."""
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
-        mine = run.rows.select(agent=agent)
-        first, second = (Side(f"{agent}, {kind}", mine.select(names=kind)) for kind in ("semantic", "symbolic"))
+        of_agent = run.rows.select(agent=agent)
+        first, second = (Side(f"{agent}, {kind}", of_agent.select(names=kind)) for kind in ("semantic", "symbolic"))
         if len(first.rows) and len(second.rows):
             pairs.append((first, second))
     caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
@@ -58,51 +58,54 @@ def _paired(pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: s
     """Yield paired comparisons, where there are any, as a table and in words: first of each pair against the second."""
     if pairs:
         tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
-        of_pairs = [[one for one in tests if (one.first, one.second) == (a.name, b.name)] for a, b in pairs]
+        of_pairs = [[test for test in tests if (test.first, test.second) == (a.name, b.name)] for a, b in pairs]
         yield Declared(anchor=anchor, title=title, paragraphs=[*map(_sentence, of_pairs)], tables=[table])
 
 
 def _sentence(tests: Sequence[Compared]) -> str:
-    """Return in words what the tests of a pair say, each difference with its interval; no test, no claim."""
+    """Return the tests of a pair in words, each difference with its interval; no test, no claim."""
     parts = []
     for test in tests:
         difference, title = test.paired.difference, task_title(test.measure).lower()
         # Each interval stands for its own difference; the tests are corrected for all of the family.
-        without = difference.low > 0 or difference.high < 0
+        excludes_zero = difference.low > 0 or difference.high < 0
         if test.paired.labels and not test.paired.differences.any():
-            said = f"the same on each of {counted(len(test.paired.labels), 'map')}"
+            result = f"the same on each of {counted(len(test.paired.labels), 'map')}"
         elif not test.paired.labels or not difference.has_interval:
-            said = "not comparable"
+            result = "not comparable"
         else:
             alone = "no difference shown after correction, though its own interval leaves out 0"
-            unshown = alone if without else "no difference shown"
+            unshown = alone if excludes_zero else "no difference shown"
             claim = test.paired.direction if test.test.rejected else unshown
-            said = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
-        parts.append(f"{title}: {said}")
+            result = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
+        parts.append(f"{title}: {result}")
     return f"{tests[0].first} against {tests[0].second}: {'; '.join(parts)}."
 
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
     """Success against the logarithm of each error with its R squared, where two agents or more have one."""
-    found = [
+    relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")
         for error in _ERRORS
     ]
-    found = [(one, group) for one, group in found if len(one.agents) > 1]
-    if not found:
+    relations = [(fitted, group) for fitted, group in relations if len(fitted.agents) > 1]
+    if not relations:
         return
     columns: TextColumns[tuple[Relation, Key]] = [
-        ("error", lambda one: one[0].error),
-        ("maps of", lambda one: describe_key(one[1]) or "all maps"),
-        ("R²", lambda one: short(one[0].r_squared.value, "share")),
-        ("95 % interval", lambda one: interval(one[0].r_squared) or one[0].r_squared.note or "undefined"),
-        ("success for a tenfold error", lambda one: "–" if math.isnan(one[0].slope) else short(one[0].slope, "share")),
-        ("agents", lambda one: str(len(one[0].agents))),
-        ("maps", lambda one: str(one[0].r_squared.clusters)),
-        ("method", lambda one: one[0].r_squared.method),
-        ("left out", lambda one: "; ".join(f"{agent}: {why}" for agent, why in one[0].left_out.items())),
+        ("error", lambda line: line[0].error),
+        ("maps of", lambda line: describe_key(line[1]) or "all maps"),
+        ("R²", lambda line: short(line[0].r_squared.value, "share")),
+        ("95 % interval", lambda line: interval(line[0].r_squared) or line[0].r_squared.note or "undefined"),
+        (
+            "success for a tenfold error",
+            lambda line: "–" if math.isnan(line[0].slope) else short(line[0].slope, "share"),
+        ),
+        ("agents", lambda line: str(len(line[0].agents))),
+        ("maps", lambda line: str(line[0].r_squared.clusters)),
+        ("method", lambda line: line[0].r_squared.method),
+        ("left out", lambda line: "; ".join(f"{agent}: {why}" for agent, why in line[0].left_out.items())),
     ]
     caption = "Least squares of success on log10 of the error, one point an agent"
     yield Declared(
@@ -113,71 +116,73 @@ def relation(run: RunData) -> Iterator[Declared]:
             "agents were run decides it. An agent without error has no logarithm; it is named, not given a small "
             "number.",
         ),
-        figures=[_scatter(run, one, group) for one, group in found],
-        tables=[plain_table(found, columns, range(2, 7), caption=caption)],
+        figures=[_scatter(run, fitted, group) for fitted, group in relations],
+        tables=[plain_table(relations, columns, range(2, 7), caption=caption)],
     )
 
 
-def _scatter(run: RunData, found: Relation, group: Key) -> Figure:
+def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
     """Draw success against the error of each agent, with the line that fits them."""
-    table, listed = run.ledger.tables["agent"], []
+    table, points = run.ledger.tables["agent"], []
     for style, agent in enumerate(run.ledger.agents):
-        x, y = (table.get(group, agent=agent, measure=name) for name in (found.error, "success"))
-        if agent in found.agents and x is not None and y is not None:
-            listed.append(Point(agent, style, x, y))
+        x, y = (table.get(group, agent=agent, measure=name) for name in (fitted.error, "success"))
+        if agent in fitted.agents and x is not None and y is not None:
+            points.append(Point(agent, style, x, y))
     where = describe_key(group)
-    title = f"Success against {found.error}{f', {where}' if where else ''}"
+    title = f"Success against {fitted.error}{f', {where}' if where else ''}"
     chart = Points(
-        listed,
+        points,
         title=title,
-        x_label=f"{found.error} (share, logarithmic)",
+        x_label=f"{fitted.error} (share, logarithmic)",
         y_label="success (share)",
-        line=None if math.isnan(found.slope) else (found.slope, found.intercept),
+        line=None if math.isnan(fitted.slope) else (fitted.slope, fitted.intercept),
     )
-    r = found.r_squared
+    r = fitted.r_squared
     fit = f"{short(r.value, 'share')} {interval(r)}".rstrip()
-    counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
+    counts = f"{counted(len(fitted.agents), 'agent')}, {counted(r.clusters, 'map')}"
     return Figure(chart, title, f"R² {fit} ({counts}; {r.note or r.method})")
 
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph, where all of the other occur."""
+    """Both errors by exploitation demand and by graph, over shared values of the other."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
-    for tag, other, words in (
+    for tag, other_tag, words in (
         ("demand", "graph", "exploitation demand"),
         ("graph", "demand", "size of the task graph"),
     ):
-        if not {tag, other} <= set(rows.tags):
+        if not {tag, other_tag} <= set(rows.tags):
             return
-        pairs = {(str(a), str(b)) for a, b in zip(rows[tag], rows[other], strict=True) if a is not None}
+        pairs = {(str(a), str(b)) for a, b in zip(rows[tag], rows[other_tag], strict=True) if a is not None}
         values = [name for name in _ORDERS[tag] if any(a == name for a, _ in pairs)]
-        kept = sorted({b for _, b in pairs if all((name, b) in pairs for name in values)})
-        if len(values) < 2 or not kept:
+        shared_values = sorted({b for _, b in pairs if all((name, b) in pairs for name in values)})
+        if len(values) < 2 or not shared_values:
             continue
-        mine = rows.where(np.isin(rows[other].astype(str), kept) & rows.among("measure", PAIRED[:3]))
-        found, over = estimates_by(mine, "agent", tag), f" (over {other} {', '.join(kept)})"
-        places = {name: float(_ORDERS[tag].index(name)) for name in values}
+        selected_rows = rows.where(
+            np.isin(rows[other_tag].astype(str), shared_values) & rows.among("measure", PAIRED[:3])
+        )
+        estimates, over = estimates_by(selected_rows, "agent", tag), f" (over {other_tag} {', '.join(shared_values)})"
+        positions = {name: float(_ORDERS[tag].index(name)) for name in values}
         columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
             title = f"{task_title(measure)} by {words}"
             keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
             lines = [Line(agent, key) for agent, key in keys.items()]
-            tables.append(TableSpec(f"{title}{over}: {OVER_MAPS}", "agent", found, columns, lines, "map"))
+            tables.append(TableSpec(f"{title}{over}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
             if measure != "success":
                 figures.append(
                     CurveSpec(
                         title,
                         f"{measure} (share)",
                         tag,
-                        found,
-                        [Curve(agent, key, fewest=len(places)) for agent, key in keys.items()],
+                        estimates,
+                        [Curve(agent, key, fewest=len(positions)) for agent, key in keys.items()],
                         label_end=over,
                         x_label=words,
-                        places=places,
+                        places=positions,
                         bounds=None,
-                        ticks={at: name for name, at in places.items()},
+                        ticks={at: name for name, at in positions.items()},
                         most_bands=MOST_BANDS,
                     )
                 )
@@ -198,20 +203,24 @@ def demand(run: RunData) -> Iterator[Declared]:
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
     """The exploration share over the course of episodes, and where agents of equal success part."""
-    mine = run.rows.where(run.rows.measure == PROGRESS_SHARE)
-    if not len(mine):
+    shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
+    if not len(shares):
         return
     called_for = run.rows.where(run.rows.measure == ONLY_EXPLORATION)
-    found = Estimates(
-        entry for rows in (mine, called_for) if len(rows) for entry in estimate_rows(rows, by=("agent", "progress"))
+    estimates = Estimates(
+        entry for rows in (shares, called_for) if len(rows) for entry in estimate_rows(rows, by=("agent", "progress"))
     )
     ends = [tenth / TENTHS for tenth in range(1, TENTHS + 1)]
-    shown = [agent for agent in run.ledger.agents if found.get(measure=PROGRESS_SHARE, agent=agent, progress=ends[0])]
+    agents = [
+        agent for agent in run.ledger.agents if estimates.get(measure=PROGRESS_SHARE, agent=agent, progress=ends[0])
+    ]
     parted = divergences(run.rows, run.ledger.agents)
-    figures = [_course(run, "Exploration share over the course of an episode", shown, found)]
+    figures = [_course(run, "Exploration share over the course of an episode", agents, estimates)]
     if len(called_for):  # runs measured by an earlier version have none
-        figures.append(_course(run, "Exploration-only steps (Fig. 4a)", shown, found, measure=ONLY_EXPLORATION))
-    for entry in sorted((one for one in parted if one.begins), key=lambda one: -one.apart)[:_MOST_PAIRS]:
+        figures.append(_course(run, "Exploration-only steps (Fig. 4a)", agents, estimates, measure=ONLY_EXPLORATION))
+    for entry in sorted(
+        (divergence for divergence in parted if divergence.begins), key=lambda divergence: -divergence.apart
+    )[:_MAX_PAIRS]:
         curves = Estimates(
             Grouped(key={"measure": PROGRESS_SHARE, "agent": agent, "progress": end}, estimate=estimate)
             for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
@@ -224,23 +233,23 @@ def progress(run: RunData) -> Iterator[Declared]:
         TableSpec(
             f"{title} by tenth, all episodes: {OVER_MAPS}",
             "agent",
-            found,
+            estimates,
             [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
-            [Line(agent, {"measure": measure, "agent": agent}) for agent in shown],
+            [Line(agent, {"measure": measure, "agent": agent}) for agent in agents],
             "map",
         )
         for measure, title in ((PROGRESS_SHARE, "Exploration share"), (ONLY_EXPLORATION, "Exploration-only steps"))
         if measure == PROGRESS_SHARE or len(called_for)
     ]
     columns: TextColumns[Divergence] = [
-        ("first", lambda one: one.first),
-        ("second", lambda one: one.second),
-        ("maps", lambda one: str(one.maps)),
-        ("mean |difference|", lambda one: short(one.apart, "share")),
-        ("largest difference", lambda one: short(one.tenths[_largest(one)].value, "share")),
-        ("interval", lambda one: interval(one.tenths[_largest(one)]) or "undefined"),
-        ("tenth", lambda one: str(_largest(one) + 1)),
-        ("part in", lambda one: "nowhere shown" if one.begins is None else f"tenth {one.begins}"),
+        ("first", lambda divergence: divergence.first),
+        ("second", lambda divergence: divergence.second),
+        ("maps", lambda divergence: str(divergence.maps)),
+        ("mean |difference|", lambda divergence: short(divergence.apart, "share")),
+        ("largest difference", lambda divergence: short(divergence.tenths[_largest(divergence)].value, "share")),
+        ("interval", lambda divergence: interval(divergence.tenths[_largest(divergence)]) or "undefined"),
+        ("tenth", lambda divergence: str(_largest(divergence) + 1)),
+        ("part in", lambda divergence: "nowhere shown" if divergence.begins is None else f"tenth {divergence.begins}"),
     ]
     caption = "Equal success, different exploration: first − second, paired by map"
     yield Declared(
@@ -256,14 +265,14 @@ def progress(run: RunData) -> Iterator[Declared]:
             *([] if parted else ["No two agents of this run succeed equally often."]),
         ),
         figures=figures,
-        legend=_bands_legend(len(shown)),
+        legend=_bands_legend(len(agents)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
         folds=[FoldSpec("The exploration shares with their intervals", numbers)],
     )
 
 
 def _course(
-    run: RunData, title: str, agents: Sequence[str], found: Estimates, *, measure: str = PROGRESS_SHARE
+    run: RunData, title: str, agents: Sequence[str], estimates: Estimates, *, measure: str = PROGRESS_SHARE
 ) -> CurveSpec:
     """Return exploration shares over the course of an episode, each agent in the style that it has everywhere."""
     style = run.ledger.agents.index
@@ -271,7 +280,7 @@ def _course(
         title,
         "new cells (share of steps)" if measure == PROGRESS_SHARE else "case 1 (share of steps)",
         "progress",
-        found,
+        estimates,
         [Curve(agent, {"measure": measure, "agent": agent}, style=style(agent)) for agent in agents],
         label_end=f": {', '.join(agents)}",
         x_label="progress of the episode (share of its steps, end of each tenth)",
@@ -285,7 +294,7 @@ def _largest(entry: Divergence) -> int:
 
 
 def _bands_legend(agents: int) -> str:
-    """Return what a reader must know of the bands of a figure with so many lines."""
+    """Return the legend of the bands of a figure, by its number of lines."""
     bands = "Bands are 95 % intervals over maps"
     if agents <= MOST_BANDS:
         return f"{bands}."
