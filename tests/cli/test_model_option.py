@@ -10,7 +10,7 @@ from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
-from goalscope.preflight.model_defaults import MOST_TOKENS, find_out
+from goalscope.preflight.model_defaults import MAX_TOKENS, find_out
 from goalscope.runs import Store
 
 SMALL = ("--sizes", "7", "--densities", "0.4", "--count", "1", "--trajectories", "1", "--set", "horizon={steps: 1}")
@@ -50,7 +50,7 @@ def test_what_is_found_out_follows_from_the_tokenizer(tmp_path: Path) -> None:
     think, base = find_out(str(thinking), network=False), find_out(str(saved(tmp_path / "base", None)), network=False)
     assert harmony.style == "harmony" and {"max_tokens", "reasoning_effort"}.isdisjoint(harmony.parameters)
     assert think.style == "think" and think.parameters["reasoning_effort"] is None
-    assert base.style == "none" and base.parameters["max_tokens"] == MOST_TOKENS and "base model" in base.line
+    assert base.style == "none" and base.parameters["max_tokens"] == MAX_TOKENS and "base model" in base.line
     unread = find_out("someone/model", network=False)
     assert unread.style is None and unread.name == "model" and "hub" in unread.line
 
@@ -60,7 +60,7 @@ def test_what_concerns_the_question_stays_and_names_follow(tiny: Path) -> None:
     pairs = load_study("harness", Overrides(model=found))
     chat = {agent.name: entry for agent, entry in zip(pairs.agents(), pairs.agents_, strict=True)}
     assert {"tiny", "tiny memory"} < set(chat) and chat["tiny memory"].parameters["memory"] is True
-    assert chat["tiny"].parameters["temperature"] == 0.0 and chat["tiny"].parameters["max_tokens"] == MOST_TOKENS
+    assert chat["tiny"].parameters["temperature"] == 0.0 and chat["tiny"].parameters["max_tokens"] == MAX_TOKENS
     assert pairs.analysis is not None and ("tiny", "tiny memory") in pairs.analysis.pairs
     inside = load_study("cognitive-map", Overrides(model=found))
     assert inside.analysis is not None and inside.analysis.inside is not None

@@ -1,6 +1,6 @@
-"""`goalscope capture`: replay the recorded token ids of a run and keep activations beside it.
+"""`goalscope capture`: replay the recorded token ids of a run and store activations beside it.
 
-`goalscope probe`: read what a run's study declares, or what is asked for, out of the activations of an agent.
+`goalscope probe`: fit the probes that a run's study declares, or the options name, on an agent's activations.
 """
 
 import time
@@ -48,7 +48,7 @@ HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
         for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
     ],
 }
-"""What is printed of each reading at the middle layer: a label and the tags of its rows."""
+"""Printed results of each reading at the middle layer: a label and the tags of its rows."""
 
 
 def capture(
@@ -114,43 +114,43 @@ def capture(
             "--shard is a part of the work for one process, --executor gives parts to several: leave one out"
         )
     part = None if shard is None else StudyShard.parse(shard)
-    named = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
-    loading: dict[str, Any] = {name: value for name, value in named.items() if value}
+    model_options = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
+    loading: dict[str, Any] = {name: value for name, value in model_options.items() if value}
     if model is None and loading:
         raise ValueError(
             f"{', '.join(f'--{name}' for name in loading)} says how a model given with --model is read: give --model, "
             "or change the agent in the study"
         )
-    described = None
+    model_settings = None
     if model is not None:
-        described = {"model": model, "untrained": untrained, "random_weights": random_weights, **loading}
-    given = None if described is None else LocalModel(**described)
-    wanted = layers_of(layers)
-    chosen = None if isinstance(wanted, str) else wanted
-    if wanted == "all":
-        if given is None:
+        model_settings = {"model": model, "untrained": untrained, "random_weights": random_weights, **loading}
+    local_model = None if model_settings is None else LocalModel(**model_settings)
+    requested = layers_of(layers)
+    layer_numbers = None if isinstance(requested, str) else requested
+    if requested == "all":
+        if local_model is None:
             from goalscope.activations.replay_target import find_target, model_of
             from goalscope.runs import Store
 
             with Store(run) as store:
-                given = model_of(store, find_target(store, agent, ()), untrained, random_weights)
-        chosen = Blocks(given.model).layers
+                local_model = model_of(store, find_target(store, agent, ()), untrained, random_weights)
+        layer_numbers = Blocks(local_model.model).layers
     began = time.monotonic()
     with progress("steps" if executor == "threads" else "parts") as show:
         options: dict[str, Any] = {
             "sites": split(sites) if sites else None,
-            "layers": chosen,
+            "layers": layer_numbers,
             "agent": agent,
-            "untrained": untrained if described is None else None,
-            "random_weights": random_weights if described is None else "default-init",
+            "untrained": untrained if model_settings is None else None,
+            "random_weights": random_weights if model_settings is None else "default-init",
             "scope": scope,
             "other_weights": other_weights,
             "settings": CaptureSettings(batch_tokens=batch_tokens),
         }
         if executor == "threads":
-            done = replay(run, given, progress=show, shard=part, **options)
+            done = replay(run, local_model, progress=show, shard=part, **options)
         else:
-            done = capture_elsewhere(str(run.resolve()), options, described, executor, workers, gpus, show)
+            done = capture_elsewhere(str(run.resolve()), options, model_settings, executor, workers, gpus, show)
     if part is not None:
         say(
             f"shard {part} of {done.id}, in {duration(time.monotonic() - began)}; next, once the files of all "
@@ -218,32 +218,32 @@ def probe(
     from goalscope.runs.probing_config import Inside
 
     with Store(run) as store:
-        plain = (declared_in(store) or Inside()).model_dump(mode="json")
-    asked: dict[str, tuple[str, Callable[[str], Any]]] = {
+        declaration = (declared_in(store) or Inside()).model_dump(mode="json")
+    overrides: dict[str, tuple[str, Callable[[str], Any]]] = {
         "reads": (reads, split),
         "sites": (sites, split),
         "layers": (layers, layers_of),
         "agent": (agent, str),
     }
-    for name, (text, read) in asked.items():
+    for name, (text, read) in overrides.items():
         if text:
-            plain[name] = read(text)
-            plain["full"].pop(name, None)  # what is asked for holds for the complete table, too
+            declaration[name] = read(text)
+            declaration["full"].pop(name, None)  # options apply to the complete table, too
     if random_kinds == "none":
-        plain["random"] = None
+        declaration["random"] = None
     elif random_kinds or random_seeds is not None:
-        plain["random"] = {
-            **(plain["random"] or {}),
+        declaration["random"] = {
+            **(declaration["random"] or {}),
             **({"kinds": split(random_kinds)} if random_kinds else {}),
             **({} if random_seeds is None else {"seeds": random_seeds}),
         }
     for setting in settings or ():
-        set_key(plain, setting)
-    named = bool(sites) or any(setting.startswith("sites") for setting in settings or ())
+        set_key(declaration, setting)
+    sites_named = bool(sites) or any(setting.startswith("sites") for setting in settings or ())
     _check_workers(executor, workers, gpus)
     with open_executor(executor, workers, gpus) as pool:
-        wanted = Inside.parse(plain, "what is asked for")
-        read_inside(run, wanted, full=full, model=model, device=device, drop_sites=not named, pool=pool)
+        settings_read = Inside.parse(declaration, "what is asked for")
+        read_inside(run, settings_read, full=full, model=model, device=device, drop_sites=not sites_named, pool=pool)
     from goalscope.cli.console import say
 
     say(f"next: goalscope report {quote(str(run))}")
@@ -259,9 +259,9 @@ def read_inside(
     drop_sites: bool = False,
     pool: "PoolExecutor | None" = None,
 ) -> None:
-    """Read what is declared, show how far it is, and print the headline of each reading.
+    """Run the declared probing with a progress display, and print the headline of each reading.
 
-    With ``drop_sites``, sites that the agent's steps lack are left out with a notice.
+    With ``drop_sites``, sites that the agent's steps lack are omitted with a notice.
     """
     from goalscope.cli.console import duration, progress, say
     from goalscope.probing.heads import trains_on
@@ -270,12 +270,12 @@ def read_inside(
     from goalscope.report.verdicts import MADE_RULE
 
     trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
-    own = random = None
+    local_model = random = None
     if model:
         from goalscope.models.local import LocalModel
 
         where = "auto" if device == "cpu" else device
-        own = LocalModel(model, device=where)
+        local_model = LocalModel(model, device=where)
 
         def random(kind: str, seed: int) -> LocalModel:
             return LocalModel(model, device=where, untrained=seed, random_weights=kind)
@@ -285,7 +285,7 @@ def read_inside(
         run,
         declared,
         full=full,
-        model=own,
+        model=local_model,
         random=random,
         device=trains,
         stage=progress,
@@ -295,9 +295,9 @@ def read_inside(
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
-    again = f", {done.reused} there already" if done.reused else ""
+    reused = f", {done.reused} there already" if done.reused else ""
     say(
-        f"{done.agent}: {counted(done.fitted, 'probe')} fitted{again}, on {steps['training grids']} grids "
+        f"{done.agent}: {counted(done.fitted, 'probe')} fitted{reused}, on {steps['training grids']} grids "
         f"({counted(steps['training steps'], 'step')}), tested on {steps['test grids']} ({steps['test steps']}), in "
         f"{duration(time.monotonic() - began)}"
     )
@@ -308,38 +308,41 @@ def read_inside(
 
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
-    """Print the headline of one reading at one layer: each site, and what it exceeds the random networks by."""
+    """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
     from goalscope.cli.console import table
     from goalscope.report.sections.probing import ProbeRows
 
     lines = []
     for label, tags in HEADLINES[name]:
-        mine = ProbeRows(rows).where(**tags, layer=layer, cells=None)
+        selected = ProbeRows(rows).where(**tags, layer=layer, cells=None)
         head = str(tags.get("head", ""))
-        if name == "plans":  # the decoder of two layers where it is there, else the smallest one
-            found = sorted(str(one) for one in mine.values("head") if str(one).startswith("decoder"))
-            head = "decoder-2" if "decoder-2" in found else (found or [""])[0]
-        lines += [(label, site, head, *_compared(mine.where(head=head, site=site))) for site in sites]
+        if name == "plans":  # the decoder of two layers where it exists, else the smallest one
+            decoders = sorted(str(each) for each in selected.values("head") if str(each).startswith("decoder"))
+            head = "decoder-2" if "decoder-2" in decoders else (decoders or [""])[0]
+        lines += [(label, site, head, *_compared(selected.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
 
 
-def _compared(mine: "ProbeRows") -> tuple[str, str, str, str]:
+def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
     """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
     from goalscope.cli.measuring import written
     from goalscope.models.initialisation import RANDOM_WEIGHTS
     from goalscope.probing.scores import paired_rows, summarise
     from goalscope.report.verdicts import strictest
 
-    own = mine.where(control="none").rows
-    if not len(own):
+    own_rows = selected.where(control="none").rows
+    if not len(own_rows):
         return "–", "–", "–", "0"
-    (first,) = summarise(own, by=())
-    random = {kind: one for kind in RANDOM_WEIGHTS if len(one := mine.where(control=kind).rows)}
+    (first,) = summarise(own_rows, by=())
+    random_rows = {kind: kind_rows for kind in RANDOM_WEIGHTS if len(kind_rows := selected.where(control=kind).rows)}
     by = ("site", "layer", "shape")
-    less = {kind: summarise(paired_rows(own, one, name=kind, by=by), by=())[0].estimate for kind, one in random.items()}
+    differences = {
+        kind: summarise(paired_rows(own_rows, kind_rows, name=kind, by=by), by=())[0].estimate
+        for kind, kind_rows in random_rows.items()
+    }
     value = difference = "–"
-    if decisive := strictest(less, higher=first.estimate.unit == "share"):
-        value = f"{decisive[0]} {written(summarise(random[decisive[0]], by=())[0].estimate)}"
+    if decisive := strictest(differences, higher=first.estimate.unit == "share"):
+        value = f"{decisive[0]} {written(summarise(random_rows[decisive[0]], by=())[0].estimate)}"
         difference = written(decisive[1])
     return written(first.estimate), value, difference, str(first.estimate.grids)

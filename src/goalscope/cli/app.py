@@ -1,4 +1,4 @@
-"""The commands: names, options, help. What they do stands in the other modules; nothing heavy is imported here."""
+"""The commands: names, options, help. Their work is in the other modules; nothing heavy is imported here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,11 +41,11 @@ def main() -> None:
     app()
 
 
-def _command(name: str, **more: Any) -> Callable[[Body], Body]:
+def _command(name: str, **options: Any) -> Callable[[Body], Body]:
     """Return a decorator that adds a command with its one-line summary and its examples."""
 
     def add(body: Body) -> Body:
-        return app.command(name, epilog=examples(name), short_help=SUMMARY[name], **more)(guarded(body))
+        return app.command(name, epilog=examples(name), short_help=SUMMARY[name], **options)(guarded(body))
 
     return add
 
@@ -97,8 +97,8 @@ def evaluate(
     """
     from goalscope.cli import verdicts
 
-    more = {} if seed is None else {"seed": seed}
-    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **more)
+    options = {} if seed is None else {"seed": seed}
+    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
 
 
 @_command("ledger")
@@ -116,7 +116,7 @@ def ledger(
 _command("reproduce")(reproduce.reproduce)
 _command("run")(studies.run)
 _command("merge")(studies.merge)
-app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # its name of old
+app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # the former name
 
 
 @_command("import")
@@ -217,8 +217,8 @@ def compare(
         margin=comparing.margins_of(margin),
         horizons=other_horizons,
     )
-    does = comparing.compare_versions if transforms else comparing.compare
-    does(runs, settings, {"json": json, "csv": csv})
+    compare_as = comparing.compare_versions if transforms else comparing.compare
+    compare_as(runs, settings, {"json": json, "csv": csv})
 
 
 @_command("report")
@@ -315,11 +315,11 @@ def meg(
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     from goalscope.cli.meg import meg_file, meg_run
 
-    given = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
+    texts = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
     if path.is_dir():
         meg_run(
             path,
-            given,
+            texts,
             confidence=confidence,
             unknown=unknown,
             ridge=1.0 if ridge is None else ridge,
@@ -329,7 +329,7 @@ def meg(
             seen=seen,
         )
         return
-    only_runs: dict[str, object] = {**given, "ridge": ridge, "beliefs": beliefs, "draws": draws, "seen": seen}
+    only_runs: dict[str, object] = {**texts, "ridge": ridge, "beliefs": beliefs, "draws": draws, "seen": seen}
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", None)]:
         raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)

@@ -1,4 +1,4 @@
-"""What the commands do."""
+"""The work of the commands demo, import, measure and export."""
 
 import time
 from collections.abc import Sequence
@@ -37,17 +37,17 @@ def demo(out: Path) -> None:
 
 
 def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool:
-    """Import into a run directory, or check only; return whether everything was read and agrees."""
+    """Import into a run directory, or check only; return whether there was no problem."""
     if not path.exists():
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
         check_kept_apart(out, imported=True)
-    read = None if reader is None else load_function(reader, "a reader of samples")
+    read_sample = None if reader is None else load_function(reader, "a reader of samples")
     say(f"reading {path}", error=True)
     result = (
-        importers.import_path(path, check=True, reader=read)
+        importers.import_path(path, check=True, reader=read_sample)
         if out is None
-        else importers.import_into(path, out, reader=read)
+        else importers.import_into(path, out, reader=read_sample)
     )
     for line in result.lines():
         say(line)
@@ -88,42 +88,42 @@ def _show_measured(
     *,
     everything: bool,
 ) -> None:
-    """Print what `measure` was asked for."""
+    """Print the results of `measure`."""
     check_measures(measures, list(measured.measures), "this run")
     absent = [name for name in by if name not in measured.values]
     if absent:
-        there = ", ".join(name for name in measured.values if name != "agent")
-        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}: tag its worlds so")
+        present = ", ".join(name for name in measured.values if name != "agent")
+        raise ValueError(f"--by must name tags of this run ({present}), got {', '.join(absent)}: tag its worlds so")
     episodes = measured.of("success")
     conditions = conditions_of(episodes)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
-    kept = measures or list(measured.measures)
+    shown_measures = measures or list(measured.measures)
     if not measures:
         headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
     if measures or everything:
-        estimates_table(measured.estimated(tags, kept), tags, agents)
+        estimates_table(measured.estimated(tags, shown_measures), tags, agents)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(episodes, conditions, tags):
-        told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
-        say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
+        mixed_tags = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
+        say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown apart")
     if measures or everything:
-        rows = sum(measured.counts[name] for name in kept)
+        rows = sum(measured.counts[name] for name in shown_measures)
         say(f"{counted(rows, 'row')} behind these estimates; all rows are stored in {path}")
     else:
-        known = counted(len(measured.measures), "measure")
-        say(f"{known} in all: --all prints them with n and method; rows are stored in {path}")
+        total = counted(len(measured.measures), "measure")
+        say(f"{total} in all: --all prints them with n and method; rows are stored in {path}")
 
 
 def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
     """Write a run as Parquet files, and its activations where formats are named."""
     with Store(path) as store:
-        if formats:  # what cannot be written is refused first
+        if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
 
-            beside = out / "activations"
+            folder_path = out / "activations"
             with progress("files of activations") as show:
-                folders = export_activations(store, beside, formats=formats, chosen=captures, progress=show)
+                folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):
         say(f"{name}: {file} ({file.stat().st_size / 1e6:.1f} MB)")

@@ -29,18 +29,18 @@ from goalscope.runs import Store
 from goalscope.runs.probing_config import check_margin
 
 
-def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]], **about: Any) -> None:
-    """Write the records to the files that were asked for, by "json" and "csv"."""
+def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]], **metadata: Any) -> None:
+    """Write the records to files by kind, "json" and "csv"; None for no file."""
     for kind, path in files.items():
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = as_json(records, **about) if kind == "json" else as_csv(records)
+            text = as_json(records, **metadata) if kind == "json" else as_csv(records)
             path.write_text(text, encoding="utf-8", newline="\n")
             say(f"written: {path}", error=True)
 
 
 def agents_of(text: str | None) -> list[str]:
-    """Return the names of agents, separated as those of `goalscope run`; none, which stands for all, for None."""
+    """Return the names of agents, separated as those of `goalscope run`; for None an empty list, which means all."""
     names = [] if text is None else split_names(text)
     if text is not None and not names:
         raise ValueError("--agents must name at least one agent, got none: leave it out for all")
@@ -49,9 +49,9 @@ def agents_of(text: str | None) -> list[str]:
 
 def margins_of(text: str | None) -> dict[str, float]:
     """Return equivalence margins by measure from ``success=0.1;action accuracy=0.05``; none for None."""
-    found: dict[str, float] = {}
+    margins: dict[str, float] = {}
     if text is None:
-        return found
+        return margins
     if not text.strip("; "):
         raise ValueError("--margin must name at least one margin, got none: e.g. --margin 'success=0.1'")
     for part in (piece.strip() for piece in text.split(";")):
@@ -62,13 +62,13 @@ def margins_of(text: str | None) -> dict[str, float]:
             margin = float(number)
         except ValueError:
             margin = math.nan
-        if not measure or measure in found or math.isnan(margin):
+        if not measure or measure in margins or math.isnan(margin):
             raise ValueError(
                 f"--margin must be MEASURE=NUMBER, each measure once, separated by ';', got {part!r}: "
                 "e.g. --margin 'success=0.1;action accuracy=0.05'"
             )
-        found[measure] = check_margin(measure, margin)
-    return found
+        margins[measure] = check_margin(measure, margin)
+    return margins
 
 
 def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
@@ -77,39 +77,39 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
     for path in paths:
         measure_compared(path)
-    with ExitStack() as opened:
-        found = compare_runs([(path, MeasuredRows(opened.enter_context(Store(path)))) for path in paths], settings)
-    for note in found.notes:
+    with ExitStack() as stores:
+        comparison = compare_runs([(path, MeasuredRows(stores.enter_context(Store(path)))) for path in paths], settings)
+    for note in comparison.notes:
         say(note, error=True)
-    tests = len(found.pairs)
+    tests = len(comparison.pairs)
     family = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"
-    show(comparison_table(found.pairs), f"Paired by grid on common worlds; {family}")
-    if found.without:
-        say(f"no worlds in common: {'; '.join(found.without)}")
-    if found.alone:
-        say(found.alone)
-    records, size = comparison_records(found.pairs), counted(tests, "test")
-    _write(files, records, level=LEVEL, family=size, measures=found.measures)
+    show(comparison_table(comparison.pairs), f"Paired by grid on common worlds; {family}")
+    if comparison.without:
+        say(f"no worlds in common: {'; '.join(comparison.without)}")
+    if comparison.alone:
+        say(comparison.alone)
+    records, size = comparison_records(comparison.pairs), counted(tests, "test")
+    _write(files, records, level=LEVEL, family=size, measures=comparison.measures)
 
 
 def _of_family(measured: MeasuredRows, names: Sequence[str]) -> Rows:
-    """Return the rows of some measures, and of others as many as tell which agents and conditions there are."""
-    others = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
-    beside = Rows.concatenate(others)
-    return Rows.concatenate([beside.where(~beside.among("measure", names)), measured.every_of(*names)])
+    """Return the rows of some measures, and one row of other measures for each combination of agent and conditions."""
+    parts = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
+    outside = Rows.concatenate(parts)
+    return Rows.concatenate([outside.where(~outside.among("measure", names)), measured.every_of(*names)])
 
 
 def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
     """Print each agent of one run under each transform against itself on the original grids.
 
-    The family and its margins are those that the study of the run declares, unless measures or margins are named.
+    The family and its margins are those of the run's study, unless measures or margins are given.
     """
     if len(paths) != 1:
         raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
     path = paths[0]
     with Store(path) as store:
         study = store.study()
-        listed = store.agent_names() if study else []
+        study_agents = store.agent_names() if study else []
     declared = study.analysis.invariance if study and study.analysis else None
     if not settings.margin and settings.measures is None:
         if declared is None:
@@ -126,15 +126,15 @@ def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files:
         measured = MeasuredRows(store)
         check_known(path, measured.every_measure, names, settings)
         rows = _of_family(measured, names)
-    order = {name: index for index, name in enumerate(listed)}
-    there = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
-    wanted = sorted(there, key=lambda name: order.get(name, len(order)))
-    kept = rows.where(rows.among("agent", wanted))
+    order = {name: index for index, name in enumerate(study_agents)}
+    present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
+    agents = sorted(present, key=lambda name: order.get(name, len(order)))
+    selected = rows.where(rows.among("agent", agents))
     level = declared.level if declared is not None else LEVEL
-    found = in_order(compare_transforms(kept, margin=settings.margin, measures=names, level=level), wanted)
-    size = counted(len(found) // len(wanted), "test")
-    for agent in wanted:
-        mine = [one for one in found if one.agent == agent]
-        show(means_table(mine), f"{agent}: transformed − original, paired by grid, a family of {size}")
-        show(grids_table(mine), f"{agent}: differences of single grids, a family of {size}")
-    _write(files, contrast_records(found), level=level, family=f"{size} an agent", measures=names)
+    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
+    size = counted(len(contrasts) // len(agents), "test")
+    for agent in agents:
+        own_contrasts = [contrast for contrast in contrasts if contrast.agent == agent]
+        show(means_table(own_contrasts), f"{agent}: transformed − original, paired by grid, a family of {size}")
+        show(grids_table(own_contrasts), f"{agent}: differences of single grids, a family of {size}")
+    _write(files, contrast_records(contrasts), level=level, family=f"{size} an agent", measures=names)

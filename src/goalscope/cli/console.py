@@ -1,4 +1,4 @@
-"""What the command line writes: safe text, JSON, tables, one block for an error, progress with the time left."""
+"""Output of the command line: safe text, JSON, tables, one block for an error, progress with the time left."""
 
 import json
 import math
@@ -18,16 +18,16 @@ _QUIET_SECONDS = 5.0  # between two plain lines of progress where there is no te
 
 
 def safe(text: object, *, lines: bool = False) -> str:
-    """Return a text that a terminal shows and never obeys.
+    """Return a text without characters that control a terminal.
 
     Control characters (escape sequences among them), direction overrides and other invisible characters become
     visible escapes such as ``\\x1b``.
     """
     out = []
     for letter in str(text):
-        kept = letter == "\n" and lines
-        hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-        out.append(letter.encode("unicode_escape").decode("ascii") if hidden and not kept else letter)
+        is_newline = letter == "\n" and lines
+        invisible = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        out.append(letter.encode("unicode_escape").decode("ascii") if invisible and not is_newline else letter)
     return "".join(out)
 
 
@@ -35,12 +35,12 @@ def console(*, error: bool = False) -> "Console":
     """Return a console that writes to the present standard output (or error), markup switched off."""
     from rich.console import Console
 
-    wide = {} if (sys.stderr if error else sys.stdout).isatty() else {"width": 200}
-    return Console(stderr=error, markup=False, highlight=False, emoji=False, soft_wrap=True, **wide)  # type: ignore[arg-type]
+    width = {} if (sys.stderr if error else sys.stdout).isatty() else {"width": 200}
+    return Console(stderr=error, markup=False, highlight=False, emoji=False, soft_wrap=True, **width)  # type: ignore[arg-type]
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Write a line (or several) with everything that a terminal could obey made visible."""
+    """Write a line (or several) with control characters made visible."""
     console(error=error).print(safe(text, lines=True))
 
 
@@ -50,10 +50,10 @@ def fail(text: str, *, title: str = "Error") -> None:
     console(error=True).print(f"{title}:\n{body}")
 
 
-def show(plain: "Table", title: str = "") -> None:
+def show(block: "Table", title: str = "") -> None:
     """Write a table of the report, and the notes below it, under its caption or another title."""
-    table(plain.headings, plain.rows, title=title or plain.caption, numbers=plain.numbers)
-    for line in plain.notes:
+    table(block.headings, block.rows, title=title or block.caption, numbers=block.numbers)
+    for line in block.notes:
         say(line)
 
 
@@ -63,57 +63,56 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, 
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=Text(safe(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    drawn_table = Table(title=Text(safe(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for index, heading in enumerate(columns):
-        drawn.add_column(Text(safe(heading)), justify="right" if index in numbers else "left", overflow="fold")
+        drawn_table.add_column(Text(safe(heading)), justify="right" if index in numbers else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(safe(cell)) for cell in row))
-    console().print(drawn)
+        drawn_table.add_row(*(Text(safe(cell)) for cell in row))
+    console().print(drawn_table)
 
 
 def json_text(value: Any, indent: int = 2) -> str:
-    """Return plain values as JSON; what is not a finite number (undefined) is null."""
+    """Return plain values as JSON; numbers that are not finite (undefined) are null."""
 
-    def plain(one: Any) -> Any:
-        if isinstance(one, Mapping):
-            return {str(key): plain(each) for key, each in one.items()}
-        if isinstance(one, list | tuple):
-            return [plain(each) for each in one]
-        return None if isinstance(one, float) and not math.isfinite(one) else one
+    def plain(item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return {str(key): plain(nested) for key, nested in item.items()}
+        if isinstance(item, list | tuple):
+            return [plain(nested) for nested in item]
+        return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 class Pace:
-    """Told how far a piece of work is, says so and how long it will still take, or took.
+    """Progress of a piece of work, with the time left or, at its end, the time taken.
 
-    ``write`` is given what is done, of what total, and the words on time; no sooner than ``quiet`` seconds after the
-    last time.
+    ``write`` is called with the amount done, the total, and the text on time, at most once in ``quiet`` seconds.
     """
 
     def __init__(self, write: Callable[[int, int, str], None], quiet: float = 0.0) -> None:
         self._write, self._quiet = write, quiet
-        self._began = self._last = time.monotonic()
-        self._first: int | None = None
+        self._start = self._last_shown = time.monotonic()
+        self._first_done: int | None = None
 
     def __call__(self, done: int, total: int, left: float | None = None) -> None:
-        """Show ``done`` of ``total``, and ``left`` seconds where the caller knows better than the pace so far."""
+        """Show ``done`` of ``total``; ``left`` seconds replace the estimate from the pace so far."""
         now = time.monotonic()
-        if self._first is None:
-            self._first = done
-        if left is None and done > self._first:
-            left = (now - self._began) * (total - done) / (done - self._first)
+        if self._first_done is None:
+            self._first_done = done
+        if left is None and done > self._first_done:
+            left = (now - self._start) * (total - done) / (done - self._first_done)
         words = f"time left {'unknown' if left is None else duration(left)}"
-        if now - self._last >= self._quiet:
-            self._last = now
-            self._write(done, total, f"in {duration(now - self._began)}" if done >= total else words)
+        if now - self._last_shown >= self._quiet:
+            self._last_shown = now
+            self._write(done, total, f"in {duration(now - self._start)}" if done >= total else words)
 
 
 @contextmanager
 def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
-    """Show how far a piece of work is and how long it will still take: a bar, or plain lines where is no terminal.
+    """Show the progress of a piece of work and its time left: a bar, or plain lines without a terminal.
 
-    Work that is done within ``quiet`` seconds is not spoken of.
+    Work that ends within ``quiet`` seconds is not shown.
     """
     if not sys.stderr.isatty():
 
@@ -127,10 +126,10 @@ def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
     texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[time]}")]
     columns = (texts[0], BarColumn(), MofNCompleteColumn(), texts[1])
     bar = Progress(*columns, console=console(error=True), transient=False)
-    task, began = bar.add_task(safe(label), total=None, time=""), time.monotonic()
+    task, start = bar.add_task(safe(label), total=None, time=""), time.monotonic()
 
     def update(done: int, total: int, words: str) -> None:
-        if time.monotonic() - began >= quiet:
+        if time.monotonic() - start >= quiet:
             bar.start()  # once: it does nothing again
         bar.update(task, completed=done, total=total, time=words)
 
@@ -144,9 +143,9 @@ def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
 
 def duration(seconds: float) -> str:
     """Write a duration as ``42 s``, ``3 min 05 s`` or ``2 h 10 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"

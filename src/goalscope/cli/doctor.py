@@ -26,14 +26,14 @@ NEEDS = {
     "api": ("openai",),
     "inspect": ("inspect-ai",),
 }
-"""Extra -> the distributions it brings; "" is what goalscope cannot do without."""
+"""Distributions by extra; "" for those that goalscope always needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: "installed", "missing", "ok" or "problem", with version, figure or how to mend it.
+    """One checked item: "installed", "missing", "ok" or "problem", with its version, value or advice.
 
-    Goalscope cannot work without what belongs to its core.
+    Goalscope cannot work without its core items.
     """
 
     what: str
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def fatal(self) -> bool:
-        """Whether goalscope cannot work as things stand."""
+        """Whether goalscope cannot work because of this finding."""
         return self.core and self.state in ("missing", "problem")
 
 
@@ -96,7 +96,7 @@ def doctor(
 
 
 def print_findings(folder: Path) -> bool:
-    """Print what was found, and return whether goalscope can work as things stand."""
+    """Print the findings, and return whether goalscope can work."""
     findings = examine(folder)
     rows = [(finding.what, finding.state, finding.detail) for finding in findings]
     table(("what", "state", "detail"), rows, title="goalscope doctor")
@@ -104,24 +104,24 @@ def print_findings(folder: Path) -> bool:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Look at the Python, the dependencies, the machine and whether SQLite works in the folder of future runs."""
+    """Check Python, the dependencies, the machine, and whether SQLite works in the folder of future runs."""
     from goalscope import __version__
 
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
     python = ("ok", detail) if sys.version_info >= (3, 11) else ("problem", f"{detail}: goalscope needs 3.11 or later")
-    found = [Finding("python", *python, core=True), Finding("goalscope", "ok", __version__, core=True)]
+    findings = [Finding("python", *python, core=True), Finding("goalscope", "ok", __version__, core=True)]
     for extra, name in ((extra, name) for extra, names in NEEDS.items() for name in names):
         try:
             detail, state = metadata.version(name), "installed"
         except metadata.PackageNotFoundError:
             detail, state = how_to_install(extra), "missing"
-        found.append(Finding(f"{name} ({f'extra {extra}' if extra else 'core'})", state, detail, core=not extra))
+        findings.append(Finding(f"{name} ({f'extra {extra}' if extra else 'core'})", state, detail, core=not extra))
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found.append(Finding("processor", "ok", f"{usable} of {os.cpu_count()} cores usable"))
+    findings.append(Finding("processor", "ok", f"{usable} of {os.cpu_count()} cores usable"))
     if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(os.sysconf_names):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-        found.append(Finding("memory", "ok", f"{memory:.1f} GiB"))
-    return [*found, Finding("GPU", "ok", _gpu()), _sqlite(folder)]
+        findings.append(Finding("memory", "ok", f"{memory:.1f} GiB"))
+    return [*findings, Finding("GPU", "ok", _gpu()), _sqlite(folder)]
 
 
 def _gpu() -> str:
@@ -135,7 +135,7 @@ def _gpu() -> str:
 
 
 def _sqlite(folder: Path) -> Finding:
-    """Say whether a small trial database can be made in a folder, which is then removed."""
+    """Check whether a small trial database can be made in a folder; it is removed again."""
     what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
     if not folder.is_dir():
         return Finding(what, "problem", "no such folder: make it, or name another one with --folder")

@@ -1,4 +1,4 @@
-"""One clear block for what the user can mend; a traceback only for what is our fault."""
+"""Errors of commands: one clear block for a user's error, a traceback only for an error of this package."""
 
 import functools
 import os
@@ -26,9 +26,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def guarded(command: Command) -> Command:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
-    2 for wrong input or what a file, a store or a missing extra brings with it; 130 for Ctrl-C. Everything else is a
-    fault of goalscope and keeps its traceback. Where an error was not raised by a check of goalscope, it may be either:
-    the block then says how to see the traceback.
+    2 for wrong input and for errors of files, stores and missing extras; 130 for Ctrl-C. All other errors are faults of
+    goalscope and keep their traceback. An error that was not raised by a check of goalscope may be either: the block
+    then says how to see the traceback.
     """
 
     @functools.wraps(command)
@@ -45,35 +45,37 @@ def guarded(command: Command) -> Command:
             missing = error.name or "" if isinstance(error, ImportError) else ""
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
-            hint = "" if _checked(error) else f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
-            fail(_words(error) + hint)
+            hint = (
+                "" if _has_clear_message(error) else f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+            )
+            fail(_message(error) + hint)
             raise typer.Exit(WRONG_INPUT) from None
 
     return run  # type: ignore[return-value]
 
 
 def _notices() -> Callable[..., None]:
-    """Return what writes each warning as one line, once; where in the code it was raised is nothing to the user."""
-    told = set[str]()
+    """Return a function that prints each warning once, as one line without its position in the code."""
+    printed = set[str]()
 
-    def notice(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    def notice(message: Warning | str, category: type[Warning], *position: object, **options: object) -> None:
         text = str(message)
-        if text not in told:
-            told.add(text)
+        if text not in printed:
+            printed.add(text)
             say(f"Notice: {text}", error=True)
 
     return notice
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Refuse to write a result over the store of a run."""
+    """Raise a ValueError where a result would overwrite the store of a run."""
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
 
 
-def _checked(error: BaseException) -> bool:
-    """Whether an error says what is wrong with the input: a file's own error, or raised by a statement of goalscope."""
+def _has_clear_message(error: BaseException) -> bool:
+    """Whether an error names the problem of the input: a file's own error, or one that goalscope raised."""
     if isinstance(error, OSError) and error.filename:
         return True
     frames = traceback.extract_tb(error.__traceback__)
@@ -82,7 +84,7 @@ def _checked(error: BaseException) -> bool:
     )
 
 
-_MENDED: Final[tuple[tuple[type[OSError], str], ...]] = (
+_ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
     (FileNotFoundError, "check the path, or make the folder that is to hold it"),
     (FileExistsError, "a file has the name of the folder that is to be written: give another name"),
     (NotADirectoryError, "a file stands where a folder must be: give another path"),
@@ -91,9 +93,9 @@ _MENDED: Final[tuple[tuple[type[OSError], str], ...]] = (
 )
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        mend = next((f"; {words}" for kind, words in _MENDED if isinstance(error, kind)), "")
+        advice = next((f"; {text}" for kind, text in _ADVICE if isinstance(error, kind)), "")
         # Where one file is to take the place of another, the second is the one that the user named.
-        return f"{error.strerror}: {error.filename2 or error.filename}{mend}"
+        return f"{error.strerror}: {error.filename2 or error.filename}{advice}"
     return str(error) or type(error).__name__

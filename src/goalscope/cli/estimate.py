@@ -16,8 +16,8 @@ from goalscope.report.figures import short
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 
-_QUIET = 2.0  # seconds without a word
-_WIDTH = 24  # rows of a table stay on a line
+_QUIET = 2.0  # seconds before progress is shown
+_WIDTH = 24  # of a cell, so that rows of a table fit on a line
 
 _COST = (
     ("agent", "name", "{}"),
@@ -29,7 +29,7 @@ _COST = (
     ("most tokens", "tokens", "{:,}"),
     ("most USD", "usd", "{:,.2f}"),
 )
-"""Columns of the costs: heading, attribute of `Cost`, how its numbers are written."""
+"""Columns of the costs: heading, attribute of `Cost`, format of its numbers."""
 
 _POWER = (
     *("measure", "grids", "trajectories", "mean", "SD between grids of the difference", "SD within", "effect seen"),
@@ -38,7 +38,7 @@ _POWER = (
 
 
 def say_size(study: Study) -> None:
-    """Print how large a study is."""
+    """Print the size of a study."""
     size = study.size()
     say(
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
@@ -49,22 +49,22 @@ def say_size(study: Study) -> None:
 def print_cost(
     study: Study, output_tokens: int | None = None, *, pilot: Path | None = None, measure: bool = False
 ) -> None:
-    """Print what a study costs at most, and what is expected of it where a run or a measurement says so."""
+    """Print the maximum cost of a study, and its expected cost where a pilot run or a measurement gives one."""
     say_size(study)
     with progress("worlds", quiet=_QUIET) as show:
-        found = costs(study, output_tokens, show)
+        all_costs = costs(study, output_tokens, show)
     columns = [*_COST]
     if output_tokens is not None:
         columns.append((f"USD at {output_tokens} output", "expected_usd", "{:,.2f}"))
-    rows = [[_cell(getattr(cost, name), form) for _, name, form in columns] for cost in found]
+    rows = [[_cell(getattr(cost, name), form) for _, name, form in columns] for cost in all_costs]
     table([heading for heading, *_ in columns], rows, title="Before anything is spent", numbers=range(1, len(columns)))
-    if any(cost.how for cost in found):
+    if any(cost.how for cost in all_costs):
         say(
             "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, by the model's"
             " own tokenizer, else by the bytes of its text. Caps reserve by the same bytes, or by the tokens themselves"
             " where they are known"
         )
-    for cost in found:
+    for cost in all_costs:
         if cost.how:
             say(f"{cost.name}: prompts counted {cost.how}")
         if cost.requests is not None and cost.requests > cost.calls:
@@ -81,11 +81,11 @@ def print_cost(
             say(f"{cost.name}: no prices in the study, so no USD")
     for line in beyond_reach(study):
         say(line, error=True)
-    _print_expected(study, [cost for cost in found if cost.turns], pilot, measure)
+    _print_expected(study, [cost for cost in all_costs if cost.turns], pilot, measure)
 
 
-def _print_expected(study: Study, found: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
-    if not found:
+def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
+    if not asked_costs:
         if pilot is not None:
             say(f"{pilot}: no agent of the study is asked anything that costs, so nothing is expected", error=True)
         return
@@ -95,49 +95,57 @@ def _print_expected(study: Study, found: Sequence[Cost], pilot: Path | None, mea
         with progress("measuring", quiet=_QUIET) as show:
             speeds = {speed.agent: speed for speed in measure_speed(study, show)}
     rows = []
-    for cost in found:
+    for cost in asked_costs:
         if (pace := paces.get(cost.name)) is not None:
-            spent = {name: [value * cost.episodes for value in ends(one)] for name, one in pace.spent.items()}
+            spent = {name: [value * cost.episodes for value in ends(estimate)] for name, estimate in pace.spent.items()}
             hours = [value / 3600 for value in spent.pop("seconds")]
             usd = None
             if cost.prices is not None and "output_tokens" in spent:
                 usd = [cost.prices.usd(*map(round, pair)) for pair in zip(*list(spent.values())[1:], strict=True)]
-            cells = [_range(spent.get(name), "{:,.0f}") for name in list(SPENT)[:-1]]
+            cells = [_with_interval(spent.get(name), "{:,.0f}") for name in list(SPENT)[:-1]]
             grids = pace.spent["calls"].grids
             rows.append(
-                [cost.name, *cells, _range(usd, "{:,.2f}"), _range(hours, "{:,.2g}"), str(pace.episodes), str(grids)]
+                [
+                    cost.name,
+                    *cells,
+                    _with_interval(usd, "{:,.2f}"),
+                    _with_interval(hours, "{:,.2g}"),
+                    str(pace.episodes),
+                    str(grids),
+                ]
             )
     if rows:
         columns = ("agent", "calls", "prompt tokens", "output tokens", "USD", "hours", "episodes there", "grids")
         table(columns, rows, title=f"Expected, as in {pilot}: mean and 95 % interval over grids", numbers=range(1, 8))
-    for cost in found:
+    for cost in asked_costs:
         pace, speed = paces.get(cost.name), speeds.get(cost.name)
         if pace is not None and not pace.exact:
             say(f"{cost.name}: {pilot} has another agent of this name; what that one took is taken over", error=True)
         if speed is not None:
-            mid, least, most = (value / 3600 for value in speed.seconds(cost))
+            middle, shortest, longest = (value / 3600 for value in speed.seconds(cost))
             say(
-                f"{cost.name}: at most {mid:,.2g} hours here ({least:,.2g} to {most:,.2g} by {len(speed.reading)} "
-                f"measurements of {counted(speed.prompts, 'first prompt')}, {counted(speed.tokens, 'token')} written "
-                f"to each: {median(speed.reading):.2g} s a prompt, {median(speed.writing):.2g} s a token), where every "
-                "episode lasts to its horizon and every answer to its limit"
+                f"{cost.name}: at most {middle:,.2g} hours here ({shortest:,.2g} to {longest:,.2g} by "
+                f"{len(speed.reading)} measurements of {counted(speed.prompts, 'first prompt')}, "
+                f"{counted(speed.tokens, 'token')} written to each: {median(speed.reading):.2g} s a prompt, "
+                f"{median(speed.writing):.2g} s a token), "
+                "where every episode lasts to its horizon and every answer to its limit"
             )
         elif pace is None:
             unknown = "hours unknown" if pilot is None else f"hours unknown, {pilot} has nothing that it took"
-            mend = (
+            advice = (
                 "give a run of it with --pilot"
                 if cost.requests is not None
                 else "measure it with --measure, or give a run of it with --pilot"
             )
-            say(f"{cost.name}: {unknown}; {mend}")
+            say(f"{cost.name}: {unknown}; {advice}")
 
 
-def _range(values: Sequence[float] | None, form: str) -> str:
-    """Write a value and the ends of its interval, which may be unknown."""
+def _with_interval(values: Sequence[float] | None, form: str) -> str:
+    """Return the text of a value and the ends of its interval, which may be unknown."""
     if values is None:
         return "–"
-    value, *around = (form.format(one) for one in values)
-    return value if any(map(math.isnan, values)) else f"{value} [{around[0]}, {around[1]}]"
+    value, *interval = (form.format(number) for number in values)
+    return value if any(map(math.isnan, values)) else f"{value} [{interval[0]}, {interval[1]}]"
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
@@ -146,7 +154,7 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
-    """Print what a study can show, with the variances of a pilot run where one is given."""
+    """Print the power of a study, with the variances of a pilot run where one is given."""
     plan = study_power(study, None if pilot is None else measured_rows(pilot), assumed)
     for agent, name in plan.left_out:
         say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)

@@ -1,4 +1,4 @@
-"""The command `figure`: options and help, and what it does."""
+"""The command `figure`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,17 +34,18 @@ def figure(
     if (name is None) != (out is None) or [name is not None, listing, every is not None].count(True) != 1:
         raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")
     check_outputs(out)
-    there = _named(run)
+    by_name = _named(run)
     if listing:
         rows = [
-            (one, "table" if isinstance(shown, Table) else "figure", title_of(shown)) for one, shown in there.items()
+            (label, "table" if isinstance(block, Table) else "figure", title_of(block))
+            for label, block in by_name.items()
         ]
         table(("name", "what", "shows"), rows, title=f"Figures and tables of {run}")
     elif every is not None:
-        say(f"{counted(len(write_all(there, every)), 'file')}: {every}")
+        say(f"{counted(len(write_all(by_name, every)), 'file')}: {every}")
     elif name is not None and out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(find(there, name), out)
+        write(find(by_name, name), out)
         say(f"{name}: {out}")
 
 

@@ -1,4 +1,4 @@
-"""Declared options, and what `goalscope --help` says: each command in one line, and examples at the end of its help."""
+"""Shared options and the texts of `goalscope --help`: a line for each command, and the examples of its help."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,13 +37,13 @@ STUDIES: Final = (
     "activations cognitive-map, beliefs, plans, distance, patching, steering, reasoning-edits; in task worlds "
     "explore-exploit, harness, semantic, demand; in environments of others toy-text, minigrid, textworld."
 )
-"""What a study may be, as the help of `run` and `estimate` says it."""
+"""Help text of the argument STUDY of `run` and `estimate`."""
 
 HYPOTHESES: Final = (
     "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', or of what "
     "environments name as goals, with commas between them. By default all but cells, as far as they make sense there."
 )
-"""What an agent may be after, as the help of `meg` says it."""
+"""Help text of the option --hypotheses of `meg`."""
 
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "demo": ("goalscope demo --out runs/demo",),
@@ -132,7 +132,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def examples(name: str) -> str:
-    """Return the examples of a command, each on a line that is never wrapped, so that it can be copied whole."""
+    """Return the examples of a command, each on a line that is never wrapped, so that it can be copied."""
     return as_lines(EXAMPLES[name])
 
 
@@ -141,9 +141,9 @@ def as_lines(lines: tuple[str, ...]) -> str:
     return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
 
 
-def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return an option with a value; its name is that of the argument where none is given."""
-    return typer.Option(*names, metavar=metavar, help=help, **more)
+def option(metavar: str, help: str, *names: str, **options: Any) -> Any:
+    """Return an option with a value; by default it is named like the argument."""
+    return typer.Option(*names, metavar=metavar, help=help, **options)
 
 
 def flag(name: str, help: str) -> Any:
@@ -177,7 +177,7 @@ LAYERS: Final = "Decoder blocks, 0-based: 7,15,23; thirds: the last one of each 
 
 
 class MeasureCommand(TyperCommand):
-    """A command whose help ends with what each registered measure is; they are imported for it and for it alone."""
+    """A command whose help ends with the definitions of all registered measures, imported only for that help."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the definitions, a measure with its variants, then the examples."""

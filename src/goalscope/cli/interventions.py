@@ -1,4 +1,4 @@
-"""`goalscope patch`: change activations of a run's agent as its study declares, or as asked for."""
+"""`goalscope patch`: change activations of a run's agent as its study, or the options, declare."""
 
 import time
 from collections.abc import Sequence
@@ -40,64 +40,69 @@ def patch(
     from goalscope.untrusted import explain
 
     with Store(run) as store:
-        declared = [one for one in declared_in(store) if not kind or one.kind == kind]  # type: ignore[attr-defined]
+        declared = [intervention for intervention in declared_in(store) if not kind or intervention.kind == kind]  # type: ignore[attr-defined]
     if not declared:
         kinds = registry.resolve("intervention", kind or "patching")
         declared = [kinds()]
-    wanted: list[BaseModel] = []
-    for one in declared:
-        plain: dict[str, Any] = one.model_dump(mode="json")
-        asked = {"sites": split(sites), "agent": agent}
-        plain |= {name: value for name, value in asked.items() if value}
+    parsed: list[BaseModel] = []
+    for intervention in declared:
+        mapping: dict[str, Any] = intervention.model_dump(mode="json")
+        overrides = {"sites": split(sites), "agent": agent}
+        mapping |= {name: value for name, value in overrides.items() if value}
         if layers:
-            plain["layers"] = layers if layers == "auto" else layers_of(layers)
+            mapping["layers"] = layers if layers == "auto" else layers_of(layers)
         if pairs is not None:
-            plain["pairs"]["per_size"] = pairs
+            mapping["pairs"]["per_size"] = pairs
         for setting in settings or ():
-            set_key(plain, setting)
-        wanted.append(_parsed(type(one), plain, explain))
-    change(run, wanted, model=model, device=device)
+            set_key(mapping, setting)
+        parsed.append(_parsed(type(intervention), mapping, explain))
+    change(run, parsed, model=model, device=device)
     say(f"next: goalscope report {quote(str(run))}")
 
 
 def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
-    """Do declared interventions, show how far they are, and print the headline of each."""
+    """Run declared interventions with a progress display, and print the headline of each."""
     from goalscope.cli.console import duration, progress, say
     from goalscope.interventions.experiment import study_interventions
 
-    own = None
+    local_model = None
     if model:
         from goalscope.models.local import LocalModel
 
-        own = LocalModel(model, device=device)
+        local_model = LocalModel(model, device=device)
     began = time.monotonic()
-    for done in study_interventions(run, declared, model=own, stage=progress):
+    for done in study_interventions(run, declared, model=local_model, stage=progress):
         _print(done, declared)
     say(f"interventions in {duration(time.monotonic() - began)}")
 
 
-def _parsed(kind: "type[BaseModel]", plain: dict[str, Any], explain: Any) -> "BaseModel":
+def _parsed(kind: "type[BaseModel]", mapping: dict[str, Any], explain: Any) -> "BaseModel":
     from pydantic import ValidationError
 
     try:
-        return kind.model_validate(plain)
+        return kind.model_validate(mapping)
     except ValidationError as error:
         raise ValueError(explain(error, {"": list(kind.model_fields)}, "what is asked for", "declaration")) from None
 
 
 def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None:
-    """Print the estimates that an experiment leads with, one line each."""
+    """Print the main estimates of an experiment, one line each."""
     from goalscope.cli.console import table
     from goalscope.cli.measuring import written
     from goalscope.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
-    settings: Any = next(one for one in declared if one.kind == done.kind)  # type: ignore[attr-defined]
+    settings: Any = next(estimated for estimated in declared if estimated.kind == done.kind)  # type: ignore[attr-defined]
     measures, fixed, by = settings.headline
-    found = chosen(done.rows, **fixed)
+    selected = chosen(done.rows, **fixed)
     lines = [
-        (str(one.key["measure"]), *(str(one.key[name]) for name in by), written(one.estimate), str(one.estimate.grids))
-        for one in estimate_rows(found.where(found.among("measure", measures)), by=by)
+        (
+            str(estimated.key["measure"]),
+            *(str(estimated.key[name]) for name in by),
+            written(estimated.estimate),
+            str(estimated.estimate.grids),
+        )
+        for estimated in estimate_rows(selected.where(selected.among("measure", measures)), by=by)
     ]
     columns = ("what", *by, "value", "grids")
     table(columns, lines, title=f"{done.agent}: {done.kind}, mean and 95 % interval over grids", numbers=(len(by) + 1,))

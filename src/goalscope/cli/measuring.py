@@ -32,7 +32,7 @@ SCREEN = (
     "JSD from optimal, excess, per visit",
     "return",
 )
-"""The measures that `goalscope measure` shows first, those that a run has."""
+"""Measures that `goalscope measure` prints by default, where a run has them."""
 
 SOURCE = "behaviour"
 """The source under which a store keeps the rows of `measure`."""
@@ -48,14 +48,14 @@ def measure_run(path: Path) -> None:
     with Store(path, "w") as store, progress("measuring") as show:
         store.put_rows(measured_parts(store, show), source=SOURCE)
         lacking = left_out(store.worlds())
-        keep_content_hash(store)  # a page names it, and need not look through the run again
+        keep_content_hash(store)  # for the page, which then need not compute it again
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     if lacking:
         say(lacking, error=True)
 
 
 def measure_missing(path: Path) -> None:
-    """Measure a run whose rows do not cover its episodes, and say so."""
+    """Measure a run whose rows do not cover its episodes, with a message."""
     with Store(path) as store:
         lacking = not_measured(store)
     if lacking:
@@ -67,14 +67,14 @@ def measure_missing(path: Path) -> None:
 
 
 def measured_rows(path: Path) -> Rows:
-    """Return all rows of a run that is to be compared; they are measured first where they do not cover its episodes."""
+    """Return all rows of a run for a comparison; it is measured first where they do not cover its episodes."""
     measure_compared(path)
     with Store(path) as store:
         return store.rows()
 
 
 def measure_compared(path: Path) -> None:
-    """Measure a run that is to be compared, where its rows do not cover its episodes."""
+    """Measure a run for a comparison where its rows do not cover its episodes."""
     with Store(path) as store:
         state, lacking = unfinished(store), not_measured(store)
     if state and lacking:
@@ -97,52 +97,54 @@ def headline(
 ) -> None:
     """Print the main measures, one line a group of tags, in the order of the agents."""
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
-    found: dict[tuple[Any, ...], dict[str, Estimate]] = {}
-    for one in _in_order(measured.estimated(tags, measures), agents):
-        found.setdefault(tuple(one.key[tag] for tag in tags), {})[str(one.key["measure"])] = one.estimate
-    names = [name for name in measures if any(name in cells for cells in found.values())]
+    estimates: dict[tuple[Any, ...], dict[str, Estimate]] = {}
+    for estimated in _in_order(measured.estimated(tags, measures), agents):
+        estimates.setdefault(tuple(estimated.key[tag] for tag in tags), {})[str(estimated.key["measure"])] = (
+            estimated.estimate
+        )
+    names = [name for name in measures if any(name in cells for cells in estimates.values())]
     lines = [
         (
             *(number(value) if value is not None else "" for value in group),
             *(written(cells.get(name)) for name in names),
-            str(max(one.clusters for one in cells.values())),
+            str(max(estimated.clusters for estimated in cells.values())),
         )
-        for group, cells in found.items()
+        for group, cells in estimates.items()
     ]
     columns = [*tags, *(title_of(name) for name in names), "grids"]
     table(columns, lines, title=title, numbers=range(len(tags), len(columns)))
-    warn_of_few(one for cells in found.values() for one in cells.values())
+    warn_of_few(estimated for cells in estimates.values() for estimated in cells.values())
 
 
-def _in_order(listed: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]:
-    """Return estimates in the order of the agents, else as they are."""
-    places = {agent: at for at, agent in enumerate(agents)}
-    return sorted(listed, key=lambda one: places.get(str(one.key.get("agent")), len(places)))
+def _in_order(groups: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]:
+    """Return estimates in the order of the agents; the order is otherwise kept."""
+    ranks = {agent: rank for rank, agent in enumerate(agents)}
+    return sorted(groups, key=lambda estimated: ranks.get(str(estimated.key.get("agent")), len(ranks)))
 
 
 def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: str) -> None:
     """Print one measure of each agent over the values of a tag, one line a value."""
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
-    found = {(one.key["agent"], one.key[tag]): one.estimate for one in measured.estimated(("agent", tag), (measure,))}
-    values = sorted({value for _, value in found if value is not None}, key=float)
+    estimates = {
+        (estimated.key["agent"], estimated.key[tag]): estimated.estimate
+        for estimated in measured.estimated(("agent", tag), (measure,))
+    }
+    values = sorted({value for _, value in estimates if value is not None}, key=float)
     lines = []
     for value in values:
-        each = [found.get((agent, value)) for agent in agents]
-        grids = max((estimate.grids for estimate in each if estimate), default=0)
-        lines.append((number(value), *map(written, each), str(grids)))
+        row = [estimates.get((agent, value)) for agent in agents]
+        grids = max((estimate.grids for estimate in row if estimate), default=0)
+        lines.append((number(value), *map(written, row), str(grids)))
     columns = [tag, *agents, "grids"]
     table(columns, lines, title=f"{title_of(measure)} by {tag}", numbers=range(len(columns)))
-    warn_of_few(found.values())
+    warn_of_few(estimates.values())
 
 
-def estimates_table(listed: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str]) -> None:
-    """Print estimates with interval, n, grids and method, one a line, and below them what limits some of them.
-
-    Agents stand in the order that is given.
-    """
+def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str]) -> None:
+    """Print estimates with interval, n, grids and method, one a line in the order of the agents, and their notes."""
     lines = []
     letters: dict[str, str] = {}
-    for grouped in _in_order(listed, agents):
+    for grouped in _in_order(groups, agents):
         estimate = grouped.estimate
         keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
         method = estimate.method if estimate.has_interval else estimate.note
@@ -165,7 +167,7 @@ def estimates_table(listed: Sequence[Grouped], tags: Sequence[str], agents: Sequ
     table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
     for note, letter in letters.items():
         say(f"{letter}: {note}")
-    warn_of_few(grouped.estimate for grouped in listed)
+    warn_of_few(grouped.estimate for grouped in groups)
 
 
 def written(estimate: Estimate | None) -> str:
@@ -177,13 +179,13 @@ def written(estimate: Estimate | None) -> str:
 
 
 def warn_of_few(estimates: Iterable[Estimate]) -> None:
-    """Say below a table what its values from few grids are, where it has any."""
+    """Print the note on values from few grids below a table that has some."""
     if any(estimate.sparse for estimate in estimates):
         say(SPARSE)
 
 
 def can_report() -> bool:
-    """Return whether the libraries of the extra `report` are there."""
+    """Return whether the libraries of the extra `report` are installed."""
     return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
@@ -197,7 +199,7 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
 
 
 def write_page_of(path: Path, page: Path, ledger: Path | None) -> None:
-    """Write the page of a run that was measured a moment ago, or found to be."""
+    """Write the page of a run whose rows cover its episodes."""
     from goalscope.report import write_report
 
     say("writing the report", error=True)

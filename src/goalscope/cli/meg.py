@@ -1,4 +1,4 @@
-"""`goalscope meg`: in a decision process of the user's own, and in a run; `goalscope cliff-world`: in its paper's."""
+"""`goalscope meg`: MEG of a user's decision process or of a run; `goalscope cliff-world`: that of its paper."""
 
 import json
 import math
@@ -43,61 +43,66 @@ from goalscope.studies.cliff_world import CliffCase, cliff_study
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
-"""The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
+"""Source of the rows in a store, and name of the setting with the estimates of the cells."""
 
-_QUIET = 5.0  # seconds between two words on a long computation
+_QUIET = 5.0  # seconds between two progress messages of a long computation
 _SLOW = 1_000_000  # decisions times states from which on the search for a utility takes minutes
 
 
 def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
     """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
-    given = read_meg_file(path)
-    if unknown and given.policy is None:
+    described = read_meg_file(path)
+    if unknown and described.policy is None:
         raise ValueError(
             "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
         )
-    with passes_reported_to(_pass_teller()):
-        known = meg_known(given.mdp, given.policy, given.returns, mean_return=given.mean_return, confidence=confidence)
-    other = None
-    if unknown and given.policy is not None:
-        if given.mdp.horizon * given.mdp.states > _SLOW:
-            say(f"the best utility over {given.mdp.horizon:,} decisions is searched for, which takes long", error=True)
-        other = meg_unknown(given.mdp, given.policy)
-    process = {"states": given.mdp.states, "actions": given.mdp.actions, "horizon": given.mdp.horizon}
+    with passes_reported_to(_pass_reporter()):
+        known = meg_known(
+            described.mdp, described.policy, described.returns, mean_return=described.mean_return, confidence=confidence
+        )
+    unknown_meg = None
+    if unknown and described.policy is not None:
+        if described.mdp.horizon * described.mdp.states > _SLOW:
+            say(
+                f"the best utility over {described.mdp.horizon:,} decisions is searched for, which takes long",
+                error=True,
+            )
+        unknown_meg = meg_unknown(described.mdp, described.policy)
+    process = {"states": described.mdp.states, "actions": described.mdp.actions, "horizon": described.mdp.horizon}
     if as_json:
         content: dict[str, Any] = {"process": process, "known": _known(known)}
-        if other is not None:
-            content["unknown"] = {name: _plain(getattr(other, name)) for name in _UNKNOWN}
-            content["unknown"]["utility"] = other.utility.tolist()
+        if unknown_meg is not None:
+            content["unknown"] = {name: _json_value(getattr(unknown_meg, name)) for name in _UNKNOWN}
+            content["unknown"]["utility"] = unknown_meg.utility.tolist()
         say(json.dumps(content, indent=2, allow_nan=False))
         return
     title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **process)
     _figures(title, _lines(known))
-    for note in filter(None, (known.note, _untold(known))):
+    for note in filter(None, (known.note, _chance_note(known))):
         say(f"note: {note}")
-    if other is not None:
-        limit = "" if other.attained else ", a limit of ever larger utilities"
+    if unknown_meg is not None:
+        limit = "" if unknown_meg.attained else ", a limit of ever larger utilities"
         lines = [
-            ("MEG", other.value, "nats", f"with the best utility over states{limit}"),
-            ("upper bound", other.upper, "nats", "of every class of utilities over states"),
-            ("reachable bound", other.bound, "nats", "log A for each decision that changes anything"),
+            ("MEG", unknown_meg.value, "nats", f"with the best utility over states{limit}"),
+            ("upper bound", unknown_meg.upper, "nats", "of every class of utilities over states"),
+            ("reachable bound", unknown_meg.bound, "nats", "log A for each decision that changes anything"),
         ]
         _figures("Utility unknown", lines)
 
 
-def _pass_teller() -> Callable[[int, int], None]:
-    """Return what says every few seconds how far the pass through the decisions of a process is."""
-    began = last = time.monotonic()
-    number, before = 1, 0
+def _pass_reporter() -> Callable[[int, int], None]:
+    """Return a callback that prints the progress of the passes through the decisions of a process."""
+    start = last = time.monotonic()
+    number, last_done = 1, 0
 
-    def told(done: int, total: int) -> None:
-        nonlocal last, number, before
-        number, before, now = number + (done < before), done, time.monotonic()
+    def report(done: int, total: int) -> None:
+        nonlocal last, number, last_done
+        number, last_done, now = number + (done < last_done), done, time.monotonic()
         if now - last > _QUIET:
             last = now
-            say(f"MEG: pass {number}, decision {done:,} of {total:,}, after {duration(now - began)}", error=True)
+            say(f"MEG: pass {number}, decision {done:,} of {total:,}, after {duration(now - start)}", error=True)
 
-    return told
+    return report
 
 
 def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
@@ -106,7 +111,7 @@ def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
 
 
 def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
-    share, beta = (math.nan, math.nan) if _untold(known) else (known.share, known.beta)
+    share, beta = (math.nan, math.nan) if _chance_note(known) else (known.share, known.beta)
     lines = [("MEG", known.value, "nats", "how much better than chance the utility predicts the agent")]
     if known.n:
         sampled = f"{100 * known.confidence:g} %, {known.method}, n = {known.n}"
@@ -132,7 +137,7 @@ def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
     ]
 
 
-def _untold(known: KnownMEG) -> str:
+def _chance_note(known: KnownMEG) -> str:
     return chance_note(known.signed_low, known.signed_high) if known.n else ""
 
 
@@ -146,14 +151,14 @@ _UNKNOWN = ("value", "upper", "gap", "attained", "residual", "bound")
 
 
 def _known(known: KnownMEG) -> dict[str, Any]:
-    found = {name: _plain(getattr(known, name)) for name in _KNOWN}
-    if untold := _untold(known):
-        found |= {"share": None, "beta": None, "note": "; ".join(filter(None, (known.note, untold)))}
-    return found
+    figures = {name: _json_value(getattr(known, name)) for name in _KNOWN}
+    if note := _chance_note(known):
+        figures |= {"share": None, "beta": None, "note": "; ".join(filter(None, (known.note, note)))}
+    return figures
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON has: infinities as text, NaN (undefined) as null."""
+def _json_value(value: Any) -> Any:
+    """Return a value that JSON can hold: infinities as text, NaN (undefined) as null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value
@@ -165,7 +170,7 @@ def _number(value: float) -> str:
 
 def meg_run(
     path: Path,
-    given: Mapping[str, str],
+    texts: Mapping[str, str],
     *,
     confidence: float,
     unknown: bool,
@@ -177,13 +182,13 @@ def meg_run(
 ) -> None:
     """Measure the goals of the agents of a run, store rows and figures, and print them.
 
-    ``given`` are the texts of "by", "hypotheses", "utility" and "invalid", "" for a default; ``seen``
-    is the restricted class to measure beside, see `goalscope.meg.restricted.Unseen`.
+    ``texts`` are the options "by", "hypotheses", "utility" and "invalid", "" for a default; ``seen`` is an additional
+    restricted class of policies, see `goalscope.meg.restricted.Unseen`.
     """
     if draws is not None and not beliefs:
         raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
-    asked: dict[str, Any] = {
-        name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in given.items() if text
+    options: dict[str, Any] = {
+        name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in texts.items() if text
     }
     began = time.monotonic()
     with Store(path) as store:
@@ -195,9 +200,9 @@ def meg_run(
             raise ValueError(
                 "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
             )
-        settings = goal_settings(worlds, confidence=confidence, **asked)
+        settings = goal_settings(worlds, confidence=confidence, **options)
         relative = []
-        if beliefs:  # first: a site that was not captured is to be told at once
+        if beliefs:  # first, so that a site that was not captured is reported at once
             relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
         if not grids and any(world.planar for world in worlds):
             raise ValueError(
@@ -206,33 +211,33 @@ def meg_run(
             )
         if seen:  # scores of all episodes at once: mazes under fog are few, since each takes seconds
             steps = StepTable.from_episodes(store.episodes(), tasks=tasks)
-            with progress("worlds as they were seen") as told:
-                relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
+            with progress("worlds as they were seen") as show:
+                relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=show))
             del steps
-        with progress("curves of worlds") as told:
-            found = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=told)
+        with progress("curves of worlds") as show:
+            findings = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=show)
         if unknown:
-            with progress("unknown utilities") as told:
-                held = held_out_goals_by_parts(
-                    _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=told
+            with progress("unknown utilities") as show:
+                held_out = held_out_goals_by_parts(
+                    _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=show
                 )
-            found = replace(found, held_out=held)
+            findings = replace(findings, held_out=held_out)
     if relative:
-        found = joined([found, *relative])
+        findings = joined([findings, *relative])
     with Store(path, "w") as store:
-        store.put_rows(found.rows, source=SOURCE)
-        store.put_info(SOURCE, found.to_plain())
+        store.put_rows(findings.rows, source=SOURCE)
+        store.put_info(SOURCE, findings.to_plain())
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     if as_json:
-        say(json.dumps(found.to_plain(), indent=2, allow_nan=False))
+        say(json.dumps(findings.to_plain(), indent=2, allow_nan=False))
         return
-    _show_findings(found)
-    say(f"{counted(len(found.rows), 'row')} stored in {path}")
+    _show_findings(findings)
+    say(f"{counted(len(findings.rows), 'row')} stored in {path}")
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
-    """Yield the episodes of a run by parts of whole worlds; on grids without what was said, where nothing was."""
-    # Exact policies stand in the extra values of steps; without any, actions and states are all that counts.
+    """Yield the episodes of a run in parts of whole worlds; on grids without texts where steps have no extra values."""
+    # Exact policies are extra values of steps; without any, actions and states suffice.
     ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
     if grids and not tasks and not extra:
         for walks, _ in walk_parts(store):
@@ -243,38 +248,43 @@ def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
 
 
 def _worlds(store: Store) -> list[World]:
-    """Return the worlds of a run in which something was done, in the order of their ids."""
-    return [store.world(str(one)) for (one,) in store.query("SELECT DISTINCT world_id FROM episodes ORDER BY world_id")]
+    """Return the worlds of the episodes of a run, in the order of their ids."""
+    return [
+        store.world(str(identity))
+        for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes ORDER BY world_id")
+    ]
 
 
 def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
-    """Return MEG relative to what is decoded at a site and layer, e.g. "pre:3", and say which probes decoded it."""
+    """Return MEG relative to the beliefs decoded at a site and layer, e.g. "pre:3"; print which probes decoded them."""
     site, separator, layer = where.partition(":")
     if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
         raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
-    found, first = measure_decoded_beliefs(path, settings, site=site, layer=int(layer), draws=draws, stage=progress)
-    models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in first.probes}
-    kept = (f"{models[name]} {'fitted' if name in first.fitted else 'used again'}" for name in first.probes)
-    say(f"probes at {site}, layer {layer}: {', '.join(kept)}", error=True)
-    return found
+    findings, probing = measure_decoded_beliefs(
+        path, settings, site=site, layer=int(layer), draws=draws, stage=progress
+    )
+    models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in probing.probes}
+    states = (f"{models[name]} {'fitted' if name in probing.fitted else 'used again'}" for name in probing.probes)
+    say(f"probes at {site}, layer {layer}: {', '.join(states)}", error=True)
+    return findings
 
 
-def _show_findings(found: GoalFindings) -> None:
+def _show_findings(findings: GoalFindings) -> None:
     # The estimates of a cell follow one another.
-    for cell, mine in groupby(found.estimates, key=lambda estimate: estimate.cell):
-        show(estimates_table(list(mine)), f"MEG in nats (signed), one beta per line – {where(cell)}")
-    for note in note_lines(found.estimates):
+    for cell, estimates in groupby(findings.estimates, key=lambda estimate: estimate.cell):
+        show(estimates_table(list(estimates)), f"MEG in nats (signed), one beta per line – {where(cell)}")
+    for note in note_lines(findings.estimates):
         say(f"note: {note}")
-    if found.contrasts:
-        show(contrasts_table(found.contrasts))
-    if found.held_out:
-        show(held_out_table(found.held_out), "Unknown utility: log-probability of held-out halves, nats")
-    for words in belief_words(found.beliefs) if found.beliefs else ():
+    if findings.contrasts:
+        show(contrasts_table(findings.contrasts))
+    if findings.held_out:
+        show(held_out_table(findings.held_out), "Unknown utility: log-probability of held-out halves, nats")
+    for words in belief_words(findings.beliefs) if findings.beliefs else ():
         say(words)
-    if found.left_out:
-        say(f"{counted(found.left_out, 'episode')} left out: the record stops before the end of the episode")
-    if found.failed:
-        say(f"{counted(found.failed, 'episode')} ended by a turn without an action: it stands still from there")
+    if findings.left_out:
+        say(f"{counted(findings.left_out, 'episode')} left out: the record stops before the end of the episode")
+    if findings.failed:
+        say(f"{counted(findings.failed, 'episode')} ended by a turn without an action: it stands still from there")
 
 
 _NOTES = """\
@@ -289,8 +299,8 @@ Explained in docs/cliff-world.md."""
 def cliff(out: Path, networks: int, *, figures: bool) -> None:
     """Compute the study, print its tables, write them as JSON and the figures."""
     out.mkdir(parents=True, exist_ok=True)
-    with progress("Cliff World") as told:
-        study = cliff_study(neural_seeds=networks, progress=told)
+    with progress("Cliff World") as show:
+        study = cliff_study(neural_seeds=networks, progress=show)
     _cliff_table("epsilon", study.by_epsilon, title="Goal length 1: MEG (nats) against epsilon", scale=10)
     _cliff_table(
         "k", study.by_goal_length, title="Optimal policies: MEG (nats) against the length k of the goal region"

@@ -1,4 +1,4 @@
-"""Changes to a study that are given on the command line: other sizes, counts, agents, models, or any key."""
+"""Changes to a study by options of the command line: other sizes, counts, agents, models, or any key."""
 
 import os
 import re
@@ -12,27 +12,27 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import did_you_mean, near_miss
 from goalscope.cli.console import say
 from goalscope.models.base import TEMPLATE_FORMS
-from goalscope.preflight.model_defaults import Found, find_out, ready_models
+from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
 from goalscope.untrusted import read_yaml_text, shorten
 
 _KINDS = (CHAT, TASK_CHAT)
-# What concerns the question, not the model that is asked.
-_KEPT = frozenset(
+# Parameters of the question, not of the model.
+_QUESTION_KEYS = frozenset(
     (
         *("kind", "failure", "task", "history", "strategy", "reasoned", "memory"),
         *("temperature", "top_p", "top_logprobs", "answer", "answer_after", "least_mass", "prior_symbol"),
     )
 )
-_MOST_MODEL_NAME = 80
-_MOST_NAME = 200
+_MAX_MODEL_NAME = 80
+_MAX_NAME = 200
 
 Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What is changed in a study; None or empty for what stays as it is.
+    """Changes to a study; None or empty for no change.
 
     Sizes, densities and the number of worlds change in all entries that have them. Agents are named as one text, the
     study's further ones among them. A model takes the place of those of all chat agents. Settings are KEY=VALUE each,
@@ -44,11 +44,11 @@ class Overrides:
     count: int | None = None
     trajectories: int | None = None
     agents: str | None = None
-    model: Found | None = None
+    model: ModelDefaults | None = None
     settings: Sequence[str] = ()
 
     def given(self) -> dict[str, Any]:
-        """Return what is changed, as texts by the names of the options."""
+        """Return the changes as texts by the names of the options."""
         numbers = {name: ",".join(f"{value:.12g}" for value in getattr(self, name)) for name in ("sizes", "densities")}
         single = {name: getattr(self, name) for name in ("count", "trajectories", "agents")}
         return {
@@ -59,37 +59,37 @@ class Overrides:
         }
 
     def apply(self, study: Study) -> Study:
-        """Return the changed study; its name says what is changed, its id follows from what it holds."""
-        given = self.given()
-        if not given:
+        """Return the changed study; its name lists the changes, its id follows from its content."""
+        changes = self.given()
+        if not changes:
             return study
-        plain = study.dump()
+        mapping = study.dump()
         for option in ("sizes", "densities", "count"):
-            if option not in given:
+            if option not in changes:
                 continue
-            having = [entry for entry in plain["worlds"] if option in entry]
-            if not having:
-                kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in plain["worlds"]))
+            entries = [entry for entry in mapping["worlds"] if option in entry]
+            if not entries:
+                kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in mapping["worlds"]))
                 raise ValueError(
                     f"--{option} must fit the worlds of the study, but worlds of kind {kinds} have no {option}"
                 )
-            for entry in having:
+            for entry in entries:
                 entry[option] = self.count if option == "count" else list(getattr(self, option))
         if self.trajectories is not None:
-            plain["trajectories"] = self.trajectories
+            mapping["trajectories"] = self.trajectories
         if self.agents is not None:
-            plain["agents"] = _chosen(study, plain, split_names(self.agents))
-            plain.pop("further_agents", None)
-            study = Study.parse(plain)
+            mapping["agents"] = _named_entries(study, mapping, split_names(self.agents))
+            mapping.pop("further_agents", None)
+            study = Study.parse(mapping)
         if self.model is not None:
-            with_model(study, plain, self.model)
+            with_model(study, mapping, self.model)
         for setting in self.settings:
-            set_key(plain, setting)
-        named = [f"{name} {text}" for name, text in given.items() if name != "set"]
-        name = f"{study.name} ({'; '.join([*named, *self.settings])})"
-        if "name" not in [_path(setting.partition("=")[0])[0] for setting in self.settings]:
-            plain["name"] = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
-        return Study.parse(plain)
+            set_key(mapping, setting)
+        described = [f"{name} {text}" for name, text in changes.items() if name != "set"]
+        name = f"{study.name} ({'; '.join([*described, *self.settings])})"
+        if "name" not in [_key_path(setting.partition("=")[0])[0] for setting in self.settings]:
+            mapping["name"] = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+        return Study.parse(mapping)
 
 
 def read_overrides(
@@ -98,21 +98,21 @@ def read_overrides(
     settings: Sequence[str] | None,
     model: str | None,
     network: bool,
-    **given: Any,
+    **fields: Any,
 ) -> Overrides:
-    """Return the changes that the options of a command ask for; what is found out about a model is said.
+    """Return the changes of the options of a command; print the defaults of a model.
 
-    ``network`` tells whether the tokenizer of a model on the hub may be fetched, ``given`` are further fields.
+    ``network`` allows fetching the tokenizer of a model on the hub, ``fields`` are further fields of `Overrides`.
     """
-    found = None if model is None else find_out(model, network=network)
-    if found is not None:
-        say(found.line)
+    model_defaults = None if model is None else find_out(model, network=network)
+    if model_defaults is not None:
+        say(model_defaults.line)
     return Overrides(
         sizes=numbers("--sizes", sizes, int),
         densities=numbers("--densities", densities, float),
         settings=tuple(settings or ()),
-        model=found,
-        **given,
+        model=model_defaults,
+        **fields,
     )
 
 
@@ -121,13 +121,13 @@ def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, 
     if text is None:
         return ()
     try:
-        found = tuple(kind(part) for part in text.split(",") if part.strip())
+        values = tuple(kind(part) for part in text.split(",") if part.strip())
     except ValueError as error:
-        wanted = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"{option} must be {wanted} separated by commas, got {shorten(text)}") from error
-    if not found:
+        expected = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{option} must be {expected} separated by commas, got {shorten(text)}") from error
+    if not values:
         raise ValueError(f"{option} must be given a value, got an empty one: leave it out to change nothing")
-    return found
+    return values
 
 
 def layers_of(text: str) -> str | tuple[int, ...]:
@@ -146,14 +146,14 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _chosen(study: Study, plain: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries of the named agents, in the order of the names; a ready model takes the chat agent's place."""
+def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the entries of the named agents, in the order of the names; a ready model replaces the chat agent."""
     entries = {entry.build().name: entry.dump() for entry in (*study.agents_, *study.further_agents_)}
     for name in names:
-        if name not in entries and (ready := ready_agent(study, name)) is not None:
-            entries[name] = ready[1]
-            if ready[0] not in names:
-                rename(plain, {ready[0]: name})
+        if name not in entries and (replacement := ready_agent(study, name)) is not None:
+            entries[name] = replacement[1]
+            if replacement[0] not in names:
+                rename(mapping, {replacement[0]: name})
         elif name not in entries:
             raise ValueError(f"--agents must name agents of the study, got {name!r}{near_miss(name, list(entries))}")
     if not names:
@@ -161,52 +161,52 @@ def _chosen(study: Study, plain: dict[str, Any], names: Sequence[str]) -> list[d
     return [entries[name] for name in names]
 
 
-def set_key(plain: dict[str, Any], setting: str) -> None:
-    """Change one key of plain values by KEY=VALUE; the key itself may be new, what holds it must be there."""
+def set_key(mapping: dict[str, Any], setting: str) -> None:
+    """Change one key of nested plain values by KEY=VALUE; the key itself may be new, its parent must exist."""
     key, equals, text = setting.partition("=")
-    path = _path(key)
+    path = _key_path(key)
     if not equals or not path:
         raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
-    holder: Any = plain
-    for depth, part in enumerate(path):
-        where = ".".join(path[:depth]) or "the study"
+    holder: Any = mapping
+    for depth, step in enumerate(path):
+        parent = ".".join(path[:depth]) or "the study"
         if isinstance(holder, list):
-            if not part.isascii() or not part.isdigit() or int(part) >= len(holder):
+            if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
                 raise ValueError(
-                    f"--set {key}: {where} is a list of {len(holder)}, numbered from 0, got {part!r} in its place"
+                    f"--set {key}: {parent} is a list of {len(holder)}, numbered from 0, got {step!r} in its place"
                 )
-            place: Any = int(part)
+            index: Any = int(step)
         elif isinstance(holder, Mapping):
-            place = part
+            index = step
         else:
-            raise ValueError(f"--set {key}: {where} holds no further keys, it is {shorten(holder)}")
+            raise ValueError(f"--set {key}: {parent} holds no further keys, it is {shorten(holder)}")
         if depth + 1 == len(path):
-            holder[place] = read_yaml_text(text, f"--set {key}")
-        elif isinstance(holder, Mapping) and place not in holder:
-            raise ValueError(f"--set {key}: {where} has no key {part}{near_miss(part, list(map(str, holder)))}")
+            holder[index] = read_yaml_text(text, f"--set {key}")
+        elif isinstance(holder, Mapping) and index not in holder:
+            raise ValueError(f"--set {key}: {parent} has no key {step}{near_miss(step, list(map(str, holder)))}")
         else:
-            holder = holder[place]
+            holder = holder[index]
 
 
-def _path(key: str) -> list[str]:
+def _key_path(key: str) -> list[str]:
     return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """Return the parts of a list that was given as one text, blanks taken off, empty parts left out."""
+    """Return the parts of a list written as one text, without surrounding blanks and empty parts."""
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
-# `--model NAME`: another language model in the place of the study's own
+# `--model NAME`: another language model in place of the study's own
 
 
-def with_model(study: Study, plain: dict[str, Any], found: Found) -> None:
-    """Put a model in the place of those of all chat agents of a study, in its plain values.
+def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> None:
+    """Replace the models of all chat agents of a study, in its plain values.
 
-    Where a study has chat agents among its further ones alone, those of the first model there are taken and run, too.
+    Where only the further agents of a study are chat agents, those of the first model among them are run, too.
 
-    What concerns the question stays (task, history, strategy, temperature, how an answer is found); the rest follows
-    from the model. Pairs and readings of activations that name an agent name its successor.
+    Parameters of the question are kept (task, history, strategy, temperature, parsing of an answer); the others follow
+    from the model. Pairs and readings of activations that name an agent then name its successor.
 
     Raises:
         ValueError: the study has no chat agent.
@@ -214,34 +214,40 @@ def with_model(study: Study, plain: dict[str, Any], found: Found) -> None:
     agents = study.agents_
     if not any(entry.kind in _KINDS for entry in agents):  # a model that is run only where it is named
         further = [entry for entry in study.further_agents_ if entry.kind in _KINDS]
-        agents += tuple(one for one in further if one.parameters["model"] == further[0].parameters["model"])
+        agents += tuple(entry for entry in further if entry.parameters["model"] == further[0].parameters["model"])
         plain["agents"] = [entry.dump() for entry in agents]
     names = [entry.build().name for entry in agents]
     chat = [index for index, entry in enumerate(agents) if entry.kind in _KINDS]
     if not chat:
         raise ValueError(_no_chat(study.name, names))
-    new = dict(zip((names[index] for index in chat), _named(found.name, [names[at] for at in chat]), strict=True))
+    new = dict(
+        zip((names[index] for index in chat), _new_names(found.name, [names[index] for index in chat]), strict=True)
+    )
     for index in chat:
         old = plain["agents"][index]
-        plain["agents"][index] = {**_kept(old), **_fitting(found, old), "name": new[names[index]]}
+        plain["agents"][index] = {
+            **_question_parameters(old),
+            **_model_parameters(found, old),
+            "name": new[names[index]],
+        }
     plain.pop("further_agents", None)  # they may be the same model under the same name
     rename(plain, new)
 
 
 def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the one chat agent of a study asked of a ready model: the old name, and the new entry.
+    """Return the only chat agent of a study with a ready model: the old name, and the new entry.
 
-    None where no ready model has that name, or where the study has not exactly one agent to take the place of.
+    None where no ready model has that name, or where the study does not have exactly one chat agent.
     """
     chat = [entry for entry in study.agents_ if entry.kind in _KINDS]
     if name not in ready_models() or len(chat) != 1:
         return None
-    old, found = chat[0].dump(), find_out(name, network=False)
-    return chat[0].build().name, {**_kept(old), **_fitting(found, old), "name": name}
+    old, defaults = chat[0].dump(), find_out(name, network=False)
+    return chat[0].build().name, {**_question_parameters(old), **_model_parameters(defaults, old), "name": name}
 
 
 def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
-    """Put the new names of agents where the analysis of a study names them."""
+    """Replace the names of agents in the analysis of a study."""
     analysis = plain.get("analysis") or {}
     if analysis.get("pairs"):
         analysis["pairs"] = [[new.get(name, name) for name in pair] for pair in analysis["pairs"]]
@@ -250,36 +256,36 @@ def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
             reading["agent"] = new.get(reading.get("agent"), reading.get("agent"))
 
 
-def _kept(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an agent that concern the question."""
-    kept = {key: value for key, value in old.items() if key in _KEPT}
+def _question_parameters(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an agent that belong to the question."""
+    parameters = {key: value for key, value in old.items() if key in _QUESTION_KEYS}
     if old["kind"] == TASK_CHAT and old.get("template", "") not in ("", *TEMPLATE_FORMS):
-        kept["template"] = old["template"]  # a system prompt of one's own
-    return kept
+        parameters["template"] = old["template"]  # a custom system prompt
+    return parameters
 
 
-def _fitting(found: Found, old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a model that fit an agent: one with a task of its own brings its own template."""
+def _model_parameters(found: ModelDefaults, old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a model for an agent; an agent with a custom task has its own template."""
     parameters = dict(found.parameters)
     if old["kind"] == TASK_CHAT or os.path.sep in str(old.get("task", "")):
         parameters.pop("template", None)
     return parameters
 
 
-def _named(name: str, old: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the new agents: what the old names share becomes the model's name."""
-    words = [one.split() for one in old]
+def _new_names(name: str, old: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the new agents: the common prefix of the old names becomes the model's name."""
+    words = [former.split() for former in old]
     shared = 0
     while all(len(parts) > shared and parts[shared] == words[0][shared] for parts in words):
         shared += 1
-    for one, parts in zip(old, words, strict=True):
-        rest = " ".join(parts[shared:]) if shared else f"({one})"
-        yield f"{name} {rest}".strip()[:_MOST_MODEL_NAME] if len(old) > 1 else name[:_MOST_MODEL_NAME]
+    for former, parts in zip(old, words, strict=True):
+        suffix = " ".join(parts[shared:]) if shared else f"({former})"
+        yield f"{name} {suffix}".strip()[:_MAX_MODEL_NAME] if len(old) > 1 else name[:_MAX_MODEL_NAME]
 
 
 def _no_chat(study: str, agents: Sequence[str]) -> str:
-    """Return the sentence on a study without a chat agent, with the shipped ones that have some."""
-    having = [name for name in studies.names() if any(_asks(entry) for entry in _agents(name))]
+    """Return the error message for a study without a chat agent, with the shipped studies that have some."""
+    having = [name for name in studies.names() if any(_is_chat(entry) for entry in _agents(name))]
     return (
         f"--model must fit a study with a chat agent, {study} has none ({', '.join(agents)}): give one of "
         f"{', '.join(having)}, or a study with an agent of kind chat{did_you_mean(Path(study).stem, having)}"
@@ -291,5 +297,5 @@ def _agents(name: str) -> list[Any]:
     return list(plain["agents"])
 
 
-def _asks(entry: Any) -> bool:
+def _is_chat(entry: Any) -> bool:
     return isinstance(entry, Mapping) and entry.get("kind") in _KINDS

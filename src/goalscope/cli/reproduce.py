@@ -1,4 +1,4 @@
-"""`goalscope reproduce`: one figure or table of a paper, run, measured, and set beside what is printed."""
+"""`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -55,21 +55,22 @@ def reproduce(
             raise ValueError(
                 f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale and --set: leave them out"
             )
-        _exact(chosen, out)
+        _compute_exact(chosen, out)
     elif logs is not None:
-        _recorded(chosen, logs, out)
+        _read_recorded(chosen, logs, out)
     else:
         _run(chosen, out, model, scale, workers, settings or [])
 
 
 def list_items() -> None:
-    """Print every item by paper: its name, what it works with, what it shows or why it has no command."""
+    """Print every item by paper: its name, its minimum input, its content or why it has no command."""
     from goalscope.reproduction import PAPERS, items
 
     for short, paper in PAPERS.items():
-        mine = [item for item in items().values() if item.name.split()[0] == short]
+        own_items = [item for item in items().values() if item.name.split()[0] == short]
         lines = [
-            (item.name, "–" if item.why_not else item.needs, item.study, item.why_not or item.title) for item in mine
+            (item.name, "–" if item.why_not else item.needs, item.study, item.why_not or item.title)
+            for item in own_items
         ]
         table(("item", "works with", "study", "what it shows, or why it has no command"), lines, title=paper)
     say(
@@ -78,21 +79,21 @@ def list_items() -> None:
     )
 
 
-def _exact(item: "Item", out: Path) -> None:
+def _compute_exact(item: "Item", out: Path) -> None:
     from goalscope.reproduction.exact import compute
 
     out.mkdir(parents=True, exist_ok=True)
-    found = compute(item, out)
-    for text in found.texts:
+    result = compute(item, out)
+    for text in result.texts:
         say(text)
-    _print(item, found.lines, "exact")
-    _write(item, out, found.lines, [], agents=[])
-    if found.files:
-        say("written: " + ", ".join(map(str, found.files)))
+    _print(item, result.lines, "exact")
+    _write(item, out, result.lines, [], agents=[])
+    if result.files:
+        say("written: " + ", ".join(map(str, result.files)))
 
 
-def _recorded(item: "Item", logs: Path, out: Path) -> None:
-    """Read an item from recorded logs, which are imported first, or from a run that is there."""
+def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
+    """Compute an item from recorded logs, which are imported first, or from an existing run."""
     from goalscope.cli.commands import import_path
     from goalscope.cli.measuring import can_report, report
     from goalscope.runs.tables import DATABASE
@@ -113,7 +114,7 @@ def _recorded(item: "Item", logs: Path, out: Path) -> None:
 
 
 def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
-    """Run the study of an item at its size and read it."""
+    """Run the study of an item at its size and compute the item."""
     from goalscope.cli.measuring import can_report, report
     from goalscope.cli.overrides import Overrides, read_overrides
     from goalscope.reproduction.items import scaled
@@ -122,8 +123,8 @@ def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int,
     study = scaled(load_study(item.study, changes), scale, least=item.least)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}")
-    given = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
-    run_study_of(study, out, workers, passed=given, full=item.full and scale == 1, guide=False, command="reproduce")
+    passed = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
+    run_study_of(study, out, workers, passed=passed, full=item.full and scale == 1, guide=False, command="reproduce")
     names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
     _read(item, out, out, names)
     if can_report() and not (out / "report.html").is_file():
@@ -131,7 +132,7 @@ def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int,
 
 
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
-    """Measure a run where it is not, and print and write the lines of an item."""
+    """Measure a run if necessary, and print and write the lines of an item."""
     from goalscope.cli.measuring import measured_rows, warn_of_few
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide, lines_of
@@ -140,39 +141,39 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
 
     rows = measured_rows(path)
     with Store(path) as store:
-        told = dict(store.agents().values())
-        everyone = store.agent_names()
-    models = [name for name, about in told.items() if about.get("kind") in ("chat", "task-chat")]
+        descriptions = dict(store.agents().values())
+        all_agents = store.agent_names()
+    models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
-    mine = [name for name in agents if name in everyone] or models or everyone[:1]
-    subject = Subject(agents=tuple(mine), model=_known(mine, told))
-    if others := [name for name in everyone if name not in mine]:
-        say(f"read: {', '.join(mine)}; also in this run: {', '.join(others)}", error=True)
-    lines = read(item, rows, with_all_agents(item, subject, everyone))
+    read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
+    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions))
+    if others := [name for name in all_agents if name not in read_agents]:
+        say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
+    lines = read(item, rows, with_all_agents(item, subject, all_agents))
     tested = decide(item, rows, subject)
-    _print(item, lines, ", ".join(mine))
-    for one in tested:
-        for line in lines_of(one):
+    _print(item, lines, ", ".join(read_agents))
+    for claim in tested:
+        for line in lines_of(claim):
             say(line)
     if tested:
         say("Claims: intervals over grids; differences of neighbours hold together. “Not shown” is not “not so”.")
-    _write(item, out, lines, [asdict(one) for one in tested], agents=mine)
+    _write(item, out, lines, [asdict(claim) for claim in tested], agents=read_agents)
     warn_of_few(line.ours for line in lines if line.ours is not None)
     say(f"written: {out / RESULT}; the report's section: {item.section} ({quote(str(out / 'report.html'))})")
 
 
-def _known(mine: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the name under which the papers know the model that is read, "" for none of theirs."""
+def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the papers' name of the model of the agents, "" where it is none of theirs."""
     from goalscope.preflight.model_defaults import ready_name
 
-    found = set()
-    for name in mine:
-        about = told.get(name, {})
-        model = about.get("model")
-        given = [about.get("model_id"), *(model.values() if isinstance(model, Mapping) else [model]), name]
-        known = (ready_name(one) for one in given if isinstance(one, str))
-        found.add(next((one for one in known if one is not None), ""))
-    return found.pop() if len(found) == 1 else ""
+    names = set()
+    for name in agents:
+        description = descriptions.get(name, {})
+        model = description.get("model")
+        candidates = [description.get("model_id"), *(model.values() if isinstance(model, Mapping) else [model]), name]
+        ready = (ready_name(text) for text in candidates if isinstance(text, str))
+        names.add(next((text for text in ready if text is not None), ""))
+    return names.pop() if len(names) == 1 else ""
 
 
 def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
@@ -182,21 +183,21 @@ def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
     compared = any(line.within is not None for line in lines)
     columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60], "n", "grids"]
     columns += ["published within ours"] if compared else []
-    shown = []
+    rows = []
     for line in lines:
         cells = [line.published.get(name) for name in papers]
-        printed = ["" if one is None else str(one) for one in cells]
+        printed = ["" if cell is None else str(cell) for cell in cells]
         ours, n, grids = _ours(line.ours, line.percent)
         within = {True: "yes", False: "no", None: ""}[line.within]
         value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
-        shown.append((line.label, value, *printed, ours, n, grids, *([within] if compared else [])))
-    table(columns, shown, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
+        rows.append((line.label, value, *printed, ours, n, grids, *([within] if compared else [])))
+    table(columns, rows, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
     if item.note:
         say(item.note)
 
 
 def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
-    """Write an estimate as a paper would, in per cent where it does; why there is none where there is none."""
+    """Return the cells of an estimate: in per cent where the paper does so, or the reason why it is missing."""
     if estimate is None:
         return "not in this run", "", ""
     if estimate.method == "exact":
@@ -211,7 +212,7 @@ def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
 
 
 def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
-    """Write what was found as JSON."""
-    found: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
-    found |= {"lines": [asdict(line) for line in lines], "claims": claims}
-    (out / RESULT).write_text(json_text(found, indent=1) + "\n", encoding="utf-8", newline="\n")
+    """Write the results as JSON."""
+    content: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
+    content |= {"lines": [asdict(line) for line in lines], "claims": claims}
+    (out / RESULT).write_text(json_text(content, indent=1) + "\n", encoding="utf-8", newline="\n")

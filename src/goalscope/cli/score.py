@@ -1,4 +1,4 @@
-"""`goalscope score`: exploration and exploitation errors of somebody's log, without any model."""
+"""`goalscope score`: exploration and exploitation errors of a user's log, without any model."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def score(
     if report is not None:
         _check_report(report, distances)
     ledger = Ledger()
-    found: dict[str, list[tuple[Summary, str]]] = {}
+    by_agent: dict[str, list[tuple[Summary, str]]] = {}
     total = max(1, path.stat().st_size // 1024)
     with ExitStack() as stack:
         if out is not None:
@@ -61,20 +61,20 @@ def score(
         ):
             if run is not None:
                 run.add(line)
-            found.setdefault(line.agent, []).append((line.score.summary, line.task_map.id))
+            by_agent.setdefault(line.agent, []).append((line.score.summary, line.task_map.id))
             if sink is not None:
                 sink.write(json.dumps(_plain_line(line, steps), allow_nan=False) + "\n")
         if run is not None:
             run.close(path.name, ledger)
-    groups = {agent: _Group.of(scored) for agent, scored in found.items()}
+    groups = {agent: _Group.of(scored) for agent, scored in by_agent.items()}
     if as_json:
-        plain = {
+        content = {
             "distances": distances,
             "agents": {agent: group.plain() for agent, group in groups.items()},
             "counts": dict(ledger.counts),
             "problems": [str(problem) for problem in ledger.problems],
         }
-        say(json_text(plain))
+        say(json_text(content))
     elif not groups:
         say(
             f"no episode of {path.name} could be scored: what a line must hold stands in docs/exploration.md; logs of "
@@ -88,9 +88,9 @@ def score(
             name = agent or "(no name)"
             counts = map(str, group.counts.values())
             rows.append((name, str(group.episodes), str(group.maps), _short(group.success), *counts))
-            for one in group.errors:
-                estimates = map(_short, (one.mean, one.pooled, one.valid))
-                errors.append((name, one.kind, *estimates, f"{one.errors} / {one.steps}"))
+            for error in group.errors:
+                estimates = map(_short, (error.mean, error.pooled, error.valid))
+                errors.append((name, error.kind, *estimates, f"{error.errors} / {error.steps}"))
         table(_EPISODES, rows, title=f"Episodes of {path.name}", numbers=range(1, 8))
         table(_ERRORS, errors, title=f"Errors of {path.name} (distances: {distances})", numbers=range(2, 6))
         say(
@@ -98,19 +98,22 @@ def score(
             "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
         )
         warn_of_few(
-            each for group in groups.values() for one in group.errors for each in (one.mean, one.pooled, one.valid)
+            estimate
+            for group in groups.values()
+            for error in group.errors
+            for estimate in (error.mean, error.pooled, error.valid)
         )
     for problem in ledger.problems:
         say(f"problem: {problem}", error=True)
     if ledger.problem_count > len(ledger.problems):
         say(f"{ledger.problem_count - len(ledger.problems)} further problems", error=True)
-    if report is not None and found:
+    if report is not None and by_agent:
         _report(report)
     return ledger.problem_count == 0
 
 
 def _check_report(folder: Path, distances: str) -> None:
-    """Refuse a report that would show other errors than were scored, or that would mix two logs."""
+    """Raise a ValueError for a report whose errors would differ from the scores, or that would mix two logs."""
     if distances != "known":
         raise ValueError(
             f"--report must come with --distances known, by which a run is measured, got {distances}: leave one out"
@@ -120,7 +123,7 @@ def _check_report(folder: Path, distances: str) -> None:
 
 
 def _report(folder: Path) -> None:
-    """Measure the stored episodes and write their page; without the extra say what it needs."""
+    """Measure the stored episodes and write their page; without the extra, print how to install it."""
     if can_report():
         report(folder, None, None)
     else:
@@ -130,7 +133,7 @@ def _report(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What the episodes of one agent come to: each count over all of them, success and errors over maps."""
+    """Results of one agent: counts over all episodes, success and errors over maps."""
 
     errors: tuple[ErrorEstimate, ErrorEstimate]
     success: Estimate
@@ -143,16 +146,18 @@ class _Group:
         summaries, maps = zip(*scored, strict=True)
         return cls(
             errors=estimate_errors(summaries, maps),
-            success=estimate_mean([float(one.success) for one in summaries], maps, unit="share", bounds=(0.0, 1.0)),
+            success=estimate_mean(
+                [float(summary.success) for summary in summaries], maps, unit="share", bounds=(0.0, 1.0)
+            ),
             episodes=len(scored),
             maps=len(set(maps)),
             counts={name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS},
         )
 
     def plain(self) -> dict[str, Any]:
-        found = {"episodes": self.episodes, "maps": self.maps, "success": asdict(self.success)}
+        content = {"episodes": self.episodes, "maps": self.maps, "success": asdict(self.success)}
         for error in self.errors:
-            found[f"{error.kind}_error"] = {
+            content[f"{error.kind}_error"] = {
                 "mean": asdict(error.mean),
                 "pooled": asdict(error.pooled),
                 "pooled_valid_moves": asdict(error.valid),
@@ -160,20 +165,20 @@ class _Group:
                 "steps": error.steps,
             }
         # The steps are those of all episodes; each error names those of its kind.
-        return found | {name: count for name, count in self.counts.items() if name != "steps"}
+        return content | {name: count for name, count in self.counts.items() if name != "steps"}
 
 
 def _short(estimate: Estimate) -> str:
     if math.isnan(estimate.value):
         return "-"
-    ends = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.has_interval else ""
+    interval = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.has_interval else ""
     few = few_of(estimate, "map")
-    return f"{estimate.value:.3f}{ends}{f' ({few})' if few else ''}"
+    return f"{estimate.value:.3f}{interval}{f' ({few})' if few else ''}"
 
 
 def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
     summary = line.score.summary
-    plain: dict[str, Any] = {
+    content: dict[str, Any] = {
         "line": line.line,
         "episode": line.episode,
         "agent": line.agent,
@@ -187,7 +192,7 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
         },
     }
     if steps:
-        plain["steps"] = [
+        content["steps"] = [
             {
                 **step.plain(),
                 "action": None if step.action is None else step.action.name.lower(),
@@ -195,4 +200,4 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
             }
             for step in line.score.steps
         ]
-    return plain
+    return content

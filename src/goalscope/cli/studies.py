@@ -1,4 +1,4 @@
-"""The commands `run`, `merge` and `estimate`: options, help, and what they do."""
+"""The commands `run`, `merge` and `estimate`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,8 +63,8 @@ def run(
     """
     from goalscope.cli.overrides import read_overrides
 
-    given: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
-    changes = read_overrides(sizes, densities, settings, model, network=True, **given)
+    fields: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
+    changes = read_overrides(sizes, densities, settings, model, network=True, **fields)
     run_study_of(
         load_study(study, changes),
         out,
@@ -139,14 +139,16 @@ def estimate(
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
-    assumed = {name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None}
-    if assumed and not power:
+    assumed_values = {
+        name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None
+    }
+    if assumed_values and not power:
         raise ValueError("--assume-mean and --assume-between must come with --power, which assumes them: add --power")
-    if "mean" in assumed and pilot is not None:
+    if "mean" in assumed_values and pilot is not None:
         raise ValueError("--assume-mean takes the place of a pilot, whose means count: leave one of the two out")
-    assumptions = Assumptions(**assumed)
-    given: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
-    changes = read_overrides(sizes, densities, settings, model, network=False, **given)
+    assumptions = Assumptions(**assumed_values)
+    fields: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
+    changes = read_overrides(sizes, densities, settings, model, network=False, **fields)
     planned = load_study(study, changes)
     print_cost(planned, output_tokens, pilot=pilot, measure=measure)
     if power:
@@ -154,7 +156,7 @@ def estimate(
 
 
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
-    """Return a study from a file, or the shipped study of that name, changed as asked."""
+    """Return a study from a file, or the shipped study of that name, with changes."""
     from goalscope import studies
     from goalscope.checks import did_you_mean
     from goalscope.measures.invariance import check_declared
@@ -191,16 +193,16 @@ def run_study_of(
     gpus: float = 0.0,
     command: str = "run",
 ) -> None:
-    """Run a study, or go on with it; where it declares so, read activations and write the report.
+    """Run a study, or go on with it; where it declares an analysis of activations, do it and write the report.
 
     Args:
-        study: what is run.
+        study: the study.
         out: the run directory.
         workers, executor, gpus: where agents act.
-        passed, command: what the run keeps of how it was called.
-        full: whether the complete table is wanted of a study that reads activations.
-        guide: whether to say which command comes next.
-        shard: a part of the study alone, whose activations are read after the merge.
+        passed, command: the user's command and arguments, for the record.
+        full: whether to compute the complete table of a study that reads activations.
+        guide: whether to print the next command.
+        shard: only this part of the study; its activations are read after the merge.
     """
     from goalscope.cli.estimate import say_size
     from goalscope.cli.measuring import can_report, report
@@ -225,17 +227,17 @@ def run_study_of(
     for line in beyond_reach(study):
         say(line, error=True)
     check_kept_apart(out, imported=False)
-    told = dict(passed)
+    arguments = dict(passed)
     if executor != "auto":
-        told["executor"] = executor
+        arguments["executor"] = executor
     if part is not None:
-        told["shard"] = str(part)
+        arguments["shard"] = str(part)
     with progress("episodes") as show:
         done = run_study(
             study,
             out,
             workers=workers,
-            arguments={"command": command, "passed": told},
+            arguments={"command": command, "passed": arguments},
             shard=part,
             executor=executor,
             gpus=gpus,
@@ -249,7 +251,7 @@ def run_study_of(
         f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
         f"{duration(done.seconds)}: {out}"
     )
-    _tell_declared(study, out)
+    _report_changed_analysis(study, out)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if part is not None:
@@ -277,7 +279,7 @@ def run_study_of(
 
 
 def check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Refuse to put imported trajectories and the episodes of a study into one directory."""
+    """Raise a ValueError where a directory would hold imported trajectories and episodes of a study."""
     from goalscope.runs import Store
     from goalscope.runs.opening import unmade
     from goalscope.runs.tables import DATABASE
@@ -286,21 +288,21 @@ def check_kept_apart(out: Path, *, imported: bool) -> None:
         return
     with Store(out) as store:
         study = store.study()
-        [(held,)] = store.query("SELECT COUNT(*) FROM episodes")
+        [(episode_count,)] = store.query("SELECT COUNT(*) FROM episodes")
     if imported and study is not None:
-        ours, theirs = "imported trajectories", f"the run of the study {study.name!r}"
-    elif not imported and study is None and held:
-        ours, theirs = "a study", "imported trajectories"
+        new, existing = "imported trajectories", f"the run of the study {study.name!r}"
+    elif not imported and study is None and episode_count:
+        new, existing = "a study", "imported trajectories"
     else:
         return
     raise ValueError(
-        f"{ours} must have a directory of {'their' if imported else 'its'} own, but {out} holds {theirs}: choose "
+        f"{new} must have a directory of {'their' if imported else 'its'} own, but {out} holds {existing}: choose "
         f"another one (goalscope compare {quote(str(out))} OTHER compares both)"
     )
 
 
-def _tell_declared(study: "Study", out: Path) -> None:
-    """Say so where the analysis was declared otherwise when the run was begun: that declaration stays."""
+def _report_changed_analysis(study: "Study", out: Path) -> None:
+    """Print a notice where the declared analysis differs from that of the stored study, which stays."""
     from goalscope.runs import Store
 
     with Store(out) as store:
@@ -314,5 +316,5 @@ def _tell_declared(study: "Study", out: Path) -> None:
 
 
 def _tests(study: "Study") -> object:
-    """Return what a study declares about tests; what it reads out of activations may change from time to time."""
+    """Return the declared tests of a study; its declared probing may change between sessions."""
     return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)

@@ -1,4 +1,4 @@
-"""`goalscope evaluate`: one command, one budget, one verdict; `goalscope ledger`: its claims on the screen."""
+"""`goalscope evaluate`: run an evaluation within a budget and print its verdict; `goalscope ledger`: its claims."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 
 DEFAULT: Final = "15m"
-"""The budget where none is given."""
+"""The default budget."""
 
 
 def run(
@@ -31,60 +31,64 @@ def run(
     dry: bool = False,
     worlds: str = "",
 ) -> None:
-    """Evaluate models: say what is asked and what it costs, run it, and print the verdict.
+    """Evaluate models: print the plan and its cost, run it, and print the verdict.
 
     Args:
-        models: who is evaluated, see `goalscope.evaluation.subject_of`.
+        models: the models, see `goalscope.evaluation.subject_of`.
         out: directory of the evaluation.
-        budget: what it may take; `DEFAULT` where it is "", and at least the first arm then.
-        quick: the least number of worlds, whatever the budget.
+        budget: limit of time, money or tokens; where it is "", `DEFAULT`, but at least the first arm.
+        quick: whether to use the minimum number of worlds.
         seed: root seed of the worlds.
-        workers: calls of a model at the same time.
-        dry: only say what would be asked.
-        worlds: a study whose environments are asked in place of all other worlds; "" for the registered arms.
+        workers: maximum number of simultaneous calls of a model.
+        dry: whether to print the plan only.
+        worlds: a study whose environments replace all other worlds; "" for the registered arms.
     """
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
     began = time.monotonic()
-    subjects = [one for text in models for one in subjects_of(text)]
-    names = [one.name for one in subjects]
+    subjects = [subject for text in models for subject in subjects_of(text)]
+    names = [subject.name for subject in subjects]
     if len(set(names)) < len(names):
         raise ValueError(f"models must have different names, got {', '.join(names)}")
-    acting = [one for one in subjects if one.logs is None]
+    askable = [subject for subject in subjects if subject.logs is None]
     given = given_worlds(load_study(worlds)) if worlds else None
-    if given is not None and acting != subjects:
+    if given is not None and askable != subjects:
         raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
-    there = arms() if given is None else [given_arm(given)]
-    open_to = [one for one in there if any(one.open_to(subject) for subject in acting)]
-    if acting and not open_to:
-        only = all(one.access == {"environments"} for one in acting) and given is None
-        why = "it acts in environments alone: give --worlds, as in --worlds toy-text" if only else there[0].why
-        raise ValueError(f"no arm can be asked of {listed(names)}: {why}")
+    candidates = arms() if given is None else [given_arm(given)]
+    open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]
+    if askable and not open_to:
+        environments_only = all(subject.access == {"environments"} for subject in askable) and given is None
+        reason = (
+            "it acts in environments alone: give --worlds, as in --worlds toy-text"
+            if environments_only
+            else candidates[0].why
+        )
+        raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
     sizes = (
-        {one.name: one.quick for one in open_to if one.quick}
+        {arm.name: arm.quick for arm in open_to if arm.quick}
         if quick
-        else _sizes(open_to, acting, seed, budget or DEFAULT)
+        else _sizes(open_to, askable, seed, budget or DEFAULT)
     )
     evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given) if not dry else None
-    asked = sizes if evaluation is None else evaluation.sizes
-    if acting:
-        _announce(acting, open_to, asked, seed)
+    asked_sizes = sizes if evaluation is None else evaluation.sizes
+    if askable:
+        _announce(askable, open_to, asked_sizes, seed)
     if evaluation is None:
-        if not acting:
+        if not askable:
             say(f"nothing is asked of {listed(names)}: recorded logs are judged as they are")
         return
     evaluate.play(evaluation, progress, workers=workers, arguments={"command": "evaluate", "passed": {"models": names}})
     with evaluate.opened(evaluation) as runs:
         say("judging", error=True)
-        found = evaluate.judge(evaluation, runs)
-        evaluate.write(evaluation, found)
+        result = evaluate.judge(evaluation, runs)
+        evaluate.write(evaluation, result)
         from goalscope.evaluation import page
 
-        path = page.write(found, runs, out / evaluate.PAGE)
-    _print(found)
+        path = page.write(result, runs, out / evaluate.PAGE)
+    _print(result)
     say(f"Report: {path.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
-    more = ", or a larger --budget on the same directory" if acting else ""
-    say(f"next: goalscope ledger {quote(str(out))} --json{more}")
+    hint = ", or a larger --budget on the same directory" if askable else ""
+    say(f"next: goalscope ledger {quote(str(out))} --json{hint}")
 
 
 def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text: str) -> dict[str, int]:
@@ -95,73 +99,76 @@ def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text:
     costs = unit_costs(open_to, subjects, seed, limit)
     if not any(costs.values()):
         raise ValueError(
-            f"a budget must limit something, but {listed([one.name for one in subjects])} takes no {limit.of}, got "
-            f"{limit.text}: give a limit of time, as in --budget 20m"
+            f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
+            f"got {limit.text}: give a limit of time, as in --budget 20m"
         )
     sizes = divide(open_to, costs, limit.amount)
     if not sizes:
-        least = costs[open_to[0].name] * open_to[0].quick
-        if text == DEFAULT:  # nobody has named a limit
+        minimum = costs[open_to[0].name] * open_to[0].quick
+        if text == DEFAULT:  # the user gave no limit
             say(
-                f"{open_to[0].title} alone takes about {duration(least)} at its least size, more than the default of "
+                f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
                 f"{DEFAULT}: it is asked, the others are not; --budget gives them room",
                 error=True,
             )
             return {open_to[0].name: open_to[0].quick}
         raise ValueError(
-            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {least:.3g} "
+            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {minimum:.3g} "
             f"{limit.of}, got {limit.text}: give more, or --quick"
         )
     return sizes
 
 
 def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mapping[str, int], seed: int) -> None:
-    """Print what will be asked, before anything is."""
+    """Print the plan before the first call."""
     lines = []
-    for one in open_to:
-        count = sizes.get(one.name, 0)
+    for arm in open_to:
+        count = sizes.get(arm.name, 0)
         if not count:
-            lines.append((one.title, "–", "–", evaluate.NO_ROOM))
+            lines.append((arm.title, "–", "–", evaluate.NO_ROOM))
             continue
-        if one.looks is not None:
-            lines.append((one.title, "–", "–", f"{one.looks.what}: {count} × {one.looks.counts}"))
+        if arm.looks is not None:
+            lines.append((arm.title, "–", "–", f"{arm.looks.what}: {count} × {arm.looks.counts}"))
             continue
-        size = one.make([each for each in subjects if one.open_to(each)], count, seed).size()
-        settles = (
+        size = arm.make([subject for subject in subjects if arm.open_to(subject)], count, seed).size()
+        expected = (
             "claims are expected to be settled"
-            if count >= one.full
-            else (f"{100 * count / one.full:.0f} % of the worlds at which claims are expected to be settled")
+            if count >= arm.full
+            else (f"{100 * count / arm.full:.0f} % of the worlds at which claims are expected to be settled")
         )
-        lines.append((one.title, f"{size.worlds:,}", f"{size.steps:,}", settles))
+        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", expected))
     table(
         ("arm", "worlds", "most turns", "what it can settle"),
         lines,
-        title=f"What is asked of {listed([one.name for one in subjects])}",
+        title=f"What is asked of {listed([subject.name for subject in subjects])}",
         numbers=(1, 2),
     )
 
 
-def _print(found: Evaluation) -> None:
-    for ledger in found.models:
+def _print(result: Evaluation) -> None:
+    for ledger in result.models:
         for text in verdict(ledger):
             say(text)
         lines = []
-        for one in ledger.claims:
-            shown = "–"
-            if one.value is not None and one.low is not None and one.high is not None:
-                ends = f"[{short(one.low, one.unit)}, {short(one.high, one.unit)}]"
-                shown = f"{short(one.value, one.unit)} {ends}"
-            over = "–" if one.threshold is None else f"{one.threshold:g}"
-            lines.append((one.question, one.answer, shown, over, str(one.clusters or "–")))
+        for claim in ledger.claims:
+            estimate = "–"
+            if claim.value is not None and claim.low is not None and claim.high is not None:
+                interval = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
+                estimate = f"{short(claim.value, claim.unit)} {interval}"
+            threshold = "–" if claim.threshold is None else f"{claim.threshold:g}"
+            lines.append((claim.question, claim.answer, estimate, threshold, str(claim.clusters or "–")))
         table(
             ("question", "answer", "estimate", "threshold", "worlds"),
             lines,
             title=f"{ledger.model}: claims, intervals of {100 * (1 - ledger.level):.3g} %",
             numbers=(2, 3, 4),
         )
-    for less in found.differences:
-        ends = f"[{less.low:+.3f}, {less.high:+.3f}]"
-        say(f"{less.says}: {less.first} less {less.second} {less.value:+.3f} {ends}, p {less.p:.3g}")
+    for difference in result.differences:
+        interval = f"[{difference.low:+.3f}, {difference.high:+.3f}]"
+        say(
+            f"{difference.says}: {difference.first} less {difference.second} {difference.value:+.3f} {interval}, "
+            f"p {difference.p:.3g}"
+        )
 
 
 def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
@@ -174,12 +181,12 @@ def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
             f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
             "directory of --out, or run the evaluation to its end"
         )
-    found = Evaluation.read(file)
+    result = Evaluation.read(file)
     if as_json:
-        say(found.to_json())
+        say(result.to_json())
     elif card:
-        for one in found.models:
-            say(" ".join(verdict(one)))
+        for model in result.models:
+            say(" ".join(verdict(model)))
     else:
-        _print(found)
-        say(f"{counted(len(found.models), 'model')}; --json prints everything, --card a paragraph for a model card")
+        _print(result)
+        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card a paragraph for a model card")

@@ -1,6 +1,6 @@
-"""What of a run is sound: `goalscope verify` compares all that it holds, files beside run.db included, with checksums.
+"""Soundness of a run: `goalscope verify` compares its contents, files beside run.db included, with checksums.
 
-`goalscope doctor RUN` says what can be rebuilt of a damaged run.db, and with `--repair` rebuilds it.
+`goalscope doctor RUN` reports which parts of a damaged run.db can be rebuilt, and rebuilds them with `--repair`.
 """
 
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ def verify(
     Exit status 1 where something is damaged or the content hash is another one, 2 where the run cannot be opened.
     """
     from goalscope.runs import Store, content_hash
-    from goalscope.runs.verify import verify as look
+    from goalscope.runs.verify import verify as check
 
     with Store(run) as store:
-        parts = [*look(store), *files(store)]
+        parts = [*check(store), *files(store)]
         sound = not any(part.damaged for part in parts)
         digest = content_hash(store) if sound else ""
     table(("what", "looked at", "without checksum", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
@@ -55,32 +55,34 @@ def verify(
 
 
 def files(store: "Store") -> Iterator["Part"]:
-    """Look through the files of a run: activations against their digests, probes against their content ids."""
+    """Check the files of a run: activations against their digests, probes against their content ids."""
     from goalscope.activations.load import SHARD
     from goalscope.activations.shards import Artifact, artifacts, open_shard, place
     from goalscope.runs.verify import Part
 
-    def shard(one: Artifact) -> None:
-        with open_shard(place(store, one), size=one.size, capture=str(one.tags.get("capture"))) as opened:
+    def shard(artifact: Artifact) -> None:
+        with open_shard(
+            place(store, artifact), size=artifact.size, capture=str(artifact.tags.get("capture"))
+        ) as opened:
             opened.check()
 
-    def probe(one: Artifact) -> None:
+    def probe(artifact: Artifact) -> None:
         from goalscope.probing.probe import Probe
 
-        path = place(store, one)
-        if (made := Probe.load(path)).id != one.tags.get("content"):
-            raise ValueError(f"{path} must hold {one.tags.get('content')}, it holds {made.id}")
+        path = place(store, artifact)
+        if (loaded := Probe.load(path)).id != artifact.tags.get("content"):
+            raise ValueError(f"{path} must hold {artifact.tags.get('content')}, it holds {loaded.id}")
 
-    looks = {SHARD: shard, "probe": probe, "plan decoder": probe}
-    for kind, look in looks.items():
-        listed, damaged = list(artifacts(store, kind)), list[str]()
-        for one in listed:
+    checks = {SHARD: shard, "probe": probe, "plan decoder": probe}
+    for kind, check in checks.items():
+        found_artifacts, damaged = list(artifacts(store, kind)), list[str]()
+        for artifact in found_artifacts:
             try:
-                look(one)
+                check(artifact)
             except (ValueError, OSError) as error:
                 damaged.append(str(error)[:300])
-        if listed:
-            yield Part(what=f"files: {kind}", checked=len(listed), damaged=tuple(damaged))
+        if found_artifacts:
+            yield Part(what=f"files: {kind}", checked=len(found_artifacts), damaged=tuple(damaged))
 
 
 def _row(part: "Part") -> tuple[str, ...]:
@@ -88,20 +90,20 @@ def _row(part: "Part") -> tuple[str, ...]:
 
 
 def doctor_run(path: Path, *, write: bool) -> None:
-    """Print what of a run is sound and what can be rebuilt, and rebuild it where that is asked for.
+    """Print which parts of a run are sound or can be rebuilt; with ``write``, rebuild them.
 
-    Exit status 1 where something stays lost, or where nothing was asked to be rebuilt.
+    Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
     from goalscope.cli.measuring import SOURCE, measure_run
     from goalscope.runs.repair import DAMAGED, lines, repair
 
-    found = repair(path, write=write)
-    for line in lines(found):
+    result = repair(path, write=write)
+    for line in lines(result):
         say(line)
-    if found.sound:
+    if result.sound:
         say(f"nothing is damaged in {path}: goalscope verify {quote(str(path))} also looks at the files beside run.db")
         return
-    rows = found.lost.get("rows", [])
+    rows = result.lost.get("rows", [])
     if not write:
         if SOURCE in rows:
             say("rows of measure can be made again from the episodes")
@@ -112,7 +114,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
         measure_run(path)
     if others := [source for source in rows if source != SOURCE]:
         say(f"rows of {', '.join(others[:5])} are taken out: probe, meg or patch make them again")
-    for kind, mend in (
+    for kind, advice in (
         ("call", "answers that are lost are asked for again where an episode needs them"),
         (
             "artifact",
@@ -121,8 +123,8 @@ def doctor_run(path: Path, *, write: bool) -> None:
         ("study", "the study is lost: restore run.db from a copy"),
         ("agent", "the description of an agent is lost: goalscope run puts it back"),
     ):
-        if kind in found.lost:
-            say(mend)
-    if found.unplayed:
+        if kind in result.lost:
+            say(advice)
+    if result.unplayed:
         say(f"next: goalscope run STUDY --out {quote(str(path))}, which runs what is lacking")
         raise typer.Exit(PROBLEMS)

@@ -1,4 +1,4 @@
-"""What can be said of a study before anything is spent: cost, power, and what its models have no room for."""
+"""Planning of a study before it is run: cost, power, and limits of its models."""
 
 from goalscope.preflight.cost import Cost, beyond_reach, costs
 from goalscope.preflight.pace import Pace, Speed, measure_speed, stored_pace

@@ -1,4 +1,4 @@
-"""Upper bounds on the cost of a study, and what its models have no room for: no network, no weights."""
+"""Upper bounds on the cost of a study, and limits of its models: no network, no weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,31 +26,31 @@ from goalscope.runs.server_checks import wanted_by
 from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
 
-_MOST_WORLDS = 200
+_MAX_WORLDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one agent costs at most.
+    """Maximum cost of one agent.
 
     Attributes:
         name: the agent.
         episodes: number of episodes.
-        calls: most calls: each step of each horizon, each retry after an answer without an action, and what tries a
-            server before the first of them.
-        turns: most turns, each of one call or more.
-        written: most tokens that are written in a turn.
-        prompt: about how many prompt tokens one call has, mean over worlds and, where a history makes them grow, over
-            the steps of an episode that lasts to its horizon; reasoning that is kept counts with its most tokens. None
-            for agents without a model.
-        how: how these were counted.
-        most_prompt: most prompt tokens of one call, the same mean of a count that no prompt exceeds.
-        output: most output tokens of one call.
-        tokens: most tokens altogether.
-        requests: most requests, where each also fails on its way as often as the server's settings allow; what a server
-            charges for those is not known.
-        usd: what they cost, None where no prices are given.
-        expected_usd: USD for prompts as expected and outputs of an expected length, None where none is given.
+        calls: maximum number of calls: each step of each horizon, each retry after an answer without an action, and the
+            trials of a server before the first of them.
+        turns: maximum number of turns, each of one call or more.
+        written: maximum number of generated tokens of a turn.
+        prompt: estimated prompt tokens of one call, mean over worlds and, where a history makes them grow, over the
+            steps of an episode that lasts to its horizon; kept reasoning counts with its maximum. None for agents
+            without a model.
+        how: method of this estimate.
+        most_prompt: maximum number of prompt tokens of one call, the same mean of an upper bound.
+        output: maximum number of output tokens of one call.
+        tokens: maximum total number of tokens.
+        requests: maximum number of requests, where each also fails as often as the server's settings allow; a server's
+            charges for those are not known.
+        usd: maximum cost in USD, None without prices.
+        expected_usd: USD for estimated prompts and outputs of an expected length, None without such a length.
         prices: the prices.
     """
 
@@ -73,36 +73,36 @@ class Cost:
 def costs(
     study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Cost]:
-    """Return what each agent of a study costs at most.
+    """Return the maximum cost of each agent of a study.
 
     Args:
         study: the study.
         output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
-        progress: told (worlds done, worlds in all), over all agents with a model.
+        progress: called with (worlds done, all worlds), over all agents with a model.
 
     Raises:
-        ValueError: a template has no place for what a world shows.
+        ValueError: a template has no placeholder for the view of a world.
     """
     worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
     agents = list(zip(study.agents(), study.agents_, strict=True))
     total = len(worlds) * sum(isinstance(agent, ChatAgent) for agent, _ in agents)
     done = 0
 
-    def tell() -> None:
+    def report() -> None:
         nonlocal done
         done += 1
         progress(done, total)
 
-    return [_cost(study, agent, entry.parameters, worlds, output_tokens, tell) for agent, entry in agents]
+    return [_cost(study, agent, entry.parameters, worlds, output_tokens, report) for agent, entry in agents]
 
 
 def _cost(
     study: Study,
     agent: Agent,
-    given: Mapping[str, Any],
+    parameters: Mapping[str, Any],
     worlds: list[tuple[World, int]],
     expected: int | None,
-    tell: Callable[[], None],
+    report: Callable[[], None],
 ) -> Cost:
     steps = sum(horizon for _, horizon in worlds) * study.trajectories
     attempts = 1 + study.failure_of(agent).retries
@@ -110,40 +110,44 @@ def _cost(
     if not isinstance(agent, ChatAgent):
         return Cost(name=agent.name, episodes=episodes, calls=steps)
     calls = steps * attempts
-    count, how = counter(agent, given)
+    count, how = counter(agent, parameters)
     output = agent.sampling.max_tokens
-    stride = -(-len(worlds) // _MOST_WORLDS)
+    stride = -(-len(worlds) // _MAX_WORLDS)
     sampled = worlds[::stride]
-    found = [prompts_of(study, agent, world, horizon, count) for world, horizon in sampled]
-    asked = sum(horizon for _, horizon in sampled)
-    reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
-    plain = sum(prompts.total for prompts in found) / asked
-    dialect, _ = dialect_of(agent, given)
+    estimates = [prompts_of(study, agent, world, horizon, count) for world, horizon in sampled]
+    sampled_steps = sum(horizon for _, horizon in sampled)
+    reasoned = (
+        sum(prompts.reasoned for prompts in estimates) / sampled_steps
+    )  # earlier answers with reasoning in a prompt
+    prompt = sum(prompts.total for prompts in estimates) / sampled_steps
+    dialect, _ = dialect_of(agent, parameters)
     added, measure = frame(agent, dialect), Measure(dialect)
     bounds = []
     for world, horizon in worlds:
         bounds.append(most_prompts(study, agent, world, horizon, added, measure))
-        tell()
-    most = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
+        report()
+    most_prompts_total = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
     choice = agent.choice
     if choice is not None:
-        # Reasoning is a call. Then each answer is read after prompt and reasoning, and a token is written for it.
+        # Reasoning is one call. Each answer is then scored after prompt and reasoning, with one generated token.
         reasoned_first = choice.after == "reasoning"
-        reads = choice.reads(len(worlds[0][0].begin_episode(study.seed, "").view.actions))
-        turns, wrote = calls, output * reasoned_first
+        scored_answers = choice.reads(len(worlds[0][0].begin_episode(study.seed, "").view.actions))
+        turns, generated = calls, output * reasoned_first
         calls *= reasoned_first + (2 if choice.prior_symbol else 1)
-        if most is not None:
-            most = most * (reasoned_first + reads) + turns * reads * (wrote + MOST_ANSWER)
-        plain *= (reasoned_first + reads) * turns / calls
-        output = -(-(wrote + reads) * turns // calls)
-        how += f"; each turn reads {reads} answers, each with its whole prompt"
+        if most_prompts_total is not None:
+            most_prompts_total = most_prompts_total * (reasoned_first + scored_answers) + turns * scored_answers * (
+                generated + MOST_ANSWER
+            )
+        prompt *= (reasoned_first + scored_answers) * turns / calls
+        output = -(-(generated + scored_answers) * turns // calls)
+        how += f"; each turn reads {scored_answers} answers, each with its whole prompt"
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
-        longest = max(found, key=lambda prompts: prompts.last)
+        longest = max(estimates, key=lambda prompts: prompts.last)
         how += (
             f"; they grow from step to step, from about {longest.first:,} to {longest.last:,} tokens in the longest "
-            f"episode, {plain:,.0f} on average"
+            f"episode, {prompt:,.0f} on average"
         )
     if reasoned:
         how += (
@@ -152,7 +156,7 @@ def _cost(
         )
     elif study.history_of(agent) == "conversation":
         how += ", earlier answers counted as the short JSON object that is asked for"
-    if most is None:
+    if most_prompts_total is None:
         how += f"; no bound is known of prompts that show {study.view.shows}"
     elif dialect is None:
         how += (
@@ -165,27 +169,29 @@ def _cost(
     if isinstance(agent.model, HttpModel):
         requests = calls * (1 + agent.model.resent)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
-    tried, trial_prompts, trial_outputs = _trials(agent, max((bound or 0 for bound in bounds), default=0))
-    if tried:
-        how += f"; {tried} calls before the first one try what the server does"
+    trial_calls, trial_prompts, trial_outputs = _trials(agent, max((bound or 0 for bound in bounds), default=0))
+    if trial_calls:
+        how += f"; {trial_calls} calls before the first one try what the server does"
     usd = expected_usd = None
-    if prices is not None and most is not None:
-        usd = prices.usd(most + trial_prompts, output * calls + trial_outputs)
+    if prices is not None and most_prompts_total is not None:
+        usd = prices.usd(most_prompts_total + trial_prompts, output * calls + trial_outputs)
     if prices is not None and expected is not None:
         said = expected if choice is None else min(expected, output)
-        expected_usd = prices.usd(round((plain + reasoned * expected) * calls), said * calls)
+        expected_usd = prices.usd(round((prompt + reasoned * expected) * calls), said * calls)
     return Cost(
         name=agent.name,
         episodes=episodes,
-        calls=calls + tried,
+        calls=calls + trial_calls,
         turns=steps * attempts,
         written=0 if choice is not None and choice.after != "reasoning" else agent.sampling.max_tokens,
-        prompt=plain + reasoned * agent.sampling.max_tokens,
+        prompt=prompt + reasoned * agent.sampling.max_tokens,
         how=how,
-        most_prompt=None if most is None else most / calls,
+        most_prompt=None if most_prompts_total is None else most_prompts_total / calls,
         output=output,
-        tokens=None if most is None else most + output * calls + trial_prompts + trial_outputs,
-        requests=None if requests is None else requests + tried,
+        tokens=None
+        if most_prompts_total is None
+        else most_prompts_total + output * calls + trial_prompts + trial_outputs,
+        requests=None if requests is None else requests + trial_calls,
         usd=usd,
         expected_usd=expected_usd,
         prices=prices,
@@ -193,45 +199,45 @@ def _cost(
 
 
 def _trials(agent: ChatAgent, most_prompt: int) -> tuple[int, int, int]:
-    """Return the calls, prompt tokens and output tokens that try an agent's server before its first call."""
+    """Return the calls, prompt tokens and output tokens of the trials of an agent's server."""
     if not isinstance(agent.model, HttpModel) or not agent.model.server.preflight:
         return 0, 0, 0
     return most_trial_tokens(wanted_by(agent), agent.model.server, most_prompt)
 
 
 def beyond_reach(study: Study) -> list[str]:
-    """Return one line for each agent and each way in which the largest world of a study is too much for its model.
+    """Return one line for each agent and each limit of its model that the largest world of a study exceeds.
 
-    Read are the positions and, for models trained by this package, the sizes of the grids in their training; models
-    whose configuration is not on this machine are passed over.
+    The limits are the positions and, for models trained by this package, the sizes of the grids in their training;
+    models without a configuration on this machine are skipped.
     """
-    found = []
+    lines = []
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
         if isinstance(agent, ChatAgent):
-            found += [f"{agent.name}: {line}" for line in _lines(study, agent, entry.parameters)]
-    return found
+            lines += [f"{agent.name}: {line}" for line in _capacity_lines(study, agent, entry.parameters)]
+    return lines
 
 
-def _lines(study: Study, agent: ChatAgent, given: Mapping[str, Any]) -> Iterator[str]:
-    configuration = _configuration(given)
+def _capacity_lines(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> Iterator[str]:
+    configuration = _configuration(parameters)
     if configuration is None:
         return
     world = max(study.worlds(), key=_cells)
     positions = configuration.get("max_position_embeddings")
     if isinstance(positions, int):
-        count, how = counter(agent, given)
+        count, how = counter(agent, parameters)
         last = prompts_of(study, agent, world, study.horizon.of(world), count).last if how.startswith("by") else 0
         if last >= positions:
             yield (
                 f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
                 "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
             )
-    trained = _trained(configuration)
-    if trained and hasattr(world, "grid"):
+    training_sizes = _training_sizes(configuration)
+    if training_sizes and hasattr(world, "grid"):
         side = max(world.grid.height, world.grid.width)
-        if side > max(trained):
+        if side > max(training_sizes):
             yield (
-                f"it was trained on grids of up to {max(trained)}x{max(trained)} and this study has "
+                f"it was trained on grids of up to {max(training_sizes)}x{max(training_sizes)} and this study has "
                 f"{world.grid.height}x{world.grid.width}: what it does there says how it copes with what it never saw"
             )
 
@@ -240,23 +246,23 @@ def _cells(world: World) -> int:
     return world.grid.height * world.grid.width if hasattr(world, "grid") else 0
 
 
-def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    folder = None if "server" in given else model_folder(given["model"])
+def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    folder = None if "server" in parameters else model_folder(parameters["model"])
     if folder is None:
         return None
     if folder.is_file():
-        told = read_header(folder).values
-        return {"max_position_embeddings": told.get(f"{told.get('general.architecture')}.context_length")}
+        header = read_header(folder).values
+        return {"max_position_embeddings": header.get(f"{header.get('general.architecture')}.context_length")}
     try:
         return read_json(folder / "config.json")
     except (OSError, ValueError):
-        return None  # reading the model says what is wrong with it
+        return None  # reported when the model is loaded
 
 
-def _trained(configuration: Mapping[str, Any]) -> list[int]:
-    """Return the sizes of the grids in the training of a model of this package; empty where they are not told."""
+def _training_sizes(configuration: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of the grids in the training of a model of this package; empty where they are unknown."""
     try:
-        told = decode_object(configuration["goalscope"]["training_data"])["sizes"]
+        sizes = decode_object(configuration["goalscope"]["training_data"])["sizes"]
     except (KeyError, TypeError, ValueError):
         return []
-    return [size for size in told if isinstance(size, int)] if isinstance(told, list) else []
+    return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []

@@ -1,4 +1,4 @@
-"""What a language model is like before it is trusted with a study: how it is asked, how fast it is, what it answers."""
+"""Report on a language model before a study: its chat format, its speed, sample answers."""
 
 import math
 import time
@@ -28,7 +28,7 @@ SIZES: Final = (7, 9, 15)
 """Sizes of the grids of the three sample prompts, in cells."""
 
 SAMPLE_TOKENS: Final = 512
-"""Most output tokens of a sample answer."""
+"""Maximum number of output tokens of a sample answer."""
 
 _DENSITY = 0.4
 Step = Callable[[str], None]
@@ -41,13 +41,13 @@ class Sample:
     Attributes:
         size: rows and columns of the grid.
         prompt_tokens: tokens of its prompt.
-        text: the answer as it was read, without reasoning.
+        text: the parsed answer, without reasoning.
         reasoning: the reasoning before it, None for none.
         finish: how it ended, "stop" or "length".
-        verdict: the name of the action that the parser read, or what is wrong with the answer.
-        valid: whether it holds an action.
-        optimal: whether that action is on a shortest path; None without one.
-        mass: probability of the four actions together where the answer would name one; None where not asked for.
+        verdict: the name of the parsed action, or the problem of the answer.
+        valid: whether the answer holds an action.
+        optimal: whether that action is on a shortest path; None without an action.
+        mass: total probability of the four actions at their place in the answer; None where not computed.
     """
 
     size: int
@@ -63,7 +63,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """What was found out about a model.
+    """Report on a model.
 
     Attributes:
         name: short name.
@@ -71,19 +71,19 @@ class ModelReport:
         architecture: class of the model.
         quantisation: type of a GGUF file's quantisation, "" for none.
         parameters: number of weights.
-        device, dtype: where it ran, and as what.
-        weight_octets: memory of the weights.
-        token_octets: memory of the keys and values of one token; None where the configuration does not tell.
-        positions: most tokens of prompt and output, None for no limit.
+        device, dtype: its device, and the type of its weights.
+        weight_octets: memory of the weights, bytes.
+        token_octets: memory of the keys and values of one token, bytes; None where the configuration lacks it.
+        positions: maximum number of tokens of prompt and output, None for no limit.
         chat_template: whether there is one; a base model has none.
-        reasoning: how reasoning and answer are told apart.
-        cells: symbol of a grid -> the tokens that it becomes in a prompt.
+        reasoning: style that separates reasoning and answer.
+        cells: tokens of each symbol of a grid in a prompt.
         cell_problems: one sentence for each cell of the sample grids that is not one token of its own.
         prompt_tokens: size -> tokens of the prompt of a grid of that size.
-        read_rate: prompt tokens a second, those that prompts share counted in each.
-        write_rate: output tokens a second of three answers at the same time; NaN where they end at once.
+        read_rate: prompt tokens per second; shared tokens count in each prompt.
+        write_rate: output tokens per second of three simultaneous answers; NaN where they end at once.
         samples: three answers.
-        meaning: what it means, in sentences.
+        meaning: conclusions, in sentences.
     """
 
     name: str
@@ -108,32 +108,32 @@ class ModelReport:
 
 
 def report_model(model: str, *, device: str = "auto", step: Step | None = None) -> ModelReport:
-    """Load a model, ask it about three grids, and say what was found.
+    """Load a model, ask it about three grids, and return a report.
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
-        device: where it runs, see `LocalModel`.
-        step: is called with the name of each piece of work as it begins.
+        device: its device, see `LocalModel`.
+        step: called with the name of each piece of work as it begins.
 
     Raises:
         FileNotFoundError, ValueError: no such model, or one that cannot be read.
-        ImportError: torch, transformers, or what GGUF files need, is missing.
-        OSError: the hub does not have it, or is not reached.
+        ImportError: torch, transformers, or a package for GGUF files is missing.
+        OSError: the hub does not have it, or cannot be reached.
     """
     say = step or (lambda text: None)
     say("reading the tokenizer")
-    found = find_out(model, network=True)
-    agent: Any = build_agent(CHAT, {**found.parameters, "device": device})
+    defaults = find_out(model, network=True)
+    agent: Any = build_agent(CHAT, {**defaults.parameters, "device": device})
     assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel)
     local = agent.model
     say("reading the weights")
     network = local.model
     grids = [generate(size, _DENSITY, rng=stream(0, "doctor", size)) for size in SIZES]
-    seen = [
+    observations = [
         Observation(view=GridView(grid=grid), episode_id=f"doctor {size}")
         for grid, size in zip(grids, SIZES, strict=True)
     ]
-    requests = [agent.request(one) for one in seen]
+    requests = [agent.request(observation) for observation in observations]
     say(f"answering {len(requests)} prompts")
     samples, rates = _samples(agent, requests, grids)
     first = next(network.parameters())
@@ -141,47 +141,47 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
     positions = getattr(config, "max_position_embeddings", None)
     folder = model_folder(model)
     gguf = folder is not None and folder.is_file()
-    cells, problems = _cells(local, agent, seen)
-    told: dict[str, Any] = {
-        "name": found.name,
+    cells, problems = _cells(local, agent, observations)
+    facts: dict[str, Any] = {
+        "name": defaults.name,
         "source": "hub" if folder is None else "GGUF file" if gguf else "folder",
         "architecture": type(network).__name__,
         "quantisation": read_header(folder).quantisation if folder is not None and gguf else "",
-        "parameters": sum(one.numel() for one in network.parameters()),
+        "parameters": sum(weights.numel() for weights in network.parameters()),
         "device": str(first.device),
         "dtype": str(first.dtype).removeprefix("torch."),
-        "weight_octets": sum(one.numel() * one.element_size() for one in network.parameters()),
+        "weight_octets": sum(weights.numel() * weights.element_size() for weights in network.parameters()),
         "token_octets": _token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
         "reasoning": local.style,
         "cells": cells,
         "cell_problems": problems,
-        "prompt_tokens": {size: one.prompt_tokens for size, one in zip(SIZES, samples, strict=True)},
+        "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
         "read_rate": rates[0],
         "write_rate": rates[1],
         "samples": tuple(samples),
     }
-    return ModelReport(**told, meaning=tuple(_meaning(told)))
+    return ModelReport(**facts, meaning=tuple(_conclusions(facts)))
 
 
 def _samples(
     agent: ChatAgent, requests: Sequence[Request], grids: Sequence[Grid]
 ) -> tuple[list[Sample], tuple[float, float]]:
-    """Return the answers, and how many tokens a second are read and written."""
+    """Return the answers, and the tokens per second of reading and of writing."""
     model: Any = agent.model
-    asked = {entry.name: getattr(agent.sampling, entry.name) for entry in fields(Sampling)}
+    sampling_settings = {entry.name: getattr(agent.sampling, entry.name) for entry in fields(Sampling)}
     started = time.perf_counter()
-    read = model.complete(requests, Sampling(**{**asked, "max_tokens": 1}))
+    read = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": 1}))
     reading = time.perf_counter() - started
-    most = min(SAMPLE_TOKENS, agent.sampling.max_tokens)
+    max_tokens = min(SAMPLE_TOKENS, agent.sampling.max_tokens)
     started = time.perf_counter()
-    written = model.complete(requests, Sampling(**{**asked, "max_tokens": most}))
+    written = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": max_tokens}))
     writing = time.perf_counter() - started - reading
     masses: list[float | None] = [None] * len(requests)
     if model.style == "none":
-        found = model.likelihoods(requests, agent.sampling, reasoned=False)
-        masses = [math.fsum(map(math.exp, one.logprobs)) for one in found]
+        likelihoods = model.likelihoods(requests, agent.sampling, reasoned=False)
+        masses = [math.fsum(map(math.exp, scored.logprobs)) for scored in likelihoods]
     samples = []
     for completion, grid, mass in zip(written, grids, masses, strict=True):
         answer = turn(completion)
@@ -199,25 +199,26 @@ def _samples(
                 mass=mass,
             )
         )
-    tokens = sum(len(one.output_tokens or ()) - 1 for one in written)
+    tokens = sum(len(completion.output_tokens or ()) - 1 for completion in written)
     rate = tokens / writing if writing > 0 and tokens > 0 else math.nan
-    return samples, (sum(len(one.prompt_tokens or ()) for one in read) / reading, rate)
+    return samples, (sum(len(completion.prompt_tokens or ()) for completion in read) / reading, rate)
 
 
 def _cells(
-    model: LocalModel, agent: ChatAgent, seen: Sequence[Observation]
+    model: LocalModel, agent: ChatAgent, observations: Sequence[Observation]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """Return the tokens of each symbol after a blank, and one sentence for each cell that is not one token."""
     symbols = {}
     for symbol in (WALL, OPEN, AGENT, GOAL):
-        before, whole = model.encode("0 _ _"), model.encode(f"0 _ _ {symbol}")
-        same = next((at for at, (one, two) in enumerate(zip(before, whole, strict=False)) if one != two), len(before))
-        symbols[symbol] = tuple(model.text([token]) for token in whole[same:])
+        before, with_symbol = model.encode("0 _ _"), model.encode(f"0 _ _ {symbol}")
+        pairs = enumerate(zip(before, with_symbol, strict=False))
+        prefix = next((index for index, (old, new) in pairs if old != new), len(before))
+        symbols[symbol] = tuple(model.text([token]) for token in with_symbol[prefix:])
     problems: list[str] = []
-    for one in seen:
+    for observation in observations:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # they are returned, too
-            problems += check_cell_tokens(model, one.grid.render(), prompt=agent.prompt(one)).problems
+            problems += check_cell_tokens(model, observation.grid.render(), prompt=agent.prompt(observation)).problems
     return symbols, tuple(problems)
 
 
@@ -227,17 +228,17 @@ def _token_octets(config: Any, octets: int) -> int | None:
     width = getattr(config, "hidden_size", None)
     if not layers or not heads or not width:
         return None
-    pairs = getattr(config, "num_key_value_heads", None) or heads
-    each = getattr(config, "head_dim", None) or width // heads
-    return int(2 * layers * pairs * each * octets)
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    return int(2 * layers * key_value_heads * head_width * octets)
 
 
-def _meaning(told: Mapping[str, Any]) -> list[str]:
-    """Return what was found in sentences: for `run`, for `probe`, and what may be changed."""
-    samples: Sequence[Sample] = told["samples"]
-    valid = sum(one.valid for one in samples)
+def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+    """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
+    samples: Sequence[Sample] = facts["samples"]
+    valid = sum(sample.valid for sample in samples)
     lines = [f"run: {valid} of {len(samples)} sample answers held an action."]
-    masses = [one.mass for one in samples if one.mass is not None]
+    masses = [sample.mass for sample in samples if sample.mass is not None]
     if valid < len(samples):
         if masses and min(masses) >= LEAST_MASS:
             lines.append(
@@ -245,38 +246,38 @@ def _meaning(told: Mapping[str, Any]) -> list[str]:
                 "constrained choice these turns would be valid (--set agents.0.answer=likelihood; another agent, never "
                 "pooled with generated answers)."
             )
-        elif any(one.finish == "length" for one in samples):
+        elif any(sample.finish == "length" for sample in samples):
             lines.append(
                 f"Some answers had not ended after {SAMPLE_TOKENS} tokens or the model's own limit: in a study give "
                 "max_tokens room for the reasoning."
             )
         else:
             lines.append("What is measured of invalid turns is about format, not goals: reports say so.")
-    longest = max(told["prompt_tokens"].values())
-    if told["positions"] is not None and longest >= told["positions"]:
+    longest = max(facts["prompt_tokens"].values())
+    if facts["positions"] is not None and longest >= facts["positions"]:
         lines.append(
-            f"A prompt of {longest} tokens does not fit the model's {told['positions']} positions: use smaller worlds."
+            f"A prompt of {longest} tokens does not fit the model's {facts['positions']} positions: use smaller worlds."
         )
-    if not told["chat_template"]:
+    if not facts["chat_template"]:
         lines.append("It is a base model: prompts are texts with one worked example an action, which it goes on with.")
-    if told["quantisation"]:
+    if facts["quantisation"]:
         lines.append(
-            f"Its weights were quantised ({told['quantisation']}) and are taken apart into {told['dtype']}: an agent "
+            f"Its weights were quantised ({facts['quantisation']}) and are taken apart into {facts['dtype']}: an agent "
             "of its own, beside one with the original weights. Reading the file takes long each time; a folder that "
             "it was converted to does not (docs/models.md)."
         )
-    if told["cell_problems"]:
+    if facts["cell_problems"]:
         lines.append(
-            f"probe: not every cell is one token of its own ({told['cell_problems'][0]}): the site grid cannot be "
+            f"probe: not every cell is one token of its own ({facts['cell_problems'][0]}): the site grid cannot be "
             "captured."
         )
     else:
         lines.append("probe: each cell is one token, every site of the prompt can be captured.")
-    if told["reasoning"] == "none":
+    if facts["reasoning"] == "none":
         lines.append("Without marked reasoning there is no site post, which readings leave out with a notice.")
     else:
-        lines.append(f"Reasoning is marked ({told['reasoning']}): sites before and after it can be read (pre, post).")
-    if told["source"] == "hub":
+        lines.append(f"Reasoning is marked ({facts['reasoning']}): sites before and after it can be read (pre, post).")
+    if facts["source"] == "hub":
         lines.append(
             "It is named by its place on the hub: name a commit (revision) in a study whose results must last."
         )

@@ -1,7 +1,7 @@
-"""How much and how long a study is expected to take: as in a run that is stored, or as measured with a local model.
+"""Expected effort and time of a study: from a stored run, or measured with a local model.
 
-A stored run says what an episode took: calls, tokens and seconds, each a mean over grids with its interval. Its seconds
-are those of the wall clock while calls were under way, so that calls side by side count once.
+A stored run gives the calls, tokens and seconds of an episode, each a mean over grids with its interval. Seconds are
+wall-clock time while calls were under way, so that simultaneous calls count once.
 """
 
 import time
@@ -28,22 +28,22 @@ SPENT: Final[Mapping[str, str]] = {
     "output_tokens": "tokens",
     "seconds": "s",
 }
-"""What an episode takes, and its unit."""
+"""Quantities of an episode, and their units."""
 
 _PROMPTS: Final = 32  # measured together
-_TOKENS: Final = 32  # written to each, at most
+_TOKENS: Final = 32  # maximum output of each prompt
 _REPEATS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What the episodes of an agent took in a stored run.
+    """Costs of an agent's episodes in a stored run.
 
     Attributes:
-        agent: name of the agent in the study that is planned.
-        exact: whether the run has this very agent; else it is one of the same name.
-        episodes: number of finished episodes behind it.
-        spent: means per episode over grids, by the names of `SPENT`; tokens are missing where the server told none.
+        agent: name of the agent in the planned study.
+        exact: whether the run has exactly this agent; else it has one of the same name.
+        episodes: number of finished episodes in the means.
+        spent: means per episode over grids, by the names of `SPENT`; tokens are missing where the server reported none.
     """
 
     agent: str
@@ -54,14 +54,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """How fast a local model was here.
+    """Measured speed of a local model on this machine.
 
     Attributes:
         agent: name of the agent.
         prompts: number of first prompts that were read together.
-        tokens: most tokens that were written to each.
-        reading: seconds for each prompt, of each repetition.
-        writing: seconds for each token of an output, of each repetition.
+        tokens: maximum number of output tokens for each prompt.
+        reading: seconds per prompt, for each repetition.
+        writing: seconds per output token, for each repetition.
     """
 
     agent: str
@@ -71,36 +71,36 @@ class Speed:
     writing: tuple[float, ...]
 
     def seconds(self, cost: Cost) -> tuple[float, float, float]:
-        """Return what a study takes at most at this speed: the median of the repetitions, their least and greatest."""
+        """Return the maximum seconds of a study at this speed: median, minimum and maximum of the repetitions."""
         pairs = zip(self.reading, self.writing, strict=True)
-        found = [cost.turns * (reading + writing * cost.written) for reading, writing in pairs]
-        return median(found), min(found), max(found)
+        seconds = [cost.turns * (reading + writing * cost.written) for reading, writing in pairs]
+        return median(seconds), min(seconds), max(seconds)
 
 
 def stored_pace(run: str | Path, study: Study) -> list[Pace]:
-    """Return what each agent of a study took in a stored run that has it, or one of its name.
+    """Return the costs of each agent of a study in a stored run that has it, or one of its name.
 
     Args:
         run: the run directory.
-        study: what is planned.
+        study: the planned study.
 
     Raises:
-        FileNotFoundError: no run there.
+        FileNotFoundError: no run in this directory.
         ValueError: a damaged run.
     """
     with Store(run) as store:
-        known = {identity: name for identity, (name, _) in store.agents().items()}
-        found = []
+        names_by_id = {identity: name for identity, (name, _) in store.agents().items()}
+        paces = []
         for agent in study.agents():
-            same = [identity for identity in known if identity == agent_id(agent)]
-            named = [identity for identity, name in known.items() if name == agent.name]
-            if agent.journalled and (chosen := same or named):
-                found.append(_pace(store, chosen[0], agent, exact=bool(same)))
-    return [pace for pace in found if pace is not None]
+            exact_ids = [identity for identity in names_by_id if identity == agent_id(agent)]
+            ids_of_name = [identity for identity, name in names_by_id.items() if name == agent.name]
+            if agent.journalled and (chosen := exact_ids or ids_of_name):
+                paces.append(_pace(store, chosen[0], agent, exact=bool(exact_ids)))
+    return [pace for pace in paces if pace is not None]
 
 
 def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | None:
-    grids = {one.id: store.world(one.world_id).grid_id for one in read_heads(store)}
+    grids = {head.id: store.world(head.world_id).grid_id for head in read_heads(store)}
     totals: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
     under_way: list[tuple[float, float]] = []
@@ -110,30 +110,30 @@ def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | N
             continue
         cost: Mapping[str, Any] = decode_json(usage, "the usage of a call") if usage else {}
         under_way.append((float(sent), float(done)))
-        mine = totals.setdefault(episode, dict.fromkeys(SPENT, 0.0))
+        episode_total = totals.setdefault(episode, dict.fromkeys(SPENT, 0.0))
         clusters[episode] = grids[episode]
-        mine["calls"] += 1
-        mine["seconds"] += float(cost.get("seconds", done - sent))
+        episode_total["calls"] += 1
+        episode_total["seconds"] += float(cost.get("seconds", done - sent))
         for name in ("prompt_tokens", "output_tokens"):
-            mine[name] += float(cost.get(name, float("nan")))
+            episode_total[name] += float(cost.get(name, float("nan")))
     if not totals:
         return None
-    added = sum(one["seconds"] for one in totals.values())
-    factor = _covered(under_way) / added if added else 0.0
+    total_seconds = sum(head["seconds"] for head in totals.values())
+    factor = _covered(under_way) / total_seconds if total_seconds else 0.0
     spent = {}
     for name, unit in SPENT.items():
-        values = [one[name] * (factor if name == "seconds" else 1) for one in totals.values()]
+        values = [head[name] * (factor if name == "seconds" else 1) for head in totals.values()]
         if all(value == value for value in values):
             spent[name] = estimate_mean(values, list(clusters.values()), unit=unit, bounds=(0, float("inf")))
     return Pace(agent=agent.name, exact=exact, episodes=len(totals), spent=spent)
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return how long at least one of some spans of time lasted."""
-    total, reached = 0.0, float("-inf")
+    """Return the length of the union of some spans of time."""
+    total, covered_until = 0.0, float("-inf")
     for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
+        total += max(0.0, end - max(begin, covered_until))
+        covered_until = max(covered_until, end)
     return total
 
 
@@ -143,46 +143,54 @@ def measure_speed(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Speed]:
-    """Return how fast the local models of a study are here, on some of its first prompts.
+    """Return the speed of the local models of a study on this machine, on some of its first prompts.
 
     Args:
-        study: what is planned.
-        progress: told (measurements done, in all).
-        clock: tells the time, seconds.
+        study: the planned study.
+        progress: called with (measurements done, all measurements).
+        clock: returns the time, seconds.
 
     Raises:
         FileNotFoundError, ValueError, ImportError: a model that cannot be loaded.
     """
     worlds = study.worlds()
     worlds = worlds[:: -(-len(worlds) // _PROMPTS)]
-    agents = [one for one in study.agents() if isinstance(one, ChatAgent) and not isinstance(one.model, HttpModel)]
-    total, found = len(agents) * (_REPEATS + 1), []
+    agents = [
+        agent for agent in study.agents() if isinstance(agent, ChatAgent) and not isinstance(agent.model, HttpModel)
+    ]
+    total, speeds = len(agents) * (_REPEATS + 1), []
     for number, agent in enumerate(agents):
-        kind = study.history_of(agent)
+        history = study.history_of(agent)
         specs = [planned(study, world, study.horizon.of(world)) for world in worlds]
-        seen = [LiveEpisode(spec, world, study, kind).observe() for spec, world in zip(specs, worlds, strict=True)]
-        few = min(_TOKENS, agent.sampling.max_tokens)
+        observations = [
+            LiveEpisode(spec, world, study, history).observe() for spec, world in zip(specs, worlds, strict=True)
+        ]
+        output_tokens = min(_TOKENS, agent.sampling.max_tokens)
         pairs = []
         for repeat in range(_REPEATS + 1):  # the first one loads the model
-            pairs.append(_timed(agent, seen, few, clock))
+            pairs.append(_timed(agent, observations, output_tokens, clock))
             progress(number * (_REPEATS + 1) + repeat + 1, total)
         reading, writing = zip(*pairs[1:], strict=True)
-        found.append(Speed(agent=agent.name, prompts=len(seen), tokens=few, reading=reading, writing=writing))
-    return found
+        speeds.append(
+            Speed(agent=agent.name, prompts=len(observations), tokens=output_tokens, reading=reading, writing=writing)
+        )
+    return speeds
 
 
-def _timed(agent: ChatAgent, seen: Sequence[Observation], few: int, clock: Callable[[], float]) -> tuple[float, float]:
+def _timed(
+    agent: ChatAgent, observations: Sequence[Observation], output_tokens: int, clock: Callable[[], float]
+) -> tuple[float, float]:
     """Return seconds for each prompt, and for each further token of an output."""
 
     def act(tokens: int) -> tuple[float, int]:
-        # A copy is made with other settings of sampling alone; it shares the model.
-        short = replace(agent, sampling=replace(agent.sampling, max_tokens=tokens))
-        began = clock()
-        turns = short.act(seen)
-        return clock() - began, sum(len(turn.output_tokens or ()) for turn in turns)
+        # A copy with other sampling settings; it shares the model.
+        limited = replace(agent, sampling=replace(agent.sampling, max_tokens=tokens))
+        start = clock()
+        turns = limited.act(observations)
+        return clock() - start, sum(len(turn.output_tokens or ()) for turn in turns)
 
     read, first = act(1)
     if agent.choice is not None and agent.choice.after != "reasoning":
-        return read / len(seen), 0.0
-    wrote, tokens = act(few)
-    return read / len(seen), max(0.0, wrote - read) / max(1, tokens - first)
+        return read / len(observations), 0.0
+    write, tokens = act(output_tokens)
+    return read / len(observations), max(0.0, write - read) / max(1, tokens - first)

@@ -1,4 +1,4 @@
-"""What a study can show before it is run: the smallest effect it sees, the smallest margin it can hold to."""
+"""Power of a planned study: the smallest detectable effect, the smallest equivalence margin."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from goalscope.stats.estimate import factorize
 from goalscope.worlds.gridworld import GridView
 
 CHANCE = 0.8
-"""Power that is planned for."""
+"""Planned power."""
 
 DIFFICULTY = 0.2
 """Assumed fraction of the greatest possible variance that lies between grids, without a pilot."""
@@ -36,7 +36,7 @@ _Designs = list[tuple[str, str, str, Paired]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """What is assumed of the values where no pilot run says it.
+    """Assumptions on the values without a pilot run.
 
     Attributes:
         mean: mean of each measure over grids, in (0, 1).
@@ -58,7 +58,7 @@ class Assumptions:
 class PowerLine:
     """A measure of the plan, for an agent of the pilot ("" without one); NaN where there is no margin, or no variance.
 
-    ``effect`` and ``smallest`` are what ``found`` shows of the simulated design, from the closed form.
+    ``effect`` and ``smallest`` are the closed forms of the simulated results in ``found``.
     """
 
     agent: str
@@ -73,11 +73,11 @@ class PowerLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerPlan:
-    """The paired comparisons of a study, and what they can show.
+    """The paired comparisons of a study, and their power.
 
     Attributes:
-        conditions: what is compared.
-        grids, trajectories: on how many.
+        conditions: the compared conditions.
+        grids, trajectories: their numbers.
         family: number of tests in the family of an agent.
         level: level of the family.
         margins: declared margins by measure.
@@ -111,13 +111,18 @@ def layout(study: Study) -> PowerPlan:
     transforms: dict[str, set[str]] = {}
     for world in study.worlds():
         transforms.setdefault(world.grid_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
-    kinds = sorted({name for there in transforms.values() for name in there if ORIGINAL in there} - {ORIGINAL})
+    transform_names = sorted(
+        {name for names_of_grid in transforms.values() for name in names_of_grid if ORIGINAL in names_of_grid}
+        - {ORIGINAL}
+    )
     declared = study.analysis.invariance if study.analysis else None
     margins = dict(declared.margin) if declared else {}
     measures = tuple(margins) or COMPARED
-    if kinds:
-        grids = min(sum({name, ORIGINAL} <= there for there in transforms.values()) for name in kinds)
-        conditions, pairs = f"each transform ({', '.join(kinds)}) against the original", len(kinds)
+    if transform_names:
+        grids = min(
+            sum({name, ORIGINAL} <= names_of_grid for names_of_grid in transforms.values()) for name in transform_names
+        )
+        conditions, pairs = f"each transform ({', '.join(transform_names)}) against the original", len(transform_names)
     else:
         names = [agent.name for agent in study.agents()]
         if len(names) < 2:
@@ -146,7 +151,7 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | 
     Args:
         study: the study.
         pilot: rows of a run whose variances count; None for assumed ones.
-        assumed: what is assumed where no pilot says it, the defaults where None.
+        assumed: assumptions without a pilot, the defaults where None.
 
     Raises:
         ValueError: task worlds, nothing to compare, a pilot without the measures or with too few values, or a measure
@@ -156,107 +161,111 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | 
         raise ValueError(
             f"power must be that of a study of grids, got one of {study.view.shows}: its errors have no model yet"
         )
-    shape, given = layout(study), assumed or Assumptions()
-    designs, left_out = (_assumed(study, shape, given), []) if pilot is None else _piloted(study, pilot, shape, given)
-    lines = tuple(_planned(agent, name, unit, design, shape) for agent, name, unit, design in designs)
-    return replace(shape, lines=lines, left_out=tuple(left_out))
+    plan, assumptions = layout(study), assumed or Assumptions()
+    designs, left_out = (
+        (_assumed_designs(study, plan, assumptions), [])
+        if pilot is None
+        else _pilot_designs(study, pilot, plan, assumptions)
+    )
+    lines = tuple(_power_line(agent, name, unit, design, plan) for agent, name, unit, design in designs)
+    return replace(plan, lines=lines, left_out=tuple(left_out))
 
 
-def _planned(agent: str, measure: str, unit: str, design: Paired, shape: PowerPlan) -> PowerLine:
-    margin, normal = shape.margins.get(measure, math.nan), design.closed_form()
+def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: PowerPlan) -> PowerLine:
+    margin, normal_design = plan.margins.get(measure, math.nan), design.closed_form()
 
     def possible(closed_form: Callable[..., float]) -> float:
-        """Return what a closed form says, NaN where it is more than two fractions can differ by."""
-        found = math.nan if normal is None else closed_form(normal, chance=CHANCE, level=shape.hardest)
-        return math.nan if design.share and found >= 1 else found
+        """Return the value of a closed form, NaN where two fractions cannot differ by so much."""
+        value = math.nan if normal_design is None else closed_form(normal_design, chance=CHANCE, level=plan.hardest)
+        return math.nan if design.share and value >= 1 else value
 
-    tested = None if math.isnan(margin) else margin
+    tested_margin = None if math.isnan(margin) else margin
     return PowerLine(
         agent=agent,
         measure=measure,
         unit=unit,
         design=design,
         margin=margin,
-        found=simulate_power(design, seed=0, chance=CHANCE, level=shape.hardest, margin=tested),
+        found=simulate_power(design, seed=0, chance=CHANCE, level=plan.hardest, margin=tested_margin),
         effect=possible(minimum_detectable_effect),
         smallest=possible(smallest_margin),
     )
 
 
-def _assumed(study: Study, shape: PowerPlan, assumed: Assumptions) -> _Designs:
+def _assumed_designs(study: Study, plan: PowerPlan, assumed: Assumptions) -> _Designs:
     """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
-    foreign = [name for name in shape.measures if name not in COMPARED]
-    if foreign:
+    unsupported = [name for name in plan.measures if name not in COMPARED]
+    if unsupported:
         raise ValueError(
-            f"variances can be assumed for {' and '.join(COMPARED)} only, the study also names {'; '.join(foreign)}: "
-            "measure a small run of it and give that as the pilot (--pilot RUN)"
+            f"variances can be assumed for {' and '.join(COMPARED)} only, the study also names "
+            f"{'; '.join(unsupported)}: measure a small run of it and give that as the pilot (--pilot RUN)"
         )
-    room = assumed.mean * (1 - assumed.mean)
-    noise = (1 - DIFFICULTY) * room
+    largest_variance = assumed.mean * (1 - assumed.mean)
+    noise = (1 - DIFFICULTY) * largest_variance
     steps = float(np.mean([1 / max(1, shortest_length(world.grid)) for world in study.worlds()]))
 
     def design(name: str) -> Paired:
         return Paired(
-            grids=shape.grids,
-            trajectories=shape.trajectories,
+            grids=plan.grids,
+            trajectories=plan.trajectories,
             mean=assumed.mean,
-            spread=math.sqrt(DIFFICULTY * room),
+            spread=math.sqrt(DIFFICULTY * largest_variance),
             between=assumed.between,
             within=math.sqrt(noise if name == "success" else noise * steps),
         )
 
-    return [("", name, "share", design(name)) for name in shape.measures]
+    return [("", name, "share", design(name)) for name in plan.measures]
 
 
-def _piloted(
-    study: Study, rows: Rows, shape: PowerPlan, assumed: Assumptions
+def _pilot_designs(
+    study: Study, rows: Rows, plan: PowerPlan, assumed: Assumptions
 ) -> tuple[_Designs, list[tuple[str, str]]]:
     """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
-    known = list(dict.fromkeys(rows.measure.tolist()))
-    missing = [name for name in shape.measures if name not in known]
+    pilot_measures = list(dict.fromkeys(rows.measure.tolist()))
+    missing = [name for name in plan.measures if name not in pilot_measures]
     if missing:
-        raise ValueError(f"the pilot must hold the measures {'; '.join(missing)}, it has {'; '.join(known)}")
-    found: _Designs = []
+        raise ValueError(f"the pilot must hold the measures {'; '.join(missing)}, it has {'; '.join(pilot_measures)}")
+    designs: _Designs = []
     left_out: list[tuple[str, str]] = []
-    there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
-    planned = {agent.name for agent in study.agents()}
-    chosen = [name for name in there if name in planned]
+    pilot_agents = list(dict.fromkeys(map(str, rows["agent"].tolist())))
+    study_agents = {agent.name for agent in study.agents()}
+    chosen = [name for name in pilot_agents if name in study_agents]
     if chosen:
-        left_out += [(name, measure) for name in sorted(planned - set(chosen)) for measure in shape.measures]
-    for agent in chosen or there:
-        for name in shape.measures:
-            mine = rows.select(measure=name, agent=agent)
-            design = _from_rows(mine, shape, assumed)
+        left_out += [(name, measure) for name in sorted(study_agents - set(chosen)) for measure in plan.measures]
+    for agent in chosen or pilot_agents:
+        for name in plan.measures:
+            selected = rows.select(measure=name, agent=agent)
+            design = _design_from_rows(selected, plan, assumed)
             if design is None:
                 left_out.append((agent, name))
             else:
-                found.append((agent, name, str(mine.unit[0]), design))
-    if not found:
+                designs.append((agent, name, str(selected.unit[0]), design))
+    if not designs:
         raise ValueError("the pilot must hold two grids with two trajectories each, it has too few")
-    return found, left_out
+    return designs, left_out
 
 
-def _from_rows(rows: Rows, shape: PowerPlan, assumed: Assumptions) -> Paired | None:
+def _design_from_rows(rows: Rows, plan: PowerPlan, assumed: Assumptions) -> Paired | None:
     """Return the design with the variances of one agent's values of one measure, None where there are too few."""
     bounds = bounds_of(rows)
-    plain = rows.where(_is_original(rows))
-    plain = plain.where(~np.isnan(plain.value))
-    codes, _ = factorize(plain.grid_id)
+    original = rows.where(_is_original(rows))
+    original = original.where(~np.isnan(original.value))
+    codes, _ = factorize(original.grid_id)
     order = np.argsort(codes, kind="stable")
-    parts = np.split(plain.value[order], np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
-    grids = [values for values in parts if len(values) > 1]
+    values_by_grid = np.split(original.value[order], np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
+    grids = [values for values in values_by_grid if len(values) > 1]
     if len(grids) < 2:
         return None
     means = np.array([values.mean() for values in grids])
     within = float(np.mean([values.var(ddof=1) for values in grids]))
     noise = float(np.mean([values.var(ddof=1) / len(values) for values in grids]))
     fraction, mean = bounds == (0.0, 1.0), float(means.mean())
-    most = mean * (1 - mean) if fraction else math.inf
-    variance = min(max(0.0, float(means.var(ddof=1)) - noise), most)
-    between = _between(rows, plain, bounds)
+    largest_variance = mean * (1 - mean) if fraction else math.inf
+    variance = min(max(0.0, float(means.var(ddof=1)) - noise), largest_variance)
+    between = _difference_deviation(rows, original, bounds)
     return Paired(
-        grids=shape.grids,
-        trajectories=shape.trajectories,
+        grids=plan.grids,
+        trajectories=plan.trajectories,
         mean=mean,
         spread=math.sqrt(variance),
         between=assumed.between if between is None else between,
@@ -265,22 +274,23 @@ def _from_rows(rows: Rows, shape: PowerPlan, assumed: Assumptions) -> Paired | N
     )
 
 
-def _between(rows: Rows, plain: Rows, bounds: tuple[float, float]) -> float | None:
-    """Return the standard deviation over grids of the true difference that a transform made, None without transforms.
+def _difference_deviation(rows: Rows, original: Rows, bounds: tuple[float, float]) -> float | None:
+    """Return the standard deviation over grids of the true difference between transform and original.
 
-    The mean over all transforms: of each the mean squared true difference less the square of the mean.
+    The variance is the mean over all transforms of (mean squared true difference minus the square of the mean
+    difference). None without transforms.
     """
-    found: list[float] = []
-    others: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
-    for name in others:
-        changed = rows.select(transform=name)
-        sides = (changed.value, changed.grid_id, plain.value, plain.grid_id)
+    variances: list[float] = []
+    transforms: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
+    for name in transforms:
+        transformed = rows.select(transform=name)
+        sides = (transformed.value, transformed.grid_id, original.value, original.grid_id)
         rng = stream(0, "pilot", name)
         square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
-        after, before = (estimate_mean(side.value, side.grid_id, unit="").value for side in (changed, plain))
+        after, before = (estimate_mean(side.value, side.grid_id, unit="").value for side in (transformed, original))
         if not (math.isnan(square.value) or math.isnan(after - before)):
-            found.append(square.value - (after - before) ** 2)
-    return math.sqrt(max(0.0, float(np.mean(found)))) if found else None
+            variances.append(square.value - (after - before) ** 2)
+    return math.sqrt(max(0.0, float(np.mean(variances)))) if variances else None
 
 
 def _is_original(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

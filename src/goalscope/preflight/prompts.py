@@ -1,9 +1,8 @@
-"""How many tokens the prompts of an episode have: about, counted on a few of them, and at most, whatever happens in it.
+"""Numbers of tokens of the prompts of an episode: an estimate from a few of them, and an upper bound.
 
-Tokens are counted by the model's own tokenizer where it is at hand, else by letters. What grids and task maps show is
-bounded, each by a function of its own; what other worlds show is not. A bound counts each passage by that tokenizer,
-each cell of a grid as the symbol that takes most tokens there, and allows for a few where passages meet; without a
-tokenizer it counts bytes.
+Tokens are counted by the model's own tokenizer where it is available, else by characters. Grids and task maps have an
+upper bound each; other worlds have none. A bound counts each passage by that tokenizer, each cell of a grid as its
+longest symbol, and adds a few tokens where passages meet; without a tokenizer it counts bytes.
 """
 
 import json
@@ -38,26 +37,26 @@ from goalscope.worlds.world import View, World
 Counter = Callable[[tuple[Message, ...]], int]
 """Counts the tokens of a chat."""
 
-_CHARACTERS = 4  # a token, where no tokenizer is at hand
-_SEAM: Final = 4  # tokens, at most, that a passage has more inside of a prompt: a blank before it, merges at its ends
+_CHARACTERS = 4  # for each token, without a tokenizer
+_SEAM: Final = 4  # maximum number of extra tokens of a passage in a prompt: a blank before it, merges at its ends
 MOST_ANSWER = 256
-"""Tokens, at most, of what opens an answer that is read and not written, and of the answer itself."""
+"""Maximum number of tokens of an answer that is scored and not generated, with its opening."""
 _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
 _LONGEST_MOVE = Action.RIGHT  # no other action, and no missing one, has a longer name
 _DIFFERENCE = len("RIGHT") - len("UP")
-_PIECE = re.compile(r"\s*\S+")
+_GRID_PIECE = re.compile(r"\s*\S+")
 
 
-# How tokens are counted
+# Token counters
 
 
-def counter(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Counter, str]:
-    """Return what counts the tokens of a chat, and how it does, in words; ``given`` are the agent's parameters."""
+def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, str]:
+    """Return a counter of the tokens of a chat, and a text on its method."""
 
     def characters(messages: tuple[Message, ...]) -> int:
         return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
 
-    dialect, problem = dialect_of(agent, given)
+    dialect, problem = dialect_of(agent, parameters)
     if dialect is None:
         return characters, f"as characters / {_CHARACTERS}, without the chat template: {problem}"
 
@@ -67,9 +66,9 @@ def counter(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Counter, str]:
     return exact, "by the model's own tokenizer and chat template"
 
 
-def dialect_of(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Dialect | None, str]:
-    """Return how an agent's model writes chats, or None and why that is not known here."""
-    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
+def dialect_of(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Dialect | None, str]:
+    """Return the chat dialect of an agent's model, or None and the reason why it is not known here."""
+    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _local_dialect(parameters)
     if dialect is None:
         return None, "the tokenizer is not known"
     if dialect.on_hub:
@@ -81,29 +80,29 @@ def dialect_of(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Dialect | No
     return dialect, ""
 
 
-def _dialect(given: Mapping[str, Any]) -> Dialect | None:
-    """Return how a local model writes chats, None where it is on the hub or its server alone knows."""
-    source = str(given.get("model"))
-    if "server" in given or model_folder(source) is None:
+def _local_dialect(parameters: Mapping[str, Any]) -> Dialect | None:
+    """Return the chat dialect of a local model, None where it is on the hub or behind a server."""
+    source = str(parameters.get("model"))
+    if "server" in parameters or model_folder(source) is None:
         return None
-    known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
-    return _read_dialect(source, json.dumps(known))
+    options = {key: parameters[key] for key in ("reasoning", "today", "template_options") if key in parameters}
+    return _read_dialect(source, json.dumps(options))
 
 
 @lru_cache(maxsize=16)
-def _read_dialect(source: str, known: str) -> Dialect:
-    return Dialect(source, **json.loads(known))
+def _read_dialect(source: str, options: str) -> Dialect:
+    return Dialect(source, **json.loads(options))
 
 
-# About how many
+# Estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
     """Tokens of all prompts of an episode that lasts to its horizon, of the first and of the last one.
 
-    Earlier answers count as long as the answer that is asked for, without reasoning; ``reasoned`` is how many earlier
-    answers with their reasoning all prompts together hold, each answer once a prompt.
+    Earlier answers count like the requested answer, without reasoning; ``reasoned`` is the total number of earlier
+    answers with reasoning in all prompts, each answer counted once for each prompt.
     """
 
     total: float
@@ -113,48 +112,48 @@ class Prompts:
 
 
 def prompts_of(study: Study, agent: ChatAgent, world: World, horizon: int, count: Counter) -> Prompts:
-    """Return about how many tokens an agent reads in an episode that lasts to its horizon.
+    """Return an estimate of the tokens that an agent reads in an episode that lasts to its horizon.
 
-    A few of its prompts are counted. What stands between follows from them: a list of steps makes prompts grow evenly,
-    a conversation whose every prompt holds such a list by the square of the steps.
+    A few of its prompts are counted, the others interpolated: a list of steps makes prompts grow linearly, a
+    conversation whose every prompt holds such a list quadratically.
     """
-    kind = study.history_of(agent)
-    shown = _SHOWN.get(study.view, _alike)(study, kind, world, horizon)
-    lengths = {observation.step: count(agent.messages(observation)) for observation in shown}
+    history = study.history_of(agent)
+    observations = _SAMPLERS.get(study.view, _uniform_observations)(study, history, world, horizon)
+    lengths = {observation.step: count(agent.messages(observation)) for observation in observations}
     points = list(lengths)
     curve = np.polynomial.Polynomial.fit(points, list(lengths.values()), min(2, len(points) - 1))
     return Prompts(
         total=float(curve(np.arange(horizon)).sum()) if len(points) > 1 else lengths[0] * horizon,
         first=lengths[0],
         last=round(float(curve(horizon - 1))) if len(points) > 1 else lengths[0],
-        reasoned=horizon * (horizon - 1) // 2 if kind == "reasoning" else 0,
+        reasoned=horizon * (horizon - 1) // 2 if history == "reasoning" else 0,
     )
 
 
-def _alike(study: Study, kind: History, world: World, horizon: int) -> Iterator[Observation]:
-    """Yield what is shown after no step, half of the steps and all, where they all look like the first one."""
-    view = LiveEpisode(planned(study, world, horizon), world, study, kind).observe().view
-    said = '{"action": "RIGHT"}' if kind in _CONVERSATIONS else None  # stands in for each earlier answer
-    past = Past(view=view, action=len(view.actions) - 1, text=said)
-    for steps in (0,) if kind == "none" else sorted({0, (horizon - 1) // 2, horizon - 1}):
-        yield Observation(view=view, step=steps, history=(past,) * steps, history_as=kind)
+def _uniform_observations(study: Study, history: History, world: World, horizon: int) -> Iterator[Observation]:
+    """Yield observations after none, half and all of the steps, with the first view repeated."""
+    view = LiveEpisode(planned(study, world, horizon), world, study, history).observe().view
+    answer = '{"action": "RIGHT"}' if history in _CONVERSATIONS else None  # in place of each earlier answer
+    past = Past(view=view, action=len(view.actions) - 1, text=answer)
+    for steps in (0,) if history == "none" else sorted({0, (horizon - 1) // 2, horizon - 1}):
+        yield Observation(view=view, step=steps, history=(past,) * steps, history_as=history)
 
 
-def _walked(study: Study, kind: History, world: TaskWorld, horizon: int) -> Iterator[Observation]:
-    """Yield what is shown at five steps of a random walk.
+def _walk_observations(study: Study, history: History, world: TaskWorld, horizon: int) -> Iterator[Observation]:
+    """Yield the observations at five steps of a random walk.
 
-    Its observations, and the summary where there is one, are as long as those of an agent that wanders.
+    They, and the summary where there is one, are as long as those of an exploring agent.
     """
     turns = _walk(world.task_map, planned(study, world, horizon))
-    wanted = {round(fraction * (horizon - 1)) for fraction in np.linspace(0, 1, 5)}
-    said = '{"action": "right"}' if kind in _CONVERSATIONS else None
+    sampled_steps = {round(fraction * (horizon - 1)) for fraction in np.linspace(0, 1, 5)}
+    answer = '{"action": "right"}' if history in _CONVERSATIONS else None
     memory = AgentKnowledge()
     for step, (action, report) in enumerate(turns):
         memory.add(report, action)
-        if step in wanted:
-            pasts = [Past(view=TaskView(memory=memory, report=told), action=0, text=said) for _, told in turns[:step]]
+        if step in sampled_steps:
+            pasts = [Past(view=TaskView(memory=memory, report=told), action=0, text=answer) for _, told in turns[:step]]
             view = TaskView(memory=memory)
-            yield Observation(view=view, step=step, seed=study.seed, history=tuple(pasts), history_as=kind)
+            yield Observation(view=view, step=step, seed=study.seed, history=tuple(pasts), history_as=history)
 
 
 @lru_cache(maxsize=1024)
@@ -172,20 +171,20 @@ def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Re
 
 
 def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
-    """Return an episode that stands for all of a study in a world."""
+    """Return a specification that represents all episodes of a study in a world."""
     return EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
 
 
-# At most how many
+# Upper bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The most tokens that a chat template adds.
+    """Maximum number of tokens that a chat template adds.
 
     Attributes:
         chat: to a chat of one turn, its system prompt included.
-        turn: to each earlier turn: what was asked and what was answered.
+        turn: to each earlier turn: question and answer.
     """
 
     chat: int
@@ -193,10 +192,10 @@ class Frame:
 
 
 class Measure:
-    """Bounds how many tokens a text has inside of a prompt, by a model's tokenizer, or by bytes where it is not known.
+    """Upper bound of the tokens of a text in a prompt, by a model's tokenizer, or by bytes where it is not known.
 
     Args:
-        dialect: how the model writes chats.
+        dialect: the model's chat dialect.
     """
 
     def __init__(self, dialect: Dialect | None = None) -> None:
@@ -204,33 +203,35 @@ class Measure:
         self._pieces: dict[tuple[str, tuple[str, ...]], int] = {}
 
     def __call__(self, text: str) -> int:
-        """Return the most tokens of a text."""
+        """Return the maximum number of tokens of a text."""
         if self._dialect is None:
             return most_text_tokens(text)
         return len(self._dialect.encode(text)) + _SEAM
 
     def grid(self, text: str, symbols: tuple[str, ...] = SYMBOLS) -> int:
-        """Return the most tokens of a grid of this size, whatever its cells show: each counts as the longest symbol."""
+        """Return the maximum number of tokens of a grid of this size: each cell counts as the longest symbol."""
         head, line, rows = text.partition("\n")  # the numbers of the columns never change
-        return self._piece(head, symbols) + sum(self._piece(piece, symbols) for piece in _PIECE.findall(line + rows))
+        return self._piece(head, symbols) + sum(
+            self._piece(piece, symbols) for piece in _GRID_PIECE.findall(line + rows)
+        )
 
     def _piece(self, piece: str, symbols: tuple[str, ...]) -> int:
         if (piece, symbols) not in self._pieces:
             symbol = piece[-1]
-            ways = [piece[:-1] + other for other in symbols] if symbol in symbols else [piece]
-            found = max(map(most_text_tokens, ways)) - 1
+            variants = [piece[:-1] + other for other in symbols] if symbol in symbols else [piece]
+            most = max(map(most_text_tokens, variants)) - 1
             if self._dialect is not None:
-                found = min(found, max(len(self._dialect.encode(way)) for way in ways))
-            self._pieces[piece, symbols] = found
+                most = min(most, max(len(self._dialect.encode(variant)) for variant in variants))
+            self._pieces[piece, symbols] = most
         return self._pieces[piece, symbols]
 
 
 def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
-    """Return what a chat template adds: as the model's own template writes it, or the declared allowance.
+    """Return the tokens that a chat template adds: those of the model's own template, or the declared allowance.
 
     Args:
         agent: the agent.
-        dialect: how its model writes chats, None where its server alone knows.
+        dialect: its model's chat dialect, None where only its server knows it.
     """
     opening = [Message(role="system", content=".")] if agent.system else []
     if dialect is None:
@@ -249,87 +250,91 @@ def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
 def most_prompts(
     study: Study, agent: ChatAgent, world: World, horizon: int, added: Frame, measure: Measure
 ) -> int | None:
-    """Return the most tokens of all prompts of an episode together, each step asked once; None without a bound.
+    """Return the maximum total number of tokens of the prompts of an episode, one for each step; None without a bound.
 
-    A step later, a list of earlier steps is one line longer, and a conversation holds one more prompt and one more
-    answer; an answer counts with all tokens that the model may say.
+    With each step, a list of earlier steps grows by one line, and a conversation by one prompt and one answer. An
+    answer counts with the model's maximum number of output tokens.
 
     Args:
-        study, agent: what is planned.
-        world: where.
+        study, agent: the study and one of its agents.
+        world: the world.
         horizon: number of steps.
-        added: what the chat template adds.
+        added: tokens of the chat template.
         measure: bounds the tokens of a text.
 
     Raises:
-        ValueError: the agent's template has no place for what the world shows.
+        ValueError: the agent's template has no placeholder for the view of the world.
     """
     needed: type[View] = getattr(agent, "needs", View)
-    bound = _MOST.get(study.view if study.view is GridView else needed)
+    bound = _BOUNDS.get(study.view if study.view is GridView else needed)
     if bound is None:
         return None
     (first, second, third), summary = bound(study, agent, world, horizon, measure)
     fixed = measure(agent.system) if agent.system else 0
     steps = np.arange(horizon)
-    own = np.where(steps == 0, first, second + (steps - 1) * (third - second))
-    total = added.chat + fixed + own + summary
+    question_tokens = np.where(steps == 0, first, second + (steps - 1) * (third - second))
+    total = added.chat + fixed + question_tokens + summary
     if study.history_of(agent) in _CONVERSATIONS:
-        earlier = np.concatenate([[0], np.cumsum(own)[:-1]])
-        said = agent.sampling.max_tokens + (MOST_ANSWER if agent.choice is not None else 0)
-        total = total + earlier + steps * (added.turn + most_answer_tokens(said))
+        earlier = np.concatenate([[0], np.cumsum(question_tokens)[:-1]])
+        output_tokens = agent.sampling.max_tokens + (MOST_ANSWER if agent.choice is not None else 0)
+        total = total + earlier + steps * (added.turn + most_answer_tokens(output_tokens))
     return int(total.sum())
 
 
-_Most = tuple[tuple[int, int, int], int]
-"""The most tokens of what is asked after no, one and two steps, and of the summary that is told each time."""
+_Bound = tuple[tuple[int, int, int], int]
+"""Maximum numbers of tokens of the questions after no, one and two steps, and of the summary in each of them."""
 
 
-def _most_of_grid(study: Study, agent: ChatAgent, world: World, horizon: int, measure: Measure) -> _Most:
-    kind = study.history_of(agent)
-    first = LiveEpisode(planned(study, world, horizon), world, study, kind).observe()
-    # "yes" is longer than "no"; nothing is more to read than a grid of this size.
+def _grid_bound(study: Study, agent: ChatAgent, world: World, horizon: int, measure: Measure) -> _Bound:
+    history_kind = study.history_of(agent)
+    first = LiveEpisode(planned(study, world, horizon), world, study, history_kind).observe()
+    # "yes" is longer than "no"; all grids of this size have the same bound.
     view = replace(first.seen(GridView), carrying_key=world.grid.key is not None)
-    shown, named = agent.drawn(view.text), placeholders(agent.text)
+    drawn_grid, fields = agent.drawn(view.text), placeholders(agent.text)
     symbols = tuple(agent.drawn("".join(SYMBOLS)))
-    longer = _DIFFERENCE * named.count("example") + named.count("carrying_key")
+    extra = _DIFFERENCE * fields.count("example") + fields.count("carrying_key")
 
-    seen = Observation(view=view, step=0, history_as="none" if "history" not in named else kind)
-    text = agent.messages(seen)[-1].content
-    begun = measure(text.replace(shown, "")) + text.count(shown) * measure.grid(shown, symbols) + longer
-    if kind == "none" or "history" not in named:
-        return (begun,) * 3, 0
-    # No earlier step takes a longer line than this one.
+    observation = Observation(view=view, step=0, history_as="none" if "history" not in fields else history_kind)
+    text = agent.messages(observation)[-1].content
+    first_tokens = (
+        measure(text.replace(drawn_grid, "")) + text.count(drawn_grid) * measure.grid(drawn_grid, symbols) + extra
+    )
+    if history_kind == "none" or "history" not in fields:
+        return (first_tokens,) * 3, 0
+    # The longest line of an earlier step.
     cells = product(range(world.grid.height), range(world.grid.width))
-    line = max(measure(f"({row},{col}) {_LONGEST_MOVE.name}\n") for row, col in cells) * named.count("history")
-    return (begun, begun + line, begun + 2 * line), 0
+    line = max(measure(f"({row},{col}) {_LONGEST_MOVE.name}\n") for row, col in cells) * fields.count("history")
+    return (first_tokens, first_tokens + line, first_tokens + 2 * line), 0
 
 
-def _most_of_task(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int, measure: Measure) -> _Most:
-    kind = study.history_of(agent)
+def _task_bound(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int, measure: Measure) -> _Bound:
+    history_kind = study.history_of(agent)
     report = max(_reports(world.task_map), key=lambda report: measure(report_text(report)))
 
-    def told(steps: int) -> int:
+    def question_tokens(steps: int) -> int:
         memory = AgentKnowledge()
         for _ in range(steps + 1):
             memory.add(report, _LONGEST_MOVE)
         view = TaskView(memory=memory)
         history = (Past(view=view, action=_LONGEST_MOVE, text=""),) * steps
-        seen = Observation(view=view, step=steps, history=history, history_as=kind)
+        seen = Observation(view=view, step=steps, history=history, history_as=history_kind)
         text = agent.messages(seen)[-1].content
         return measure(text.replace(memory_text(memory), "", 1) if agent.memory else text) + _DIFFERENCE
 
-    return (told(0), told(1), told(2)), _summary(world.task_map, measure) if agent.memory else 0
+    return (question_tokens(0), question_tokens(1), question_tokens(2)), _summary(
+        world.task_map, measure
+    ) if agent.memory else 0
 
 
 @lru_cache(maxsize=1024)
 def _reports(task_map: TaskMap) -> tuple[Report, ...]:
     """Return every report of a map that can be the longest one."""
-    found = []
+    reports = []
     names: Mapping[Any, str] = {node.cell: name for name, node in task_map.nodes.items()}
     for cell in task_map.cells:
-        told: list[NodeReport | None] = [None]
+        nodes: list[NodeReport | None] = [None]
         if (name := names.get(cell)) is not None:
-            told = [
+            nodes = [
                 NodeReport(
                     name=name,
                     options=task_map.nodes[name].options,
@@ -340,15 +345,15 @@ def _reports(task_map: TaskMap) -> tuple[Report, ...]:
                 for achieved, fresh in ((True, True), (True, False), (False, False))
             ]
         available = task_map.available(cell)
-        found += [Report(position=cell, available=available, node=node, rejected="unparsable") for node in told]
-    return tuple(found)
+        reports += [Report(position=cell, available=available, node=node, rejected="unparsable") for node in nodes]
+    return tuple(reports)
 
 
 @lru_cache(maxsize=1024)
 def _summary(task_map: TaskMap, measure: Measure) -> int:
-    """Return the most tokens of the summary of a memory of a map.
+    """Return the maximum number of tokens of the summary of a memory of a map.
 
-    Each cell stands in one list, each node in one line; what is added is the longest form of all that may change.
+    Each cell is in one list, each node in one line; the longest form of all changing parts is added.
     """
     memory = AgentKnowledge()
     for report in _reports(task_map):
@@ -359,10 +364,10 @@ def _summary(task_map: TaskMap, measure: Measure) -> int:
     return measure(memory_text(memory)) + moves + 2 * names + states
 
 
-# What differs by what a world shows; a study pairs agents and worlds.
-_SHOWN: Mapping[type[View], Callable[..., Iterator[Observation]]] = {TaskView: _walked}
-_MOST: Mapping[type[View], Callable[..., _Most]] = {
-    GridView: _most_of_grid,
-    NamedView: _most_of_grid,
-    TaskView: _most_of_task,
+# By the view of a world; a study pairs agents and worlds.
+_SAMPLERS: Mapping[type[View], Callable[..., Iterator[Observation]]] = {TaskView: _walk_observations}
+_BOUNDS: Mapping[type[View], Callable[..., _Bound]] = {
+    GridView: _grid_bound,
+    NamedView: _grid_bound,
+    TaskView: _task_bound,
 }

@@ -1,4 +1,4 @@
-"""Runs: what is recorded, and how it is made, stored and resumed."""
+"""Runs: their records, execution, storage and resumption."""
 
 from goalscope.runs.export import export_parquet
 from goalscope.runs.hashing import content_hash

@@ -22,7 +22,7 @@ from goalscope.ids import content_id
 from goalscope.planning.shortest import distances_to
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
-from goalscope.runs.kinds import MOST_COUNT, Part, listed, sequence, world_kind
+from goalscope.runs.kinds import MAX_COUNT, Part, listed, sequence, world_kind
 from goalscope.worlds.generate import check_density, check_size, generate_batch
 from goalscope.worlds.grid import Grid, Position, Side
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
@@ -33,9 +33,9 @@ from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
-_MOST_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
-_MOST_REPEATS = 1_000  # in a row
-Made = TypeVar("Made", bound=GridWorld)
+_MAX_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
+_MAX_REPEATS = 1_000  # in a row
+WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
 TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
@@ -43,18 +43,18 @@ if set(TRANSFORMS) != set(get_args(TransformName)):
     raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
 
 
-def _check_name(name: str, known: Iterable[str], what: str) -> str:
-    if name not in known:
-        raise ValueError(f"must name {what}, got {name[:60]!r}{near_miss(name, list(known))}")
+def _check_name(name: str, names: Iterable[str], what: str) -> str:
+    if name not in names:
+        raise ValueError(f"must name {what}, got {name[:60]!r}{near_miss(name, list(names))}")
     return name
 
 
-def _named(known: Iterable[str], what: str) -> AfterValidator:
-    """Return the check of a text that must name one of what is known."""
-    return AfterValidator(partial(_check_name, known=known, what=what))
+def _one_of(names: Iterable[str], what: str) -> AfterValidator:
+    """Return the validator of a text that must be one of some names."""
+    return AfterValidator(partial(_check_name, names=names, what=what))
 
 
-class _Lists(Part):
+class _DistinctLists(Part):
     """Settings whose lists name different things, at least one."""
 
     @field_validator("*")
@@ -63,8 +63,8 @@ class _Lists(Part):
         return listed(value) if isinstance(value, tuple) else value
 
 
-class _Grids(_Lists):
-    """What all kinds of grids have."""
+class _GridSettings(_DistinctLists):
+    """Settings that all kinds of grids share."""
 
     fog_radius: int | None = Field(default=None, ge=1)
     transforms: tuple[TransformName, ...] = sequence(default=("identity",))
@@ -84,67 +84,69 @@ class _Grids(_Lists):
         ]
 
 
-def _series(
-    path: str, drawn: Iterable[Sequence[Made]], tags: Mapping[str, Tag], taken: set[str], wanted: int
-) -> Iterator[Made]:
-    """Yield the first worlds of one series with their versions, passing over the ones that are there already.
+def _first_distinct(
+    path: str, candidates: Iterable[Sequence[WorldT]], tags: Mapping[str, Tag], taken_ids: set[str], count: int
+) -> Iterator[WorldT]:
+    """Yield the first worlds of a series with their versions, without repeated worlds.
 
-    Small empty rooms repeat soon. A drawn world that is there already, itself or one of its versions, is passed
-    over for the next of its series, so that every grid is a cluster of its own.
+    Small empty rooms repeat soon. A generated world is skipped where it, or one of its versions, was taken before, so
+    that every grid is a cluster of its own.
     """
-    found = passed = 0
-    for worlds in drawn:
-        if _new(worlds, taken):
-            found, passed = found + 1, 0
+    accepted = rejected = 0
+    for worlds in candidates:
+        if _take_distinct(worlds, taken_ids):
+            accepted, rejected = accepted + 1, 0
             yield from worlds
         else:
-            passed += 1
-        if found == wanted:
+            rejected += 1
+        if accepted == count:
             return
-        if passed > _MOST_REPEATS:
-            asked = ", ".join(f"{name} {value}" for name, value in tags.items())
+        if rejected > _MAX_REPEATS:
+            described = ", ".join(f"{name} {value}" for name, value in tags.items())
             raise ValueError(
-                f"{path} must have as many different worlds as it asks for, but only {found} of {wanted} "
-                f"were found ({asked}): lower count or use fewer transforms"
+                f"{path} must have as many different worlds as it asks for, but only {accepted} of {count} "
+                f"were found ({described}): lower count or use fewer transforms"
             )
 
 
-def _new(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
-    """Take worlds that all differ from each other and from those that are taken; say whether they do."""
+def _take_distinct(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
+    """Return whether worlds differ from each other and from those taken before; if so, add them to these."""
     ids = {world.id for world in worlds}
-    new = len(ids) == len(worlds) and not ids & taken
-    taken |= ids if new else set()
-    return new
+    distinct = len(ids) == len(worlds) and not ids & taken
+    taken |= ids if distinct else set()
+    return distinct
 
 
 def _check_size(size: int) -> int:
-    if size > _MOST_SIZE:
-        raise ValueError(f"size must be at most {_MOST_SIZE}, got {size}")
+    if size > _MAX_SIZE:
+        raise ValueError(f"size must be at most {_MAX_SIZE}, got {size}")
     return check_size(size)
 
 
-class _Drawn(_Lists):
+class _GeneratedGrids(_DistinctLists):
     """Generated grids: for each size and density a number of them, each with its versions."""
 
     kind: str
     sizes: tuple[Annotated[int, AfterValidator(_check_size)], ...] = sequence()
     densities: tuple[Annotated[float, AfterValidator(check_density)], ...] = sequence()
-    count: int = Field(ge=1, le=MOST_COUNT)
+    count: int = Field(ge=1, le=MAX_COUNT)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
         """Yield the worlds of each size and density; world i does not depend on how many follow it."""
-        known = set(taken)
+        taken_ids = set(taken)
         for size, density in product(self.sizes, self.densities):
             tags: dict[str, Tag] = {"kind": self.kind, "size": size, "density": density}
-            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
+            yield from _first_distinct(path, self._generated(size, density, seed, tags), tags, taken_ids, self.count)
 
     @abstractmethod
-    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[Sequence[GridWorld]]:
-        """Yield the versions of one grid after the other; grids are drawn in batches."""
+    def _generated(
+        self, size: int, density: float, seed: int, tags: Mapping[str, Tag]
+    ) -> Iterator[Sequence[GridWorld]]:
+        """Yield the versions of each grid; grids are generated in batches."""
 
 
 @world_kind("grid", world=GridWorld)
-class GridWorlds(_Drawn, _Grids):
+class GridWorlds(_GeneratedGrids, _GridSettings):
     """Generated grids in their transforms."""
 
     kind: Literal["grid"] = "grid"
@@ -152,21 +154,21 @@ class GridWorlds(_Drawn, _Grids):
     goal_side: Side | None = None
 
     @model_serializer(mode="wrap")
-    def _without_side(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where it asks for nothing: the ids of studies that do not name it stay what they were.
-        plain: dict[str, Any] = written(self)
-        return {key: value for key, value in plain.items() if key != "goal_side" or value is not None}
+    def _without_side(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Omitted where it is None: the ids of studies without it must not change.
+        dumped: dict[str, Any] = serialize(self)
+        return {key: value for key, value in dumped.items() if key != "goal_side" or value is not None}
 
     @model_validator(mode="after")
     def _distances(self) -> Self:
-        most = (min(self.sizes) - 2) ** 2 - 1
-        if self.minimum_distance > most:
+        maximum = (min(self.sizes) - 2) ** 2 - 1
+        if self.minimum_distance > maximum:
             raise ValueError(
-                f"minimum_distance must be at most {most} for size {min(self.sizes)}, got {self.minimum_distance}"
+                f"minimum_distance must be at most {maximum} for size {min(self.sizes)}, got {self.minimum_distance}"
             )
         return self
 
-    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
+    def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
         length = min(256, self.count + 8)
         for first in count(0, length):
             batch = generate_batch(
@@ -181,11 +183,11 @@ class GridWorlds(_Drawn, _Grids):
 @world_kind("two-path", world=GridWorld)
 @world_kind("key-no-door", world=GridWorld)
 @world_kind("key-door", world=GridWorld)
-class LayoutWorlds(_Grids):
+class LayoutWorlds(_GridSettings):
     """Key and door worlds, each with its matched control where asked."""
 
     kind: Literal["key-door", "key-no-door", "two-path"]
-    count: int = Field(ge=1, le=MOST_COUNT)
+    count: int = Field(ge=1, le=MAX_COUNT)
     control: bool = False
 
     @model_validator(mode="after")
@@ -196,20 +198,24 @@ class LayoutWorlds(_Grids):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
         """Yield the worlds, each with its control where asked."""
-        yield from _series(path, self._drawn(seed), {"kind": self.kind}, set(taken), self.count)
+        yield from _first_distinct(path, self._generated(seed), {"kind": self.kind}, set(taken), self.count)
 
-    def _drawn(self, seed: int) -> Iterator[list[GridWorld]]:
+    def _generated(self, seed: int) -> Iterator[list[GridWorld]]:
         for index in count():
             base = layout(self.kind, seed=seed, index=index)
-            # With and without door, with and without key: what is compared with each other is one cluster.
-            plain = control(base)
-            sized: dict[str, Tag] = {"kind": self.kind, "size": base.height, "index": index}
-            worlds = self._versions(base, plain, {**sized, "control": False})
-            yield worlds + self._versions(plain, plain, {**sized, "control": True}) if self.control else worlds
+            # With and without door, with and without key: worlds that are compared form one cluster.
+            without_key = control(base)
+            shared_tags: dict[str, Tag] = {"kind": self.kind, "size": base.height, "index": index}
+            worlds = self._versions(base, without_key, {**shared_tags, "control": False})
+            yield (
+                worlds + self._versions(without_key, without_key, {**shared_tags, "control": True})
+                if self.control
+                else worlds
+            )
 
 
 @world_kind("text", world=GridWorld)
-class TextWorlds(_Grids):
+class TextWorlds(_GridSettings):
     """Grids written out."""
 
     kind: Literal["text"]
@@ -227,12 +233,12 @@ class TextWorlds(_Grids):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
         """Yield the worlds with their versions."""
-        known = set(taken)
+        taken_ids = set(taken)
         for index, text in enumerate(self.grids):
             grid = Grid.parse(text)
-            square: dict[str, Tag] = {"size": grid.height} if grid.height == grid.width else {}
-            worlds = self._versions(grid, grid, {"kind": "text", **square, "index": index})
-            if not _new(worlds, known):
+            size_tag: dict[str, Tag] = {"size": grid.height} if grid.height == grid.width else {}
+            worlds = self._versions(grid, grid, {"kind": "text", **size_tag, "index": index})
+            if not _take_distinct(worlds, taken_ids):
                 raise ValueError(
                     f"worlds must be different, but grid {index} of {path}, or one of its transforms, is there "
                     "already: leave it out"
@@ -241,7 +247,7 @@ class TextWorlds(_Grids):
 
 
 @world_kind("named-place", world=NamedWorld)
-class NamedPlaceWorlds(_Drawn):
+class NamedPlaceWorlds(_GeneratedGrids):
     """Generated grids, each with three instructions: to G, to the cell of G, and to the cell of a corner as far away.
 
     The corner is a rival of the goal: in each grid the goal lies exactly as many steps from the start as one corner,
@@ -252,74 +258,74 @@ class NamedPlaceWorlds(_Drawn):
     kind: Literal["named-place"]
     minimum_distance: int = Field(default=4, ge=1)
 
-    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[NamedWorld]]:
-        """Yield the worlds of one grid after the other; a grid without a cell as far as the corner is passed over."""
-        length, passed = 2 * self.count + 8, 0
+    def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[NamedWorld]]:
+        """Yield the worlds of each grid; a grid without a cell as far as the corner is skipped."""
+        length, rejected = 2 * self.count + 8, 0
         for first in count(0, length):
             batch = generate_batch(size, density, seed=seed, count=length, first=first, name="named places")
             for index, grid in enumerate(batch, first):
                 corner = ((1, size - 2)[index % 2], (1, size - 2)[index // 2 % 2])
-                goal = _as_far(grid, corner, self.minimum_distance)
-                passed = passed + 1 if goal is None else 0
+                goal = _goal_as_far(grid, corner, self.minimum_distance)
+                rejected = rejected + 1 if goal is None else 0
                 if goal is not None:
-                    yield _instructed(grid.at(goal=goal), corner, {**tags, "index": index})
-                elif passed > _MOST_REPEATS:
+                    yield _with_instructions(grid.at(goal=goal), corner, {**tags, "index": index})
+                elif rejected > _MAX_REPEATS:
                     raise ValueError(
                         f"minimum_distance must be such that grids of size {size} have a corner that far from their "
                         f"start, got {self.minimum_distance}: lower it"
                     )
 
 
-def _as_far(grid: Grid, corner: Position, least: int) -> Position | None:
-    """Return the cell that is as far from the start as a corner and farthest from it; None where there is none."""
+def _goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
+    """Return the cell as far from the start as a corner and farthest from that corner; None where there is none."""
     assert grid.start is not None
     steps = distances_to(grid.walls, [grid.start])
     as_far = steps == steps[corner]
     as_far[corner] = False
-    if steps[corner] < least or not as_far.any():
+    if steps[corner] < minimum or not as_far.any():
         return None
     apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
     row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
     return int(row), int(col)
 
 
-def _instructed(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> list[NamedWorld]:
+def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> list[NamedWorld]:
     """Return the worlds of a grid with the usual instruction, with the goal named, and with a rival named."""
     shared = GridWorld(grid=grid).id
-    made: dict[str, dict[str, Any]] = {
+    variants: dict[str, dict[str, Any]] = {
         "no": {"grid": grid, "named": False},
         "goal": {"grid": grid},
         "rival": {"grid": grid.at(goal=rival), "marker": grid.goal},
     }
-    return [NamedWorld(**given, cluster=shared, tags={**tags, "named": name}) for name, given in made.items()]
+    return [NamedWorld(**settings, cluster=shared, tags={**tags, "named": name}) for name, settings in variants.items()]
 
 
 @world_kind("task-map", world=TaskWorld)
-class TaskMapWorlds(_Lists):
+class TaskMapWorlds(_DistinctLists):
     """Generated task maps: for each preset a number of maps.
 
     `presets` names members of `PRESETS`; `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
     """
 
     kind: Literal["task-map"]
-    presets: tuple[Annotated[str, _named(PRESETS, "presets of task maps")], ...] = sequence()
-    count: int = Field(ge=1, le=MOST_COUNT)
+    presets: tuple[Annotated[str, _one_of(PRESETS, "presets of task maps")], ...] = sequence()
+    count: int = Field(ge=1, le=MAX_COUNT)
     generator: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("generator")
     @classmethod
-    def _generator(cls, given: dict[str, Any]) -> dict[str, Any]:
-        for name, value in given.items():
+    def _generator(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        for name, value in parameters.items():
             _check_name(name, _TASK_SPEC, "parameters of the generator")
             if isinstance(value, dict):
                 raise ValueError(f"{name} must be a list of pairs [number, probability], got a mapping")
-        _changed(PRESETS["medium-medium"], given)
-        return given
+        _with_parameters(PRESETS["medium-medium"], parameters)
+        return parameters
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
         """Yield the maps of each preset; map i of a preset does not depend on how many follow it."""
         for preset in self.presets:
-            spec = _changed(PRESETS[preset], self.generator)
+            spec = _with_parameters(PRESETS[preset], self.generator)
             tags: dict[str, Tag] = {"kind": "task-map", "preset": preset, **preset_tags(preset)}
             for index in range(self.count):
                 # Maps of different presets have streams of their own.
@@ -328,19 +334,19 @@ class TaskMapWorlds(_Lists):
                     task_map = generate_task_map(spec, seed=number)
                 except ValueError as error:
                     raise ValueError(f"{path}: preset {preset}: {error}") from error
-                yield TaskWorld(task_map=task_map, tags={**tags, **_sizes(task_map), "index": index})
+                yield TaskWorld(task_map=task_map, tags={**tags, **_size_tags(task_map), "index": index})
 
 
 @world_kind("cooking", world=TaskWorld)
-class CookingWorlds(_Lists):
-    """The cooking maps, with names that mean something, as symbolic twins, or both.
+class CookingWorlds(_DistinctLists):
+    """The cooking maps with meaningful names, as symbolic twins, or both.
 
-    `starts` gives each map that many start cells: its own and others drawn from the cells without a node. All versions
-    of one map are one cluster, for they share cells and graph.
+    `starts` is the number of start cells of each map: its own and others drawn from the cells without a node. All
+    versions of one map are one cluster, for they share cells and graph.
     """
 
     kind: Literal["cooking"]
-    maps: tuple[Annotated[str, _named((*COOKING, *WIDE_COOKING), "cooking maps")], ...] = sequence(default=COOKING)
+    maps: tuple[Annotated[str, _one_of((*COOKING, *WIDE_COOKING), "cooking maps")], ...] = sequence(default=COOKING)
     names: tuple[Literal["semantic", "symbolic"], ...] = sequence(default=("semantic", "symbolic"))
     starts: int = Field(default=1, ge=1, le=10)
 
@@ -352,7 +358,7 @@ class CookingWorlds(_Lists):
             for index, start in enumerate(_starts(kitchen, self.starts, seed, name)):
                 moved = replace(kitchen, start=start)
                 for names in self.names:
-                    tags: dict[str, Tag] = {"kind": "cooking", "map": name, "names": names, **_sizes(kitchen)}
+                    tags: dict[str, Tag] = {"kind": "cooking", "map": name, "names": names, **_size_tags(kitchen)}
                     yield TaskWorld(
                         task_map=moved if names == "semantic" else symbolic_twin(moved),
                         cluster=cluster,
@@ -360,18 +366,18 @@ class CookingWorlds(_Lists):
                     )
 
 
-def _changed(spec: TaskSpec, generator: Mapping[str, Any]) -> TaskSpec:
-    """Return a spec with other parameters, lists of a YAML file taken for tuples."""
-    plain: dict[str, Any] = {
+def _with_parameters(spec: TaskSpec, generator: Mapping[str, Any]) -> TaskSpec:
+    """Return a spec with other parameters; lists of a YAML file become tuples."""
+    parameters: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in generator.items()
     }
     try:
-        return replace(spec, **plain)
+        return replace(spec, **parameters)
     except TypeError as error:
         raise ValueError(f"a parameter has a value of the wrong type: {error}") from error
 
 
-def _sizes(task_map: TaskMap) -> dict[str, Tag]:
+def _size_tags(task_map: TaskMap) -> dict[str, Tag]:
     return {"nodes": len(task_map.nodes), "cells": len(task_map.cells)}
 
 
@@ -379,11 +385,11 @@ def _starts(task_map: TaskMap, count: int, seed: int, name: str) -> list[tuple[i
     """Return the map's own start and further cells without a node, from which the goal is within the budget."""
     taken = {node.cell for node in task_map.nodes.values()} | {task_map.start}
     free = [cell for cell in task_map.cells if cell not in taken]
-    found = [task_map.start]
+    starts = [task_map.start]
     for position in stream(seed, "cooking starts", name).permutation(len(free)):
-        if len(found) == count:
+        if len(starts) == count:
             break
         cell = free[int(position)]
         if plan_task(replace(task_map, start=cell)).within_budget:
-            found.append(cell)
-    return found
+            starts.append(cell)
+    return starts

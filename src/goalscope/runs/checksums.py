@@ -1,10 +1,10 @@
-"""Checksums of all that a run.db holds, in a table of their own; compared whenever something is read.
+"""Checksums of the contents of a run.db, in a table of their own; compared at every read.
 
-SQLite notices a page that it cannot parse, and no other damage: a bit that flips inside of a value is a value. Each
-group of values that is read together has one checksum (64 bits of BLAKE2b), committed with it: of an episode where it
-went, what was said and what it cost; each group of rows; each entry of every other table. It is taken from what SQLite
-gives back, so that no conversion can come between. Numbers of episodes and rows are kept, too: a group that is gone
-does not go unnoticed. Files of schema version 1 have none of this; once such a file is written to, what is new has.
+SQLite notices pages that it cannot parse, but not a flipped bit inside of a value. Each group of values that is read
+together has one checksum (64 bits of BLAKE2b), committed with it: the walk, the texts and the cost of an episode; each
+group of rows; each entry of every other table. It is computed from the values that SQLite returns, after all
+conversions. Numbers of episodes and rows are stored, too, so that a missing group is noticed. Files of schema version 1
+have no checksums; once such a file is written to, new data have them.
 """
 
 import hashlib
@@ -43,22 +43,22 @@ EPISODES: Final = ("walk", "said", "cost")
 """Kinds of checksums of an episode; its key is its number, that of its cost its id."""
 
 WALK_COLUMNS: Final = "step, row, col, flags, ifnull(action, -1), (action IS NULL) + 2 * (failure IS NULL)"
-"""What a step did, without what was said."""
+"""State and action of a step, without its texts."""
 
 ROW_TEXTS: Final = "measure, unit, grid_id, episode_id"
 PAGE_ROWS: Final = 4096
 """Rows of a source that have a checksum together."""
 
-_FEW: Final = 500  # values that one statement is given
+_MAX_VALUES: Final = 500  # of one SQL statement
 _COUNT, _BEFORE, _ROWS = "count", "before", "rows "
-_SAID = 5  # the columns of a step before what was said
+_WALK_WIDTH = 5  # columns of a step before its texts
 
 
 def checksum(*parts: Any) -> int:
-    """Return 64 bits of what some plain values are; bytes are taken as they stand."""
+    """Return 64 bits of BLAKE2b of the text form of plain values; bytes enter unchanged."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        # ASCII: what is printable, and so how it is written, differs between versions of Python.
+        # ASCII: the set of printable characters, and so the text form, differs between versions of Python.
         digest.update(part if isinstance(part, bytes | memoryview) else ascii(part).encode("ascii"))
     return int.from_bytes(digest.digest(), "little", signed=True)
 
@@ -78,14 +78,14 @@ def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]] | npt.NDArra
 
 def said_sum(steps: Sequence[Sequence[Cell]]) -> int:
     """Return the checksum of the columns `STEP_COLUMNS` of steps from the failure on."""
-    return checksum([tuple(step[_SAID:]) for step in steps])
+    return checksum([tuple(step[_WALK_WIDTH:]) for step in steps])
 
 
 def walked(step: Sequence[Cell]) -> tuple[Cell, ...]:
     """Return `WALK_COLUMNS` of `STEP_COLUMNS`."""
     index, row, col, flags, action, failure = step[:6]
-    held = (action is None) + 2 * (failure is None)
-    return index, row, col, flags, -1 if action is None else action, held
+    held_code = (action is None) + 2 * (failure is None)
+    return index, row, col, flags, -1 if action is None else action, held_code
 
 
 def page_sum(texts: Sequence[Sequence[Any]], values: Sequence[Any], steps: Sequence[Any]) -> int:
@@ -126,11 +126,11 @@ def is_old(database: sqlite3.Connection) -> bool:
 
 
 class Comparison:
-    """The checksums of an open file, and what is said where one does not fit.
+    """The checksums of an open file, and the errors where one does not match.
 
     Attributes:
-        present: whether the file has any.
-        old: whether parts of it were written before it had.
+        present: whether the file has checksums.
+        old: whether parts of it are older than checksums.
     """
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
@@ -144,12 +144,12 @@ class Comparison:
             return known(self._database, kind, keys) if self.present else {}
 
     def number_of(self, what: str) -> int | None:
-        """Return how many there are of what is counted; None where the file does not say so."""
+        """Return the stored number of episodes, or of rows of a source; None where the file has none."""
         with explained(self._file):
             return number_of(self._database, what) if self.present else None
 
     def counted_sources(self) -> set[str]:
-        """Return the sources of which rows are counted, those that have none left out."""
+        """Return the sources with a stored number of rows above 0."""
         if not self.present:
             return set()
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
@@ -157,28 +157,28 @@ class Comparison:
             keys = [str(key) for (key,) in self._database.execute(select, (_COUNT,))]
         return {key.removeprefix(_ROWS) for key in keys if key.startswith(_ROWS)}
 
-    def check(self, what: str, found: int, stored: int | None) -> None:
-        """Raise a ValueError unless what was read fits its checksum; what is older than checksums has none."""
+    def check(self, what: str, computed: int, stored: int | None) -> None:
+        """Raise a ValueError unless a computed checksum equals the stored one; data older than checksums have none."""
         if stored is None and self.old:
             return
-        if stored != found:
+        if stored != computed:
             self.refuse(f"a checksum of {what}" if stored is None else f"{what} as it was written")
 
-    def check_count(self, what: str, count: int, least: int | None, most: int | None) -> None:
-        """Raise a ValueError unless as many were read as the file says, before and after they were read."""
-        if least is None or most is None:
+    def check_count(self, what: str, count: int, before: int | None, after: int | None) -> None:
+        """Raise a ValueError unless the number read lies between the file's numbers before and after the read."""
+        if before is None or after is None:
             if self.present and not self.old:
                 self.refuse(f"the number of its {what}")
-        elif not least <= count <= most:
-            self.refuse(f"{most:,} {what}, of which {count:,} are found")
+        elif not before <= count <= after:
+            self.refuse(f"{after:,} {what}, of which {count:,} are found")
 
     def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, Sequence[Sequence[Cell]]]) -> None:
         """Compare a page of (number, `EPISODE_COLUMNS`) and the `STEP_COLUMNS` of their steps with their checksums."""
-        walks, said = (self.known(kind, [row[0] for row in page]) for kind in ("walk", "said"))
+        walks, texts = (self.known(kind, [row[0] for row in page]) for kind in ("walk", "said"))
         for number, *header in page:
-            what = f"episode {header[0]!r:.80}"
-            self.check(what, walk_sum(header, list(map(walked, steps[number]))), walks.get(number))
-            self.check(f"what was said in {what}", said_sum(steps[number]), said.get(number))
+            name = f"episode {header[0]!r:.80}"
+            self.check(name, walk_sum(header, list(map(walked, steps[number]))), walks.get(number))
+            self.check(f"what was said in {name}", said_sum(steps[number]), texts.get(number))
 
     def check_order(
         self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...], worlds: Container[str] | None = None
@@ -186,7 +186,7 @@ class Comparison:
         """Return the key of the last episode of a page.
 
         Raises:
-            ValueError: one is not behind the one before it, or in none of some worlds.
+            ValueError: an episode is out of order, or in none of the ``worlds``.
         """
         for row in page:
             if worlds is not None and row[2] not in worlds:
@@ -201,13 +201,13 @@ class Comparison:
         if not self.present:
             return
         with explained(self._file):
-            ((summed,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
-        if summed > count or (summed < count and not self.old):
-            self.refuse(f"a {kind} for each of {summed:,} checksums, not {count:,}")
+            ((expected,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+        if expected > count or (expected < count and not self.old):
+            self.refuse(f"a {kind} for each of {expected:,} checksums, not {count:,}")
 
     @contextmanager
     def described(self, what: str) -> Iterator[None]:
-        """Say of an error inside what cannot be read."""
+        """Turn an error inside into one that names the unreadable part."""
         try:
             yield
         except (ValueError, TypeError) as error:
@@ -222,7 +222,7 @@ class Comparison:
 
 
 def begin(database: sqlite3.Connection) -> None:
-    """Give a file of schema version 1 the table of checksums; what it holds already has none."""
+    """Give a file of schema version 1 the table of checksums; its present contents have none."""
     database.execute(TABLE)
     count = database.execute("SELECT count(*) FROM episodes").fetchone()[0]
     _put(database, _BEFORE, [("episodes", count)])
@@ -236,19 +236,19 @@ def clear(database: sqlite3.Connection) -> None:
 
 
 def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
-    """Take the checksums of entries of a table; those of entries that are gone are removed."""
+    """Store the checksums of entries of a table; those of removed entries are deleted."""
     table, name = ENTRIES[kind]
     for part in _parts(list(keys)):
         marks = ", ".join("?" * len(part))
         rows = database.execute(f"SELECT {name}, * FROM {table} WHERE {name} IN ({marks})", part).fetchall()
         _put(database, kind, [(row[0], checksum(row[1:])) for row in rows])
         if len(rows) < len(part):
-            gone = [(kind, key) for key in set(part) - {row[0] for row in rows}]
-            database.executemany("DELETE FROM checksums WHERE kind = ? AND key = ?", gone)
+            removed = [(kind, key) for key in set(part) - {row[0] for row in rows}]
+            database.executemany("DELETE FROM checksums WHERE kind = ? AND key = ?", removed)
 
 
 def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Take the checksums of episodes that were put."""
+    """Store the checksums of new episodes."""
     sums: dict[str, list[tuple[Cell, int]]] = {kind: [] for kind in EPISODES}
     for number in numbers:
         header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
@@ -257,41 +257,41 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
         sums["walk"].append((number, walk_sum(header, list(map(walked, steps)))))
         sums["said"].append((number, said_sum(steps)))
         sums["cost"].append((header[0], cost_sum(database, header[0])))
-    for kind, found in sums.items():
-        _put(database, kind, found)
+    for kind, pairs in sums.items():
+        _put(database, kind, pairs)
     _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) + len(numbers))])
 
 
 def cost_sum(database: sqlite3.Connection, identity: Cell) -> int:
-    """Return the checksum of what an episode cost."""
+    """Return the checksum of the costs of an episode."""
     select = "SELECT step, attempt, name, value FROM usage WHERE episode_id = ? ORDER BY step, attempt, name"
     return checksum(database.execute(select, (identity,)).fetchall())
 
 
 def costs_that_differ(database: sqlite3.Connection, comparison: Comparison) -> Iterator[str]:
-    """Yield the ids of episodes whose costs do not fit their checksum, and those that cost something and are gone."""
+    """Yield the ids of episodes whose costs do not match their checksum, and one that has costs but no checksum."""
     if not comparison.present:
         return
     select = "SELECT episode_id, step, attempt, name, value FROM usage ORDER BY episode_id, step, attempt, name"
-    found = {
+    costs = {
         identity: checksum([row[1:] for row in rows])
         for identity, rows in groupby(database.execute(select), key=lambda row: row[0])
     }
-    nothing = checksum([])
+    no_cost = checksum([])
     for key, stored in database.execute("SELECT key, value FROM checksums WHERE kind = 'cost'"):
-        if found.pop(key, nothing) != stored:
+        if costs.pop(key, no_cost) != stored:
             yield str(key)
-    if found and not comparison.old:
-        yield str(min(map(str, found)))
+    if costs and not comparison.old:
+        yield str(min(map(str, costs)))
 
 
 def seal_group(database: sqlite3.Connection, source: str, number: int, cells: Sequence[Cell]) -> None:
-    """Take the checksum of a packed group of rows: how many, which measures, its columns."""
+    """Store the checksum of a packed group of rows: their number, measures and columns."""
     _put(database, "rows", [(page_key(source, number), checksum(*cells))])
 
 
 def seal_index(database: sqlite3.Connection, source: str, index: Sequence[tuple[Any, ...]]) -> None:
-    """Take the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
+    """Store the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
     _put(database, "rows", [(index_key(source), checksum(list(index)))])
     _put(database, _COUNT, [(_ROWS + source, sum(int(count) for _, count, _ in index))])
 
@@ -308,16 +308,16 @@ def _put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int
     database.executemany("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", cells)
 
 
-def page_key(source: str, begun: int) -> str:
+def page_key(source: str, number: int) -> str:
     """Return the key of a group of rows by its number, or of a page of rows by that of its first row."""
-    return f"{source}\0{begun}"
+    return f"{source}\0{number}"
 
 
 def index_key(source: str) -> str:
-    """Return the key of what is told of the groups of a source without reading them."""
+    """Return the key of the checksum of a source's index of groups."""
     return f"{source}\0index"
 
 
 def _parts(keys: Sequence[Cell]) -> Iterator[Sequence[Cell]]:
-    for begun in range(0, len(keys), _FEW):
-        yield keys[begun : begun + _FEW]
+    for first in range(0, len(keys), _MAX_VALUES):
+        yield keys[first : first + _MAX_VALUES]

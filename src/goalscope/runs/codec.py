@@ -1,4 +1,4 @@
-"""Records to table rows and back. What comes back is checked as if a stranger had written it."""
+"""Records to table rows and back. Rows are validated as untrusted input."""
 
 import json
 import math
@@ -21,12 +21,12 @@ Cell = int | float | str | bytes | None
 
 _OUTCOMES = frozenset(get_args(Outcome))
 _EMPTY = "{}"
-_MOST_TOKEN = 2**32 - 1
-_MOST_INTEGER = 2**63 - 1
+_MAX_TOKEN = 2**32 - 1
+_MAX_INTEGER = 2**63 - 1
 
-_SAID_COLUMNS = "failure, text, reasoning, prompt_tokens, output_tokens"
-STEP_COLUMNS = f"step, row, col, flags, action, {_SAID_COLUMNS}, reward, extra"
-TURN_COLUMNS = f"action, {_SAID_COLUMNS}, usage, extra"
+_ANSWER_COLUMNS = "failure, text, reasoning, prompt_tokens, output_tokens"
+STEP_COLUMNS = f"step, row, col, flags, action, {_ANSWER_COLUMNS}, reward, extra"
+TURN_COLUMNS = f"action, {_ANSWER_COLUMNS}, usage, extra"
 EPISODE_COLUMNS = (
     "id, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, row, col, flags, length, tags"
 )
@@ -110,7 +110,7 @@ def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
     try:
         words = array("I", tokens)
     except (OverflowError, TypeError) as error:
-        raise ValueError(f"token ids must be whole numbers in 0..{_MOST_TOKEN}, got {list(tokens)[:20]}") from error
+        raise ValueError(f"token ids must be whole numbers in 0..{_MAX_TOKEN}, got {list(tokens)[:20]}") from error
     if byteorder == "big":
         words.byteswap()
     return words.tobytes()
@@ -127,19 +127,19 @@ def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
     return tuple(words)
 
 
-def _encode_said(said: Step | Turn) -> tuple[Cell, ...]:
+def _encode_answer(answer: Step | Turn) -> tuple[Cell, ...]:
     """Return the columns action and `_SAID_COLUMNS`."""
     return (
-        None if said.action is None else int(said.action),
-        _encode_text(said.failure),
-        _encode_text(said.text),
-        _encode_text(said.reasoning),
-        _encode_tokens(said.prompt_tokens),
-        _encode_tokens(said.output_tokens),
+        None if answer.action is None else int(answer.action),
+        _encode_text(answer.failure),
+        _encode_text(answer.text),
+        _encode_text(answer.reasoning),
+        _encode_tokens(answer.prompt_tokens),
+        _encode_tokens(answer.output_tokens),
     )
 
 
-def _decode_said(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, output: Cell) -> dict[str, Any]:
+def _decode_answer(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, output: Cell) -> dict[str, Any]:
     return {
         "failure": _decode_text(failure, "a failure"),
         "text": _decode_text(text, "an answer"),
@@ -157,12 +157,12 @@ def encode_step(step: Step, world: World) -> tuple[Cell, ...]:
     if step.reward is not None and not math.isfinite(step.reward):
         raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
     reward = None if step.reward is None else float(step.reward)
-    return step.index, *encode_state(step.state, world), *_encode_said(step), reward, encode_json(step.extra)
+    return step.index, *encode_state(step.state, world), *_encode_answer(step), reward, encode_json(step.extra)
 
 
 def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> Step:
     """Return a step from its columns; ``state`` is what `decode_state` made of them."""
-    index, _, _, _, action, *said, reward, extra = cells
+    index, _, _, _, action, *answer, reward, extra = cells
     if not isinstance(index, int):
         raise ValueError(f"a step's number must be stored as a whole number, got {index!r}")
     if reward is not None and not isinstance(reward, float):
@@ -173,7 +173,7 @@ def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> 
         action=None if action is None else world.action(action),  # type: ignore[arg-type]
         reward=reward,
         extra=decode_json(extra, "the extra values of a step"),
-        **_decode_said(*said),
+        **_decode_answer(*answer),
     )
 
 
@@ -182,33 +182,33 @@ def decode_steps(cells: Sequence[Sequence[Cell]], world: World) -> tuple[Step, .
     states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
     steps: list[Step] = []
     for step in cells:
-        row, col, flags = place = tuple(step[1:4])
-        if place not in states:
-            states[place] = decode_state(row, col, flags, world)
-        steps.append(decode_step(step, states[place], world))
+        row, col, flags = cell = tuple(step[1:4])
+        if cell not in states:
+            states[cell] = decode_state(row, col, flags, world)
+        steps.append(decode_step(step, states[cell], world))
     return tuple(steps)
 
 
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:
     """Return the columns `TURN_COLUMNS` of a turn."""
-    return *_encode_said(turn), encode_json(turn.usage), encode_json(turn.extra)
+    return *_encode_answer(turn), encode_json(turn.usage), encode_json(turn.extra)
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns; the world of its episode says what its action stands for."""
-    action, *said, usage, extra = cells
+    """Return a turn from its columns; the meaning of its action depends on the world of its episode."""
+    action, *answer, usage, extra = cells
     if action is not None and (not isinstance(action, int) or action < 0):
         raise ValueError(f"an action must be stored as a number from 0 on, got {action!r}")
     return Turn(
         action=action,
         usage=decode_json(usage, "usage"),
         extra=decode_json(extra, "the extra values of a turn"),
-        **_decode_said(*said),
+        **_decode_answer(*answer),
     )
 
 
 def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
-    """Return the columns row, col and flags of a state; a state of another form stands as JSON in the first of them."""
+    """Return the columns row, col and flags of a state; a state of another form is JSON in the first of them."""
     if not world.planar:
         return canonical_json([int(number) for number in state]), 0, 0
     row, col, flags = state
@@ -231,7 +231,7 @@ def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, 
 
 
 def encode_world(world: World) -> tuple[Cell, ...]:
-    """Return the columns `WORLD_COLUMNS` of a world; worlds other than grids stand as JSON in place of the grid."""
+    """Return the columns `WORLD_COLUMNS` of a world; worlds other than grids are JSON in the column of the grid."""
     cluster = check_text("the cluster of a world", world.cluster)
     return world.id, world.stored, world.fog_radius, cluster, encode_tags(world.tags)
 
@@ -244,7 +244,7 @@ def decode_world(cells: Sequence[Cell]) -> World:
         raise ValueError(f"{what} must be stored as text, got {text!r} and {cluster!r}")
     if fog_radius is not None and not isinstance(fog_radius, int):
         raise ValueError(f"the fog radius of {what} must be a whole number, got {fog_radius!r}")
-    known = decode_tags(tags, what)
+    decoded_tags = decode_tags(tags, what)
     kind: Any = "grid"
     plain: Any = {"grid": text, "fog_radius": fog_radius}
     if text.startswith("{"):  # no grid begins so
@@ -254,9 +254,9 @@ def decode_world(cells: Sequence[Cell]) -> World:
         if set(plain["task_map"]) == {"kind", "world"}:
             kind, plain = plain["task_map"]["kind"], plain["task_map"]["world"]
     if kind in registry.names("world"):
-        world: World = registry.resolve("world", kind).world.from_plain(plain, cluster=cluster, tags=known)
+        world: World = registry.resolve("world", kind).world.from_plain(plain, cluster=cluster, tags=decoded_tags)
     else:
-        world = StoredWorld(name=str(kind), plain=plain, cluster=cluster, tags=known)
+        world = StoredWorld(name=str(kind), plain=plain, cluster=cluster, tags=decoded_tags)
     if world.id != identity:
         raise ValueError(f"a world must be stored under its content id {world.id}, got {identity!r}")
     return world
@@ -266,7 +266,7 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
     """Return the columns `EPISODE_COLUMNS` of an episode."""
     spec = episode.spec
     for name in _NUMBERS:
-        if not -_MOST_INTEGER <= (number := getattr(spec, name)) <= _MOST_INTEGER:
+        if not -_MAX_INTEGER <= (number := getattr(spec, name)) <= _MAX_INTEGER:
             raise ValueError(f"{name} must fit into 64 bits, got {number}")
     if episode.outcome not in _OUTCOMES:
         raise ValueError(f"an outcome must be one of {', '.join(sorted(_OUTCOMES))}, got {episode.outcome!r}")
@@ -280,18 +280,18 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
 
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
     """Return spec, agent, outcome and tags of an episode from its columns."""
-    given: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
-    what, outcome = f"episode {given['id']!r}", given["outcome"]
+    columns: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
+    what, outcome = f"episode {columns['id']!r}", columns["outcome"]
     for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):
-        if not all(isinstance(given[name], kind) for name in names):
-            listed = [given[name] for name in names]
-            raise ValueError(f"{what} must be stored as text and whole numbers, got {listed} for {', '.join(names)}")
-    spec = EpisodeSpec(**{name: given[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
-    if spec.id != given["id"]:
-        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {given['id']!r}")
+        if not all(isinstance(columns[name], kind) for name in names):
+            values = [columns[name] for name in names]
+            raise ValueError(f"{what} must be stored as text and whole numbers, got {values} for {', '.join(names)}")
+    spec = EpisodeSpec(**{name: columns[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
+    if spec.id != columns["id"]:
+        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {columns['id']!r}")
     if outcome not in _OUTCOMES:
         raise ValueError(f"the outcome of {what} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
-    return {"spec": spec, "agent": given["agent"], "outcome": outcome, "tags": decode_tags(given["tags"], what)}
+    return {"spec": spec, "agent": columns["agent"], "outcome": outcome, "tags": decode_tags(columns["tags"], what)}
 
 
 def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:

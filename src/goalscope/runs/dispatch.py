@@ -1,4 +1,4 @@
-"""Asking an agent: batches cut into portions, several at a time; answers that cost something are committed at once."""
+"""Calls of an agent: batches in portions, several at a time; answers that cost something are committed at once."""
 
 import signal
 import threading
@@ -18,16 +18,16 @@ from goalscope.runs.store import Store
 
 
 class Caller:
-    """Asks one agent, with some calls of `Agent.act` under way at the same time.
+    """Asks one agent, with several simultaneous calls of `Agent.act`.
 
-    An agent may have an attribute ``largest_batch``, the most observations that it wants a call: one whose answers
-    arrive one by one (one behind a server) says 1, and each answer is committed as soon as it is there. Its attribute
-    ``concurrency``, where it is a number, goes before ``workers``.
+    An agent may have an attribute ``largest_batch``, the maximum number of observations of a call. It is 1 for an agent
+    whose answers arrive one by one (behind a server): each answer is then committed when it arrives. Its attribute
+    ``concurrency``, where it is a number, replaces ``workers``.
 
     Args:
         agent: the agent.
-        workers: calls at the same time.
-        elsewhere: what the agent acts in and what it is built from there; None for threads of this process.
+        workers: maximum number of simultaneous calls.
+        elsewhere: the executor of the agent and the recipe to build it there; None for threads of this process.
     """
 
     def __init__(self, agent: Agent, workers: int, elsewhere: tuple[Executor, Recipe] | None = None) -> None:
@@ -45,13 +45,13 @@ class Caller:
 
     def turns(self, observations: Sequence[Observation]) -> list[Turn]:
         """Return a turn for each observation."""
-        found: dict[int, Turn] = {}
+        turns: dict[int, Turn] = {}
 
         def take(portion: list[int], answered: list[Turn]) -> None:
-            found.update(zip(portion, answered, strict=True))
+            turns.update(zip(portion, answered, strict=True))
 
         self.ask(observations, range(len(observations)), take)
-        return [found[index] for index in range(len(observations))]
+        return [turns[index] for index in range(len(observations))]
 
     def journalled_turns(
         self, observations: Sequence[Observation], journal: Journal, store: Store
@@ -61,22 +61,22 @@ class Caller:
         Args:
             observations: what the agent is shown.
             journal: the calls of the run.
-            store: the run, which keeps what was seen of the agent's server before the first call.
+            store: the run, which stores the checks of the agent's server before the first call.
         """
         calls = [call_for(self.agent, self.identity, observation) for observation in observations]
-        known = {index: turn for index, call in enumerate(calls) if (turn := journal.find(call)) is not None}
-        missing = [index for index in range(len(calls)) if index not in known]
-        replayed, counted = len(known), budget_of(self.agent) is not None
+        turns = {index: turn for index, call in enumerate(calls) if (turn := journal.find(call)) is not None}
+        missing = [index for index in range(len(calls)) if index not in turns]
+        replayed, counted = len(turns), budget_of(self.agent) is not None
 
         def send(portion: list[int]) -> None:
             journal.send([calls[index] for index in portion])
 
         def commit(portion: list[int], answered: list[Turn]) -> None:
             stored = journal.done([(calls[index], turn) for index, turn in zip(portion, answered, strict=True)])
-            known.update(zip(portion, stored, strict=True))
+            turns.update(zip(portion, stored, strict=True))
 
         def withdraw(portion: list[int], error: Exception) -> None:
-            # Where each request is counted by itself, none of them is under way any more.
+            # Where each request is counted, none of them is under way any more.
             if counted or isinstance(error, NotSentError):
                 journal.withdraw([calls[index] for index in portion])
 
@@ -84,7 +84,7 @@ class Caller:
             check_before_calls(store, self.agent, observations[missing[0]])
             self._checked = True
         self.ask(observations, missing, commit, send, withdraw)
-        return [known[index] for index in range(len(calls))], replayed
+        return [turns[index] for index in range(len(calls))], replayed
 
     def ask(
         self,
@@ -94,10 +94,10 @@ class Caller:
         before: Callable[[list[int]], None] = lambda portion: None,
         failed: Callable[[list[int], Exception], None] = lambda portion, error: None,
     ) -> None:
-        """Ask about some observations and hand on the answers of each portion as soon as it is there.
+        """Ask about some observations and pass the answers of each portion to ``arrived`` when they arrive.
 
-        Where a portion fails, or the user interrupts, no further one is sent, and those under way are awaited and
-        handed on before the error goes on: they have been paid for. A second interrupt does not wait.
+        Where a portion fails, or the user interrupts, no further one is sent. Those under way are awaited and passed on
+        before the error is raised, since they are paid for. A second interrupt does not wait.
         """
         waiting = deque(self._portions(indices))
         running: dict[Future[list[Turn]], list[int]] = {}
@@ -111,18 +111,18 @@ class Caller:
                 while waiting and failure is None and len(running) < self._workers:
                     portion = waiting.popleft()
                     before(portion)
-                    asked = [observations[index] for index in portion]
+                    questions = [observations[index] for index in portion]
                     if self._elsewhere is not None:
                         pool, recipe = self._elsewhere
                         try:
-                            running[pool.submit(answer_in_worker, recipe, asked)] = portion
+                            running[pool.submit(answer_in_worker, recipe, questions)] = portion
                         except BrokenExecutor as error:
                             failure = lost_worker(error)
                     elif self._threads is not None:
-                        running[self._threads.submit(answer, self.agent, asked)] = portion
+                        running[self._threads.submit(answer, self.agent, questions)] = portion
                     else:
                         try:
-                            ready.append((portion, answer(self.agent, asked)))
+                            ready.append((portion, answer(self.agent, questions)))
                         except Exception as error:
                             failed(portion, error)
                             raise
@@ -151,7 +151,7 @@ class Caller:
 
 
 def budget_of(agent: Agent) -> Budget | None:
-    """Return what an agent has spent and may spend over all sessions of a run, None where answers cost nothing."""
+    """Return an agent's costs and caps over all sessions of a run, None where answers cost nothing."""
     budget: Budget | None = getattr(agent, "budget", None)
     return budget
 
@@ -160,9 +160,9 @@ def budget_of(agent: Agent) -> Budget | None:
 def interruptible() -> Iterator[Callable[[], None]]:
     """Yield a function that raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
 
-    Python raises KeyboardInterrupt wherever the program happens to be, and swallows it where that is a destructor. The
-    signal is therefore remembered too. Where SIGINT is ignored (a process begun in the background) or handled by
-    somebody else, and outside of the main thread, nothing is changed.
+    Python raises KeyboardInterrupt at any point of the program, and discards it inside of a destructor. The signal is
+    therefore remembered too. Where SIGINT is ignored (a process started in the background) or has another handler, and
+    outside of the main thread, nothing is changed.
     """
     arrived = False
 
@@ -175,8 +175,8 @@ def interruptible() -> Iterator[Callable[[], None]]:
         if arrived:
             raise KeyboardInterrupt
 
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield check
         return
     signal.signal(signal.SIGINT, remember)

@@ -1,4 +1,4 @@
-"""One episode while it is run: what the agent is shown, and what its turns do."""
+"""One episode while it is run: the agent's observations and the effect of its turns."""
 
 import math
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ class LiveEpisode:
     """An episode that is being run, whatever its world.
 
     Args:
-        spec: what is run.
-        world: where.
-        study: its rules: failures, history; those of a study that names none where None.
-        history: what the agent is shown of earlier steps; what the study says where None.
-        failure: what becomes of a turn without an action; what the study says where None.
-        knows_world: whether the agent is told the whole world.
+        spec: the specification of the episode.
+        world: its world.
+        study: the study, for its failure policy and history; None for the defaults of a study.
+        history: the history that the agent is shown; that of the study where None.
+        failure: the failure policy; that of the study where None.
+        knows_world: whether the agent receives the whole world.
 
     Attributes:
-        outcome: how it ended, None while it goes on.
+        outcome: the outcome, None while the episode goes on.
         steps: the steps so far.
-        usage: what each turn cost: (step, attempt, name, value).
+        usage: the cost of each turn: (step, attempt, name, value).
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class LiveEpisode:
         self._world = world
         self._knows_world = knows_world
         self._session = world.begin_episode(spec.seed, spec.id)
-        self._view: View | None = None  # what was shown last, until a step is taken
+        self._view: View | None = None  # the last view, until a step is taken
         self._history: tuple[Past, ...] = ()
         self._failure = failure or (FailurePolicy() if study is None else study.failure)
         self._history_as: History = history or ("none" if study is None else study.history)
         self._attempts: list[dict[str, Any]] = []
 
     def observe(self) -> Observation:
-        """Return what the agent is shown now."""
+        """Return the agent's present observation."""
         self._view = self._session.view
         return Observation(
             view=self._view,
@@ -66,7 +66,7 @@ class LiveEpisode:
         )
 
     def apply(self, turn: Turn) -> None:
-        """Take the agent's turn.
+        """Apply the agent's turn.
 
         Raises:
             ValueError: usage that is no finite number, or an action that the world does not have.
@@ -87,7 +87,7 @@ class LiveEpisode:
         if action is not None and action >= len(names):
             raise ValueError(f"an action must be one of the {len(names)} actions {', '.join(names)}, got {action}")
         if self._history_as != "none":
-            # The step that the turn makes, as it was shown and as the agent will be shown it again.
+            # The step of this turn, as the agent will see it in its history.
             past = Past(
                 view=view,
                 action=turn.action,
@@ -124,7 +124,7 @@ class LiveEpisode:
 
         Args:
             agent: the agent's short name.
-            tags: what the agent says of itself.
+            tags: the agent's own tags.
 
         Raises:
             ValueError: the episode goes on.

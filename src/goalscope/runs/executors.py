@@ -1,8 +1,8 @@
-"""Where agents act: threads of this process, other processes, Ray actors or Dask workers, behind one interface.
+"""Executors of agents: threads of this process, other processes, Ray actors or Dask workers.
 
-All are `concurrent.futures.Executor`. Workers act and nothing else: this process writes down what was asked before it
-is sent, and what was answered before it is used. A worker builds its agent itself, from kind and parameters as they
-stand in the study; what passes between processes are observations, turns and that recipe.
+All are `concurrent.futures.Executor`. Workers only act: this process stores each question before it is sent, and each
+answer before it is used. A worker builds its agent from the kind and the parameters of the study; only observations,
+turns and this recipe pass between processes.
 """
 
 import json
@@ -30,12 +30,12 @@ EXECUTORS: Final = ("threads", "processes", "ray", "dask")
 AUTO: Final = "auto"
 """The executor that suits the agents of a run: see `suited`."""
 
-_WORTH: Final = 400  # episodes of small models for which it is worth the seconds that new processes need to begin
+_MIN_EPISODES: Final = 400  # of small models, from which on processes pay for the seconds of their start
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a worker builds an agent from.
+    """Recipe from which a worker builds an agent.
 
     Attributes:
         kind: its kind.
@@ -66,7 +66,7 @@ def answer(agent: Agent, observations: Sequence[Observation]) -> list[Turn]:
 
 
 def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
-    """Return the turns of the agent of a recipe, which is built once in each worker; asked nothing, it only loads."""
+    """Return the turns of a recipe's agent, built once in each worker; without observations, only load its model."""
     agent = _built(recipe)
     if not observations:
         model = getattr(agent, "model", None)
@@ -79,10 +79,10 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
 @lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go
 def _built(recipe: Recipe) -> Agent:
     agent = build_agent(recipe.kind, json.loads(recipe.parameters))
-    if (found := agent_id(agent)) != recipe.identity:
+    if (built_id := agent_id(agent)) != recipe.identity:
         raise ValueError(
             f"a worker must build the agent that the run was begun with, {recipe.identity}, but built {agent.name!r} "
-            f"as {found}: its machine must have the same goalscope, packages and model files"
+            f"as {built_id}: its machine must have the same goalscope, packages and model files"
         )
     return agent
 
@@ -96,20 +96,20 @@ def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, i
     Args:
         agents: the agents of a run.
         episodes: how many each of them is to run.
-        workers: what was asked for; more than one is kept.
+        workers: the requested number; more than one is kept.
     """
     small = sum(
         isinstance(model := getattr(agent, "model", None), LocalModel) and model.fits_a_core for agent in agents
     )
     cores = own_cores()
-    if workers == 1 and cores > 1 and small * episodes >= _WORTH:
+    if workers == 1 and cores > 1 and small * episodes >= _MIN_EPISODES:
         return "processes", cores
     return "threads", workers
 
 
 @contextmanager
 def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Executor | None]:
-    """Yield what agents act in, closed at the end; None for threads, of which each agent has as many as it wants.
+    """Yield the executor of the agents, closed at the end; None for threads, whose number each agent decides.
 
     Args:
         name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names; "dask",
@@ -138,12 +138,12 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
-    """Return in words that a worker died before it answered; None for any other problem."""
+    """Return the error of a worker that died before it answered; None for any other problem."""
     if not isinstance(problem, BrokenExecutor) and type(problem).__name__ != "KilledWorker":  # the latter is Dask's
         return None
-    said = next(iter(str(problem).splitlines()), "") or type(problem).__name__
+    message = next(iter(str(problem).splitlines()), "") or type(problem).__name__
     return OSError(
-        f"a worker must live until it has answered, but one ended before ({said}): see whether memory ran out, take "
+        f"a worker must live until it has answered, but one ended before ({message}): see whether memory ran out, take "
         "fewer --workers, and run the same command again to go on"
     )
 
@@ -177,10 +177,10 @@ class _RayActors(Executor):
             raise lacking("--executor ray needs ray", "ray", error) from error
         self._ray = ray
         # On this machine as many as are asked for, whatever its cores; a cluster has its own.
-        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(log_to_driver=False, **here)
-        made = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._idle = deque(made.remote() for _ in range(workers))
+        local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, **local_options)
+        actor_class = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
+        self._idle = deque(actor_class.remote() for _ in range(workers))
         self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
         self._lock = threading.RLock()  # answers arrive in threads of Ray
 

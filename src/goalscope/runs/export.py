@@ -1,4 +1,4 @@
-"""A store for others: Parquet files with typed columns."""
+"""Export of a store as Parquet files with typed columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from goalscope.worlds.world import World
 if TYPE_CHECKING:
     import pyarrow
 
-_GROUP = 256  # episodes of one row group of steps
+_EPISODES_PER_GROUP = 256  # episodes of one row group of steps
 
 
 def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
@@ -44,36 +44,36 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     schemas = _schemas()
     paths = {name: folder / f"{name}.parquet" for name in schemas}
     worlds = list(store.worlds())
-    made = pyarrow.Table.from_pylist([_world(world) for world in worlds], schema=schemas["worlds"])
+    table = pyarrow.Table.from_pylist([_world(world) for world in worlds], schema=schemas["worlds"])
     tags = _Tags.of(world.tags for world in worlds)
     with _parquet(paths["worlds"], tags.schema(schemas["worlds"])) as write:
-        write(tags.beside(made, [world.tags for world in worlds]))
-    told = (row[-1] for page in store.pages() for row in page)
-    tags = _Tags.of(decode_tags(text, "an episode") for text in dict.fromkeys(told))
+        write(tags.with_tags_of(table, [world.tags for world in worlds]))
+    tag_texts = (row[-1] for page in store.pages() for row in page)
+    tags = _Tags.of(decode_tags(text, "an episode") for text in dict.fromkeys(tag_texts))
     with (
         _parquet(paths["steps"], schemas["steps"]) as write_steps,
         _parquet(paths["episodes"], tags.schema(schemas["episodes"])) as write,
     ):
         stored = store.episodes()
-        while group := list(islice(stored, _GROUP)):
+        while group := list(islice(stored, _EPISODES_PER_GROUP)):
             records = [record for episode in group for record in _steps(episode)]
             write_steps(pyarrow.Table.from_pylist(records, schema=schemas["steps"]))
-            made = pyarrow.Table.from_pylist(list(map(_episode, group)), schema=schemas["episodes"])
-            write(tags.beside(made, [episode.tags for episode in group]))
+            table = pyarrow.Table.from_pylist(list(map(_episode, group)), schema=schemas["episodes"])
+            write(tags.with_tags_of(table, [episode.tags for episode in group]))
     tags = _Tags()
     for _, rows in store.row_groups(names=()):
-        tags.note({name: rows.numbered(name)[1] for name in rows.tags})
+        tags.add({name: rows.numbered(name)[1] for name in rows.tags})
     with _parquet(paths["rows"], tags.schema(schemas["rows"])) as write:
         for _, rows in store.row_groups():
-            plain = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
-            made = pyarrow.Table.from_pydict(plain, schema=schemas["rows"])
-            write(tags.with_columns(made, {name: column.tolist() for name, column in rows.tags.items()}))
+            columns = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
+            table = pyarrow.Table.from_pydict(columns, schema=schemas["rows"])
+            write(tags.with_columns(table, {name: column.tolist() for name, column in rows.tags.items()}))
     return paths
 
 
 @contextmanager
 def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarrow.Table"], None]]:
-    """Give what writes tables to a Parquet file, which has a temporary name until it is whole."""
+    """Yield a function that writes tables to a Parquet file, which has a temporary name until it is complete."""
     from pyarrow import parquet
 
     partial = path.with_name(f".{path.name}.partial")
@@ -86,7 +86,7 @@ def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarro
 
 
 def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
-    """Write a Parquet file, table by table, under a temporary name and put it in place once it is whole."""
+    """Write a Parquet file table by table; it has a temporary name until it is complete."""
     with _parquet(path, schema) as write:
         for table in tables:
             write(table)
@@ -98,48 +98,48 @@ class _Tags:
 
     def __init__(self) -> None:
         self._kinds: dict[str, set[type]] = {}
-        self._long: set[str] = set()
+        self._beyond_int64: set[str] = set()
 
     @classmethod
     def of(cls, entries: Iterable[Mapping[str, Tag]]) -> "_Tags":
-        """Return what some entries have."""
-        found = cls()
+        """Return the tags of some entries."""
+        tags = cls()
         for entry in entries:
-            found.note({name: [value] for name, value in entry.items()})
-        return found
+            tags.add({name: [value] for name, value in entry.items()})
+        return tags
 
-    def note(self, values: Mapping[str, Sequence[Tag]]) -> None:
+    def add(self, values: Mapping[str, Sequence[Tag]]) -> None:
         """Add values by tag."""
-        for name, found in values.items():
-            self._kinds.setdefault(name, set()).update(map(type, found))
-            if any(type(value) is int and not -(2**63) <= value < 2**63 for value in found):
-                self._long.add(name)
+        for name, tag_values in values.items():
+            self._kinds.setdefault(name, set()).update(map(type, tag_values))
+            if any(type(value) is int and not -(2**63) <= value < 2**63 for value in tag_values):
+                self._beyond_int64.add(name)
 
-    def schema(self, before: "pyarrow.Schema") -> "pyarrow.Schema":
-        """Return a schema with the tags behind."""
+    def schema(self, fixed: "pyarrow.Schema") -> "pyarrow.Schema":
+        """Return a schema followed by the columns of the tags."""
         import pyarrow
 
-        return pyarrow.schema([*before, *((f"tag.{name}", self._type(name)) for name in self._kinds)])
+        return pyarrow.schema([*fixed, *((f"tag.{name}", self._type(name)) for name in self._kinds)])
 
-    def beside(self, made: "pyarrow.Table", entries: Sequence[Mapping[str, Tag]]) -> "pyarrow.Table":
+    def with_tags_of(self, table: "pyarrow.Table", entries: Sequence[Mapping[str, Tag]]) -> "pyarrow.Table":
         """Return a table with the tags of its entries."""
-        return self.with_columns(made, {name: [entry.get(name) for entry in entries] for name in self._kinds})
+        return self.with_columns(table, {name: [entry.get(name) for entry in entries] for name in self._kinds})
 
-    def with_columns(self, made: "pyarrow.Table", columns: Mapping[str, Sequence[Tag]]) -> "pyarrow.Table":
-        """Return a table with the columns of its tags; one that is lacking is None everywhere."""
+    def with_columns(self, table: "pyarrow.Table", columns: Mapping[str, Sequence[Tag]]) -> "pyarrow.Table":
+        """Return a table with the columns of its tags; a missing one is None everywhere."""
         for name in self._kinds:
-            values = columns.get(name, [None] * len(made))
-            made = made.append_column(f"tag.{name}", _narrow(values, self._type(name)))
-        return made
+            values = columns.get(name, [None] * len(table))
+            table = table.append_column(f"tag.{name}", _narrow(values, self._type(name)))
+        return table
 
     def _type(self, name: str) -> "pyarrow.DataType":
-        """Return booleans, whole numbers or numbers where all values of a tag are, else text."""
+        """Return the narrowest type of a tag's values: boolean, whole number, number, else text."""
         import pyarrow
 
         kinds = self._kinds[name] - {type(None)}
         if kinds == {bool}:
             return pyarrow.bool_()
-        if kinds == {int} and name not in self._long:
+        if kinds == {int} and name not in self._beyond_int64:
             return pyarrow.int64()
         return pyarrow.float64() if kinds and kinds <= {int, float} else pyarrow.string()
 

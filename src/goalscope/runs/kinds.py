@@ -1,4 +1,4 @@
-"""What the parts of a study file share; world kinds: how they register, how entries are read and become worlds."""
+"""Base class of the parts of a study file, and world kinds: registration, validation of entries, expansion."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from goalscope.untrusted import shorten
 from goalscope.worlds.recorded import RecordedWorld
 from goalscope.worlds.world import StoredWorld, View, World
 
-MOST_COUNT = 1_000_000
+MAX_COUNT = 1_000_000
 
 STORED: Final[Mapping[str, Any]] = {"stored": True}
-"""The context in which a study is read that was stored: agents are not built, kinds of others may be missing."""
+"""Validation context of a stored study: agents are not built, and kinds may be unregistered."""
 
 OWN: Final = "module:Class"
-"""The name under which the settings of worlds are registered whose kind names a class of one's own."""
+"""Registered name of the settings of worlds whose kind is the path of a user's class."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -42,12 +42,12 @@ class Part(BaseModel):
 
 
 def sequence(**constraints: Any) -> Any:
-    """Return a field that takes a YAML list for a tuple."""
-    return Field(strict=False, **constraints)  # a YAML list is as good as a tuple; its items stay strict
+    """Return a tuple field that also accepts a YAML list."""
+    return Field(strict=False, **constraints)  # the items stay strict
 
 
 def listed(values: Any, what: str = "values") -> Any:
-    """Return values, or raise where there are none, or one stands there twice."""
+    """Return values; a ValueError where there are none or one is repeated."""
     if not values:
         raise ValueError("must have at least one entry, got an empty list")
     for index, value in enumerate(values):
@@ -76,7 +76,7 @@ def world_kind(name: str, *, world: type[World]) -> Callable[[type[Settings]], t
 
     Raises:
         ValueError: a name that is taken.
-        TypeError: no pydantic model with a field ``kind`` and a method ``expand``.
+        TypeError: not a pydantic model with a field ``kind`` and a method ``expand``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
@@ -101,7 +101,7 @@ class UnknownWorlds(BaseModel):
     kind: str
 
     def expand(self, seed: int, path: str, taken: Any) -> Iterator[World]:
-        """Refuse to make worlds."""
+        """Raise a ValueError: worlds of an unregistered kind cannot be made."""
         raise ValueError(f"{path}: the kind of a world must be registered, got {self.kind!r}: install its package")
 
 
@@ -112,36 +112,46 @@ class UnknownSettings(BaseModel):
     kind: str
 
 
-def _read_worlds(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
-    known = {name: kind.settings for name, kind in known_kinds().items()}
-    there = [entry.get("kind") for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
-    known |= {kind: known[OWN] for kind in there if isinstance(kind, str) and ":" in kind and OWN in known}
-    return read_entries(given, info, known, UnknownWorlds, "worlds")
+def _read_worlds(entries: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
+    settings_by_kind = {name: kind.settings for name, kind in known_kinds().items()}
+    stated = [entry.get("kind") for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    settings_by_kind |= {
+        kind: settings_by_kind[OWN]
+        for kind in stated
+        if isinstance(kind, str) and ":" in kind and OWN in settings_by_kind
+    }
+    return read_entries(entries, info, settings_by_kind, UnknownWorlds, "worlds")
 
 
-def _read_interventions(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
-    known = {name: registry.resolve("intervention", name) for name in registry.names("intervention")} if given else {}
-    return read_entries(given, info, known, UnknownSettings, "interventions") if given else ()
+def _read_interventions(entries: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
+    settings_by_kind = (
+        {name: registry.resolve("intervention", name) for name in registry.names("intervention")} if entries else {}
+    )
+    return read_entries(entries, info, settings_by_kind, UnknownSettings, "interventions") if entries else ()
 
 
 def read_entries(
-    given: Any, info: ValidationInfo, known: Mapping[str, type[BaseModel]], unknown: type[BaseModel], what: str
+    values: Any,
+    info: ValidationInfo,
+    settings_by_kind: Mapping[str, type[BaseModel]],
+    unknown: type[BaseModel],
+    what: str,
 ) -> tuple[BaseModel, ...]:
-    """Return the entries of the list of a name in a study, each checked by the settings of its kind."""
-    kinds = dict(known)
-    if info.context is STORED and isinstance(given, list | tuple):
-        there = [entry.get("kind") for entry in given if isinstance(entry, Mapping)]
-        kinds |= {one: unknown for one in there if isinstance(one, str) and one not in kinds}
-    # A union of annotated types that are known only now.
-    choices: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
-    entry: Any = Annotated[choices, Discriminator(_kind)]
+    """Return the entries of a list in a study, each validated by the settings of its kind."""
+    kinds = dict(settings_by_kind)
+    if info.context is STORED and isinstance(values, list | tuple):
+        stated = [entry.get("kind") for entry in values if isinstance(entry, Mapping)]
+        kinds |= {kind: unknown for kind in stated if isinstance(kind, str) and kind not in kinds}
+    # A union of types that are known only at run time.
+    union: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
+    entry: Any = Annotated[union, Discriminator(_kind)]
     try:
-        found: tuple[BaseModel, ...] = TypeAdapter(tuple[entry, ...]).validate_python(given, context=info.context)
+        entries: tuple[BaseModel, ...] = TypeAdapter(tuple[entry, ...]).validate_python(values, context=info.context)
     except ValidationError as error:
         nested = error.errors(include_url=False)
         raise PydanticCustomError("nested", "entries that do not fit", {"nested": nested}) from None
-    listed([entry.model_dump_json() for entry in found], f"entries of {what}")
-    return found
+    listed([entry.model_dump_json() for entry in entries], f"entries of {what}")
+    return entries
 
 
 def _kind(entry: Any) -> str | None:
@@ -168,11 +178,11 @@ def view_class(entries: Sequence[BaseModel]) -> type[View]:
     """Return the class of the views of the worlds of a study, which must be one."""
     first = world_class(entries[0])
     for index, entry in enumerate(entries):
-        other = world_class(entry)
-        if other.view is not first.view:
+        world = world_class(entry)
+        if world.view is not first.view:
             raise ValueError(
                 f"the worlds of a study must show the same, for their measures are not comparable else: worlds[0] "
-                f"shows {first.view.shows} and worlds[{index}] {other.view.shows}, make it a study of its own"
+                f"shows {first.view.shows} and worlds[{index}] {world.view.shows}, make it a study of its own"
             )
     return first.view
 
@@ -196,5 +206,5 @@ class RecordedWorlds(Part):
     kind: Literal["recorded"]
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[RecordedWorld]:
-        """Refuse: nothing can be run in a record."""
+        """Raise a ValueError: a recorded world cannot be run."""
         raise ValueError(f"{path}: recorded worlds must come from goalscope import, a study cannot run them: remove it")

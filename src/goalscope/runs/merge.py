@@ -1,4 +1,4 @@
-"""The shards of a study put together: one run directory that holds what one run of the whole study would hold."""
+"""Merging the shards of a study into one run directory, equal to that of one run of the whole study."""
 
 import math
 from collections import defaultdict
@@ -20,9 +20,9 @@ from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, episodes_of, listed_units, shard_of
 from goalscope.runs.tables import DATABASE, marks
 
-_EPISODES = 256  # copied at a time
-_CALLS = 1024
-_CALL = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
+_EPISODES_PER_PAGE = 256  # copied at a time
+_CALLS_PER_PAGE = 1024
+_CALL_COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
 _TABLES = (
     *("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "rows", "row_groups"),
     "artifacts",
@@ -31,14 +31,14 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSummary:
-    """What was put together.
+    """Contents of a merged run.
 
     Attributes:
         shards: number of shards.
         episodes: number of episodes.
         calls: number of journalled calls.
-        measured: shards that hold rows of measures; the merged run is to be measured anew.
-        read: shards that hold activations or probes; the merged run is to be captured anew.
+        measured: shards that hold rows of measures; the merged run must be measured again.
+        read: shards that hold activations or probes; the merged run must be captured again.
     """
 
     shards: int
@@ -57,24 +57,24 @@ def merge(
 ) -> MergeSummary:
     """Write the run of a whole study from the runs of all its shards.
 
-    Study, agents, worlds, episodes, journal, costs and sessions are taken over; the shards are only read. Rows of
-    measures, activations and probes are not: measures of a whole run may compare worlds that lie in different shards.
-    The run is written beside its place and renamed into it once it is whole, so that an interrupted merge leaves no
-    half of it and can be repeated.
+    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of
+    measures, activations and probes are not copied: measures of a whole run may compare worlds in different shards.
+    The run is written under a temporary name and renamed once it is complete, so that an interrupted merge leaves no
+    partial run and can be repeated.
 
     Args:
         shards: the run directories, in any order.
-        directory: the run directory to be made; must be empty or not be there.
-        progress: told (episodes copied, episodes in all).
-        arguments: what the user passed, for the record; see `provenance.session`.
+        directory: the new run directory; must be empty or not exist.
+        progress: called with (episodes copied, total number of episodes).
+        arguments: the user's arguments, for the record; see `provenance.session`.
 
     Returns:
-        What was put together.
+        The contents of the merged run.
 
     Raises:
         FileNotFoundError: a shard without `run.db`.
         FileExistsError: the directory holds something.
-        ValueError: a shard is missing, given twice, unfinished, damaged, no shard, or of another study.
+        ValueError: a shard is missing, repeated, unfinished, damaged, not a shard, or of another study.
         BlockingIOError: another process merges into the same directory.
     """
     out = Path(directory)
@@ -82,173 +82,180 @@ def merge(
         raise FileExistsError(f"shards must be merged into a new directory, but {out} is there: choose another one")
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
-        ordered, study = _checked(stores)
-        beside = out.with_name(f".{out.name}.merging")
-        with Store(beside, "w", durability=study.durability) as target:
-            _clear(target)  # of a merge that was cut short
+        ordered, study = _sorted_shards(stores)
+        partial = out.with_name(f".{out.name}.merging")
+        with Store(partial, "w", durability=study.durability) as target:
+            _clear(target)  # the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
-    beside.rename(out)  # over an empty directory, too
+    partial.rename(out)  # over an empty directory, too
     sync(out.absolute().parent)
     return summary
 
 
 @contextmanager
-def _in_its_place(place: Path, study: Study) -> Iterator[Store]:
-    """Give an empty run of a study that is written beside its place and takes it once it is whole."""
-    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
-    with Store(beside, "w", durability=study.durability) as target:
-        _clear(target)  # of an attempt that was cut short
+def _replacing(path: Path, study: Study) -> Iterator[Store]:
+    """Yield an empty run with a temporary name, which replaces the run at a path once it is complete."""
+    partial, old = (path.with_name(f".{path.name}.{name}") for name in ("growing", "old"))
+    with Store(partial, "w", durability=study.durability) as target:
+        _clear(target)  # the contents of an interrupted attempt
         yield target
-    if place.exists():
-        place.rename(old)
-    beside.rename(place)
-    sync(place.absolute().parent)
+    if path.exists():
+        path.rename(old)
+    partial.rename(path)
+    sync(path.absolute().parent)
     if old.exists():
         rmtree(old)
 
 
 def settle(directory: str | Path) -> None:
-    """Put a run back in its place where `grow` was cut short while it exchanged two directories."""
-    place = Path(directory)
-    old = place.with_name(f".{place.name}.old")
-    if old.exists() and place.exists():
-        rmtree(old)  # what took its place is whole
+    """Restore a run where `grow` was interrupted between its two renames."""
+    path = Path(directory)
+    old = path.with_name(f".{path.name}.old")
+    if old.exists() and path.exists():
+        rmtree(old)  # its replacement is complete
     elif old.exists():
-        old.rename(place)
+        old.rename(path)
 
 
 def grow(directory: str | Path, study: Study) -> int:
-    """Make a run the beginning of a larger study: what both have in common is taken over and not asked again.
+    """Make a run the beginning of a larger study: the episodes that both share are kept and not run again.
 
-    Episodes, journal and costs are kept where the larger study has the same episode, and the trials of servers; rows,
-    activations and probes are not, since they speak of the smaller one. A run that cannot be made whole is left as it
-    was.
+    Episodes, journal and costs are kept where the larger study has the same episode, and the trials of servers. Rows,
+    activations and probes are dropped, since they describe the smaller study. On an error the run stays as it was.
 
     Args:
         directory: the run directory; must hold a run of some study.
         study: the larger study.
 
     Returns:
-        The number of episodes taken over.
+        The number of episodes kept.
 
     Raises:
         ValueError: the directory holds no run of a study, or a damaged one.
         BlockingIOError: another process runs on the directory.
     """
-    place = Path(directory)
-    settle(place)
-    with _in_its_place(place, study) as target, Store(place, "w") as store:
+    path = Path(directory)
+    settle(path)
+    with _replacing(path, study) as target, Store(path, "w") as store:
         if store.study() is None:
-            raise ValueError(f"only the run of a study can grow, but {place} holds none: choose another directory")
+            raise ValueError(f"only the run of a study can grow, but {path} holds none: choose another directory")
         _check_sound(store)
-        if (tried := store.info().get(SERVERS)) is not None:  # trials of servers are calls, too, and count in caps
-            target.put_info(SERVERS, tried)
-        kept = _take_over(store, target, study)
+        if (
+            server_trials := store.info().get(SERVERS)
+        ) is not None:  # trials of servers are calls, too, and count in caps
+            target.put_info(SERVERS, server_trials)
+        copied = _take_over(store, target, study)
         _copy_calls(store, target)
-    return kept
+    return copied
 
 
 def excerpt(directory: str | Path, study: Study, out: str | Path) -> int:
-    """Write a run of those episodes of another run that are those of a smaller study, e.g. of one of its agents.
+    """Write a run of those episodes of another run that a smaller study has, e.g. the study of one of its agents.
 
-    The journal is not taken over: calls and their costs stay with the run that made them. Neither are rows, activations
-    and probes. It is written beside its place and renamed into it once it is whole; what lies there is replaced.
+    The journal is not copied: calls and their costs stay with the run that made them. Rows, activations and probes are
+    not copied either. The new run has a temporary name until it is complete; a run at `out` is replaced.
 
     Args:
         directory: the run directory; is only read.
         study: the smaller study.
-        out: the run directory to be made.
+        out: the new run directory.
 
     Returns:
-        The number of episodes taken over.
+        The number of episodes copied.
 
     Raises:
         ValueError: the run does not hold all episodes of the smaller study, or is damaged.
-        BlockingIOError: another process writes to the directory to be made.
+        BlockingIOError: another process writes to the new directory.
     """
-    place = Path(out)
-    settle(place)
-    with _in_its_place(place, study) as target, Store(directory) as store:
+    path = Path(out)
+    settle(path)
+    with _replacing(path, study) as target, Store(directory) as store:
         _check_sound(store)
-        wanted = sum(1 for _ in study.specs(study.agents()))
-        kept = _take_over(store, target, study)
-        if kept < wanted:
+        expected = sum(1 for _ in study.specs(study.agents()))
+        copied = _take_over(store, target, study)
+        if copied < expected:
             raise ValueError(
-                f"an excerpt must find all episodes of its study in {directory}, it finds {kept:,} of {wanted:,}: "
+                f"an excerpt must find all episodes of its study in {directory}, it finds {copied:,} of {expected:,}: "
                 "finish the run first"
             )
-    return kept
+    return copied
 
 
 def _take_over(store: Store, target: Store, study: Study) -> int:
-    """Copy what two studies have in common, but for the journal; return how many episodes that are."""
+    """Copy the agents, worlds, sessions and shared episodes of two studies; return the number of episodes."""
     agents = study.agents()
     target.put_study(study)
     target.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in agents])
     target.put_worlds(study.worlds())
     for document in store.info()["sessions"]:
         target.put_session(document)
-    kept = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
-    for begin in range(0, len(kept), _EPISODES):
-        page = kept[begin : begin + _EPISODES]
+    shared = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
+    for begin in range(0, len(shared), _EPISODES_PER_PAGE):
+        page = shared[begin : begin + _EPISODES_PER_PAGE]
         target.put_episodes(store.episodes(page), usage=_usage(store, page))
-    return len(kept)
+    return len(shared)
 
 
-def _checked(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:
-    """Return the shards in their order, and their study, once they are found to be all of it."""
+def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:
+    """Return the shards in order, and their study.
+
+    Raises:
+        ValueError: they are not all shards of one study.
+    """
     if not stores:
         raise ValueError("a merge must be given at least one shard, got none")
-    found: dict[StudyShard, Store] = {}
+    by_shard: dict[StudyShard, Store] = {}
     first, study = stores[0], None
     for store in stores:
         _check_sound(store)
-        given, shard = store.study(), shard_of(store)
-        if given is None or shard is None:
-            what = "imported trajectories" if given is None else "a run of a whole study"
+        store_study, shard = store.study(), shard_of(store)
+        if store_study is None or shard is None:
+            content = "imported trajectories" if store_study is None else "a run of a whole study"
             raise ValueError(
                 f"a merge must be given shards (goalscope run STUDY --shard 1/16 writes one), but {store.path} holds "
-                f"{what}: leave it out"
+                f"{content}: leave it out"
             )
-        study = study or given
-        if given.id != study.id:
+        study = study or store_study
+        if store_study.id != study.id:
             raise ValueError(
                 f"all shards must be of one study, but {store.path} is of another one than {first.path}:\n"
-                f"{study.difference(given)}\nleave it out"
+                f"{study.difference(store_study)}\nleave it out"
             )
-        if given.analysis != study.analysis:
+        if store_study.analysis != study.analysis:
             raise ValueError(
                 f"all shards must declare the same analysis, but {store.path} declares another one than {first.path}: "
                 "merge those that agree, or run that shard again with the study of the others"
             )
-        if found and shard.of != next(iter(found)).of:
+        if by_shard and shard.of != next(iter(by_shard)).of:
             raise ValueError(
                 f"all shards must be of one division, but {store.path} is shard {shard} and {first.path} is shard "
-                f"{next(iter(found))}: leave one of them out"
+                f"{next(iter(by_shard))}: leave one of them out"
             )
-        if shard in found:
+        if shard in by_shard:
             raise ValueError(
-                f"each shard must be given once, but {found[shard].path} and {store.path} are both shard {shard}: "
+                f"each shard must be given once, but {by_shard[shard].path} and {store.path} are both shard {shard}: "
                 "leave one of them out"
             )
-        found[shard] = store
+        by_shard[shard] = store
     assert study is not None
     units = listed_units(first)
-    for shard, store in found.items():
+    for shard, store in by_shard.items():
         if listed_units(store) != units:
             raise ValueError(
                 f"all shards must have the same agents and worlds, but those of {store.path} differ from those of "
                 f"{first.path}: run it again with the same version of goalscope and the same agents"
             )
-        _check_whole(store, shard, episodes_of(shard, *units, study.trajectories))
-    of = next(iter(found)).of
-    if missing := [str(StudyShard(number, of)) for number in range(1, of + 1) if StudyShard(number, of) not in found]:
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        _check_complete(store, shard, episodes_of(shard, *units, study.trajectories))
+    count = next(iter(by_shard)).of
+    if missing := [
+        str(StudyShard(number, count)) for number in range(1, count + 1) if StudyShard(number, count) not in by_shard
+    ]:
+        others = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise ValueError(
-            f"a merge must be given all {of} shards, missing: {', '.join(missing[:8])}{more}; run them, or give their "
-            "directories, too"
+            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{others}; run them, or give "
+            "their directories, too"
         )
-    return sorted(found.items(), key=lambda item: item[0]), study
+    return sorted(by_shard.items(), key=lambda item: item[0]), study
 
 
 def _check_sound(store: Store) -> None:
@@ -259,16 +266,16 @@ def _check_sound(store: Store) -> None:
         )
 
 
-def _check_whole(store: Store, shard: StudyShard, wanted: set[tuple[str, str, int]]) -> None:
-    there = set(store.query("SELECT agent_id, world_id, trajectory FROM episodes NOT INDEXED"))
-    if foreign := there - wanted:
+def _check_complete(store: Store, shard: StudyShard, expected: set[tuple[str, str, int]]) -> None:
+    stored = set(store.query("SELECT agent_id, world_id, trajectory FROM episodes NOT INDEXED"))
+    if foreign := stored - expected:
         raise ValueError(
             f"a shard must hold its own episodes only, but {store.path} holds {len(foreign)} that are not of shard "
             f"{shard}: run the shard again in a new directory"
         )
-    if lacking := wanted - there:
+    if missing := expected - stored:
         raise ValueError(
-            f"each shard must be finished, but {store.path} lacks {len(lacking):,} of its {len(wanted):,} episodes: "
+            f"each shard must be finished, but {store.path} lacks {len(missing):,} of its {len(expected):,} episodes: "
             f"run the same study with --shard {shard} on it to go on"
         )
 
@@ -288,20 +295,20 @@ def _fill(
     arguments: Mapping[str, Any] | None,
 ) -> MergeSummary:
     first = shards[0][1]
-    described = first.agents()
+    descriptions = first.agents()
     target.put_study(study)
-    target.put_agents([(identity, *described[identity]) for identity, _ in listed_units(first)[0]])
+    target.put_agents([(identity, *descriptions[identity]) for identity, _ in listed_units(first)[0]])
     target.put_worlds(first.world(identity) for identity in listed_units(first)[1])
     for shard, store in shards:
         for document in store.info()["sessions"]:
             target.put_session({**document, "shard": str(shard)})
     target.put_session(session(arguments))
-    target.put_info("shards", {str(shard): _settings(store) for shard, store in shards})
+    target.put_info("shards", {str(shard): _info(store) for shard, store in shards})
     ids = {shard: sorted(store.episode_ids()) for shard, store in shards}
     total, copied, calls = sum(map(len, ids.values())), 0, 0
     for shard, store in shards:
-        for begin in range(0, len(ids[shard]), _EPISODES):
-            page = ids[shard][begin : begin + _EPISODES]
+        for begin in range(0, len(ids[shard]), _EPISODES_PER_PAGE):
+            page = ids[shard][begin : begin + _EPISODES_PER_PAGE]
             copied += target.put_episodes(store.episodes(page), usage=_usage(store, page))
             if progress is not None:
                 progress(copied, total)
@@ -317,7 +324,7 @@ def _fill(
     )
 
 
-def _settings(store: Store) -> dict[str, Any]:
+def _info(store: Store) -> dict[str, Any]:
     cells = store.entries("info")
     return {str(name): decode_json(value, f"info {name!r}").get("value") for name, value in cells}
 
@@ -327,7 +334,7 @@ def _holds(store: Store, table: str) -> bool:
 
 
 def _usage(store: Store, ids: Sequence[str]) -> dict[str, list[tuple[int, int, str, float]]]:
-    found = defaultdict(list)
+    costs = defaultdict(list)
     select = (
         f"SELECT episode_id, step, attempt, name, value FROM usage WHERE episode_id IN ({marks(ids)}) "
         "ORDER BY episode_id, step, attempt, name"
@@ -335,19 +342,19 @@ def _usage(store: Store, ids: Sequence[str]) -> dict[str, list[tuple[int, int, s
     for episode, step, attempt, name, value in store.query(select, ids):
         if not (isinstance(name, str) and isinstance(value, float) and math.isfinite(value)):
             raise ValueError(f"{store.path} must hold costs as finite numbers by name, but not of {episode}: damaged")
-        found[episode].append((step, attempt, name, value))
-    # What is put gets a checksum of its own, so what is damaged must not come so far.
+        costs[episode].append((step, attempt, name, value))
+    # The target computes new checksums, so damaged costs must be refused here.
     sums = store.sums.known("cost", ids)
     for episode in ids:
-        store.sums.check(f"what {episode} cost", checksums.checksum(found.get(episode, [])), sums.get(episode))
-    return dict(found)
+        store.sums.check(f"what {episode} cost", checksums.checksum(costs.get(episode, [])), sums.get(episode))
+    return dict(costs)
 
 
 def _copy_calls(store: Store, target: Store) -> int:
-    """Copy the journal, answers that an agent gave among them, as it stands; return how many calls it holds."""
+    """Copy the journal, with its answers, unchanged; return the number of its calls."""
     copied, last = 0, ""
-    insert = f"INSERT INTO calls ({_CALL}) VALUES ({marks(_CALL)})"
-    while page := store.entries("call", f"WHERE calls.id > ? ORDER BY calls.id LIMIT {_CALLS}", (last,)):
+    insert = f"INSERT INTO calls ({_CALL_COLUMNS}) VALUES ({marks(_CALL_COLUMNS)})"
+    while page := store.entries("call", f"WHERE calls.id > ? ORDER BY calls.id LIMIT {_CALLS_PER_PAGE}", (last,)):
         for row in page:
             if row[6] == "done":
                 decode_turn(row[10:])  # raises where the file is damaged

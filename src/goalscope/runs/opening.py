@@ -1,6 +1,6 @@
-"""How a `run.db` is opened: our own for writing, made whole where there is none; anybody's read-only and checked.
+"""Opening a `run.db`: for writing, created complete where there is none; or read-only and validated.
 
-One process writes to a run directory at a time: an operating-system lock that dies with it sees to that.
+One process writes to a run directory at a time: it holds an operating-system lock that ends with the process.
 """
 
 import errno
@@ -17,34 +17,47 @@ from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables, upgrade
 
 _LOCK = "run.lock"
-_PROBE, _NEW = ".wal-probe-", ".run-new-"  # what the folders begin with that a start may leave behind when it is killed
-_BESIDE = ("-wal", "-shm", "-journal")  # SQLite's own files of a database, by what is added to its name
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+_PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind
+_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # of SQLite's own files of a database
+_NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
-_NETWORK = {"nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse.sshfs"}
+_NETWORK_FILE_SYSTEMS = {
+    "nfs",
+    "nfs4",
+    "lustre",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "afs",
+    "9p",
+    "fuse.sshfs",
+}
 
 
 def wal_problem(directory: Path) -> str | None:
     """Return why SQLite's write-ahead log does not work in a directory, None where it does.
 
-    A database beside the target is really written and read back through a second connection. File systems that are
-    shared between machines are told by their name: there the log works for one machine and fails for the next.
+    A database beside the target is written and read back through a second connection. File systems that are shared
+    between machines are recognised by their name: there the log works for one machine and fails for the next.
     """
     kind = _file_system(directory)
-    if kind in _NETWORK:
+    if kind in _NETWORK_FILE_SYSTEMS:
         return f"the file system is shared over a network ({kind})"
-    with tempfile.TemporaryDirectory(prefix=_PROBE, dir=directory) as folder:
+    with tempfile.TemporaryDirectory(prefix=_PROBE_PREFIX, dir=directory) as folder:
         path = Path(folder) / "probe.db"
         try:
-            with closing(sqlite3.connect(path)) as one, closing(sqlite3.connect(path)) as two:
-                one.execute("PRAGMA synchronous = OFF")  # a probe need not outlive a power failure
-                mode = one.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as reader:
+                writer.execute("PRAGMA synchronous = OFF")  # a probe need not outlive a power failure
+                mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     return f"SQLite keeps the journal mode {mode!r} there"
-                with one:
-                    one.execute("CREATE TABLE probe (value)")
-                    one.execute("INSERT INTO probe VALUES (1)")
-                if two.execute("SELECT value FROM probe").fetchall() != [(1,)]:
+                with writer:
+                    writer.execute("CREATE TABLE probe (value)")
+                    writer.execute("INSERT INTO probe VALUES (1)")
+                if reader.execute("SELECT value FROM probe").fetchall() != [(1,)]:
                     return "a second connection does not see what the first one wrote"
         except sqlite3.Error as error:
             return f"a write-ahead log failed there: {error}"
@@ -52,13 +65,13 @@ def wal_problem(directory: Path) -> str | None:
 
 
 def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
-    """Open or make a run.db that this process alone writes to, and say why it works without a write-ahead log.
+    """Open or make a run.db that only this process writes; return why it has no write-ahead log, None where it has one.
 
     The process must hold the lock of the directory.
     """
     with explained(path):
-        for begin in (_PROBE, _NEW):  # what earlier starts left when they were killed: we alone hold the lock
-            for folder in path.parent.glob(f"{begin}*"):
+        for prefix in (_PROBE_PREFIX, _NEW_PREFIX):  # left by killed starts: only this process holds the lock
+            for folder in path.parent.glob(f"{prefix}*"):
                 shutil.rmtree(folder, ignore_errors=True)
         new = unmade(path)
         problem = wal_problem(path.parent)
@@ -78,7 +91,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open somebody's run.db read-only."""
+    """Open a run.db read-only."""
     if not path.is_file():
         raise FileNotFoundError(
             f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
@@ -91,10 +104,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
                 raise
             # Read-only media have no room for the shared memory of a log. Without a log to read, none is needed.
             for suffix in ("-wal", "-journal"):
-                rest = path.with_name(path.name + suffix)
-                if rest.exists() and rest.stat().st_size:
+                log = path.with_name(path.name + suffix)
+                if log.exists() and log.stat().st_size:
                     raise OSError(
-                        f"{path} must be closed or lie where it can be recovered, but {rest.name} holds unfinished "
+                        f"{path} must be closed or lie where it can be recovered, but {log.name} holds unfinished "
                         "writes and this place is read-only: copy the run directory to one that can be written"
                     ) from error
             connection = _connect(path, "ro&immutable=1")
@@ -103,7 +116,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def unmade(path: Path) -> bool:
-    """Return whether a run.db holds nothing yet: it is not there, has 0 bytes, or is a database without tables.
+    """Return whether a run.db holds nothing yet: it is missing, has 0 bytes, or is a database without tables.
 
     A start that is cut short, or a full disk, can leave the last two; the next start takes them over.
 
@@ -133,7 +146,7 @@ def unmade(path: Path) -> bool:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Open a run.db in autocommit mode, and close it again where it is none of ours."""
+    """Open a run.db in autocommit mode, and close it again where it is no run.db."""
     address = f"{path.resolve().as_uri()}?mode={mode}"
     shared = mode == "rw"  # requests are counted by the threads that make them
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
@@ -148,9 +161,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _make(path: Path, *, log: bool) -> None:
-    """Make a run.db with all its tables in a folder beside its place, sync it, and put it there at once."""
-    # Gone or not, the place is either as it was or holds the whole file, whenever this process is killed.
-    with tempfile.TemporaryDirectory(prefix=_NEW, dir=path.parent) as folder:
+    """Make a run.db with all its tables in a temporary folder, sync it, and move it to its path."""
+    # Whenever this process is killed, the path is either unchanged or holds the complete file.
+    with tempfile.TemporaryDirectory(prefix=_NEW_PREFIX, dir=path.parent) as folder:
         new = Path(folder) / path.name
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")  # it is synced as a whole before it is put there
@@ -163,10 +176,10 @@ def _make(path: Path, *, log: bool) -> None:
 
 
 def _put(new: Path, path: Path) -> None:
-    """Put a database in its place without touching one that another process has put there."""
+    """Move a database to its path without replacing one of another process."""
     empty = path.exists()  # the caller knows it to be unmade
-    for end in _BESIDE:  # they belong to what was there before, and SQLite would take them for the new file's
-        path.with_name(path.name + end).unlink(missing_ok=True)
+    for suffix in _SQLITE_SUFFIXES:  # of an earlier file; SQLite would take them for the new file's
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
     if empty:
         new.replace(path)
         return
@@ -175,13 +188,13 @@ def _put(new: Path, path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in _NO_LINK_ERRORS:
             raise
         new.rename(path)  # a file system without links: the lock of the directory keeps others away
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names of a folder, written to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -195,21 +208,21 @@ def _needs_writing(error: sqlite3.OperationalError) -> bool:
 
 
 def _file_system(directory: Path) -> str:
-    """Return the type of the file system that holds a directory, "" where the system does not tell."""
+    """Return the type of the file system that holds a directory, "" where it is unknown."""
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""
     target = os.fsencode(directory.resolve()) + b"/"
-    best, kind = -1, ""
+    longest, kind = -1, ""
     for line in mounts.read_bytes().splitlines():
         fields = line.split(b" ")
         point = fields[1].replace(b"\\040", b" ").rstrip(b"/") + b"/"
-        if target.startswith(point) and len(point) >= best:
-            best, kind = len(point), os.fsdecode(fields[2])
+        if target.startswith(point) and len(point) >= longest:
+            longest, kind = len(point), os.fsdecode(fields[2])
     return kind
 
 
-_held: "weakref.WeakSet[DirectoryLock]" = weakref.WeakSet()
+_held_locks: "weakref.WeakSet[DirectoryLock]" = weakref.WeakSet()
 
 
 class DirectoryLock:
@@ -224,9 +237,9 @@ class DirectoryLock:
         self._file: FileIO | None = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
         try:
             must = f"lie on a file system with locks, but locking {path} failed"
-            mend = "choose a directory on a local disk"
+            advice = "choose a directory on a local disk"
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            must, mend = f"be writable, but {path} is not", "free some room on its disk, or choose another directory"
+            must, advice = f"be writable, but {path} is not", "free some room on its disk, or choose another directory"
             self._file.truncate(0)
             self._file.write(str(os.getpid()).encode())
         except BlockingIOError:
@@ -239,29 +252,29 @@ class DirectoryLock:
             ) from None
         except OSError as error:
             self.release()
-            raise OSError(f"a run directory must {must} ({error.strerror}): {mend}") from error
-        _held.add(self)
+            raise OSError(f"a run directory must {must} ({error.strerror}): {advice}") from error
+        _held_locks.add(self)
 
-    def directory(self, known: Path) -> Path:
-        """Return where the locked directory lies now; ``known`` is where it was.
+    def directory(self, former: Path) -> Path:
+        """Return the present path of the locked directory; ``former`` is the one before.
 
         Raises:
-            FileNotFoundError: it was removed, or renamed where the system does not tell to what.
+            FileNotFoundError: it was removed, or renamed and the system does not report its path.
         """
-        places = [known]
+        candidates = [former]
         if self._file is not None:
             with suppress(OSError):
-                places.append(Path(f"/proc/self/fd/{self._file.fileno()}").readlink().parent)
-        for place in places:
-            if self._file is not None and _same(self._file.fileno(), place / _LOCK):
-                return place
+                candidates.append(Path(f"/proc/self/fd/{self._file.fileno()}").readlink().parent)
+        for candidate in candidates:
+            if self._file is not None and _same(self._file.fileno(), candidate / _LOCK):
+                return candidate
         raise FileNotFoundError(
-            f"a run directory must stay where it is while it is written to, but {known} was renamed or removed: what "
+            f"a run directory must stay where it is while it is written to, but {former} was renamed or removed: what "
             "was run is stored in it, wherever it lies now; where it was removed, run the same study again"
         )
 
     def release(self) -> None:
-        """Give the lock back; the file stays, so that no second process can lock a file of the same name."""
+        """Release the lock; the file stays, so that no second process can lock a file of the same name."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -277,7 +290,7 @@ def _same(number: int, path: Path) -> bool:
 
 def _forget_in_child() -> None:
     # A forked child shares the lock with its parent and would keep it alive after the parent's death.
-    for lock in list(_held):
+    for lock in list(_held_locks):
         lock.release()
 
 

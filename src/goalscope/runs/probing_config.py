@@ -1,4 +1,4 @@
-"""What a study declares beforehand about its analysis: tests, and probing. It decides no episode and enters no id."""
+"""Declaration of a study's analysis before it is run: tests and probing. It changes no episode and no id."""
 
 import math
 from collections.abc import Mapping
@@ -22,51 +22,51 @@ from goalscope.runs.kinds import Interventions, Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance", "logit-lens"]
-"""What is read out of activations; also the source of its rows in the store."""
+"""Kinds of probing of activations; also the sources of their rows in the store."""
 READS: Final[tuple[Read, ...]] = get_args(Read)
 ProbeSite = Literal["pre", "post", "action"]
-"""Sites whose vectors are as many at every step, so that one probe reads them all."""
+"""Sites with the same number of vectors at every step, so that one probe reads them all."""
 TableSize = Literal["middle", "complete"]
-"""Where all heads and controls are fitted: at the middle layer of each site, or everywhere."""
+"""Layers at which all heads and controls are fitted: the middle layer of each site, or every layer."""
 
 
-def _layers(given: Any) -> Any:
+def _layers(value: Any) -> Any:
     """Return "thirds", "all", or the numbers of decoder blocks."""
-    if isinstance(given, str):
-        if given not in ("thirds", "all"):
+    if isinstance(value, str):
+        if value not in ("thirds", "all"):
             raise ValueError(
                 f"must be thirds (the last block of each third), all, or numbers of blocks such as [7, 15, 23], got "
-                f"{shorten(given)}{near_miss(given, ('thirds', 'all'))}"
+                f"{shorten(value)}{near_miss(value, ('thirds', 'all'))}"
             )
-        return given
-    numbers = isinstance(given, list | tuple) and all(type(one) is int and one >= 0 for one in given)
-    if not numbers or not given or len(set(given)) != len(given):
+        return value
+    numbers = isinstance(value, list | tuple) and all(type(number) is int and number >= 0 for number in value)
+    if not numbers or not value or len(set(value)) != len(value):
         raise ValueError(
-            f"must be thirds, all, or different numbers of blocks >= 0 such as [7, 15, 23], got {shorten(given)}"
+            f"must be thirds, all, or different numbers of blocks >= 0 such as [7, 15, 23], got {shorten(value)}"
         )
-    return tuple(given)
+    return tuple(value)
 
 
-def _rising(given: tuple[int, ...]) -> tuple[int, ...]:
-    if any(one >= other for one, other in pairwise(given)):
-        raise ValueError(f"must be rising numbers of training grids such as [50, 100, 200], got {shorten(given)}")
-    return given
+def _rising(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    if any(lower >= higher for lower, higher in pairwise(numbers)):
+        raise ValueError(f"must be rising numbers of training grids such as [50, 100, 200], got {shorten(numbers)}")
+    return numbers
 
 
-# A YAML list is as good as a tuple; its items stay strict.
-_Listed = AfterValidator(listed)
+# A YAML list is accepted as a tuple; its items stay strict.
+_Distinct = AfterValidator(listed)
 Layers = Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_layers)]
-Reads = Annotated[tuple[Read, ...], Field(strict=False), _Listed]
-Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), _Listed]
+Reads = Annotated[tuple[Read, ...], Field(strict=False), _Distinct]
+Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), _Distinct]
 Curve = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False), AfterValidator(_rising)]
-DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Listed]
+DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Distinct]
 
 
 class Probes(Part):
-    """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
+    """Training of probes; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
-    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one, and which of
-    `penalties` linear heads get (() for half decades from 1e-9 to 1e4). Penalties that are named are those of trained
+    `validation` is the fraction of the training grids that selects the epoch (0 for the last one) and, from
+    `penalties`, the penalty of linear heads (() for half decades from 1e-9 to 1e4). Named penalties apply to trained
     heads, too.
     """
 
@@ -79,7 +79,7 @@ class Probes(Part):
 
 
 class Decoders(Part):
-    """How decoders of plans are trained; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4."""
+    """Training of plan decoders; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4."""
 
     layers: DecoderLayers = (1, 2, 4)
     width: int = Field(default=64, ge=8, le=65_536, multiple_of=8)
@@ -90,12 +90,16 @@ class Decoders(Part):
 
 
 class RandomNetworks(Part):
-    """The random networks that stand beside a model: `seeds` of each of `kinds`, the first with the seed `first`.
+    """The random networks a model is compared with: `seeds` of each of `kinds`, the first with the seed `first`.
 
-    See `goalscope.models.initialisation`; the kind `initial` is left out for models whose training is not known.
+    See `goalscope.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
     """
 
-    kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Listed] = ("initial", "permuted", "default-init")
+    kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (
+        "initial",
+        "permuted",
+        "default-init",
+    )
     seeds: int = Field(default=5, ge=1, le=100)
     first: int = Field(default=0, ge=0, le=2**62)
 
@@ -106,7 +110,7 @@ class RandomNetworks(Part):
 
 
 class Full(Part):
-    """What the complete table changes; a key that is left out stays as it is by default."""
+    """Settings of the complete table; an omitted key keeps its usual value."""
 
     sites: Sites | None = None
     layers: Layers | None = None
@@ -118,19 +122,19 @@ class Full(Part):
 
 
 class Inside(Part):
-    """What is read out of an agent's activations, where, with which controls, and how probes are trained.
+    """Probing of an agent's activations: what is read, at which sites and layers, with which controls and training.
 
-    `sites` left out means those of pre and post that the agent's steps have; one that a study names is left out, with
-    a notice, where the steps lack it.
-    `agent` may be left out where one agent alone has token ids. `heads` are registered ones that are fitted beside the
-    built-in ones. `random` says which random networks are the controls, null for none; `untrained: SEED` of earlier
-    studies is one default-initialised network. `test` is the share of the grids of each size and density that probes
-    are tested on. `steps` is the most steps of one grid that are captured and read, the first one and others drawn at
+    Without `sites`, those of pre and post that the agent's steps have are read; a named site is omitted, with a
+    notice, where the steps lack it.
+    `agent` may be omitted where only one agent has token ids. `heads` are registered ones, fitted in addition to the
+    built-in ones. `random` names the random networks that are the controls, null for none; `untrained: SEED` of earlier
+    studies is one default-initialised network. `test` is the fraction of the grids of each size and density that
+    probes are tested on. `steps` is the maximum number of captured steps of one grid, the first one and others drawn at
     random; null for all.
-    `table: middle` fits all heads and controls at the middle layer, elsewhere the linear probe beside all random
-    networks and the MLP; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `curve`
+    `table: middle` fits all heads and controls at the middle layer, and only the linear probe with all random networks
+    and the MLP elsewhere; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `curve`
     are the numbers of training grids of a learning curve of the cognitive map at the middle layer, none by default.
-    `full` says what the complete table changes (`--full`).
+    `full` holds the settings of the complete table (`--full`).
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -151,17 +155,17 @@ class Inside(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_network(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "untrained" not in given:
-            return given
-        seed, rest = given["untrained"], {name: value for name, value in given.items() if name != "untrained"}
-        if "random" in given or not (seed is None or (type(seed) is int and seed >= 0)):
+    def _untrained_as_random(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "untrained" not in values:
+            return values
+        seed, others = values["untrained"], {name: value for name, value in values.items() if name != "untrained"}
+        if "random" in values or not (seed is None or (type(seed) is int and seed >= 0)):
             raise ValueError(
                 f"untrained must be a seed >= 0 or null, without random beside it, got {shorten(seed)}: say "
                 "random: {kinds: [default-init], seeds: 1}"
             )
-        one = None if seed is None else {"kinds": ["default-init"], "seeds": 1, "first": seed}
-        return {**rest, "random": one}
+        network = None if seed is None else {"kinds": ["default-init"], "seeds": 1, "first": seed}
+        return {**others, "random": network}
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
@@ -170,22 +174,22 @@ class Inside(Part):
 
     @property
     def wanted_sites(self) -> tuple[ProbeSite, ...]:
-        """The sites that are named, else those that are looked for."""
+        """The named sites, else pre and post."""
         return ("pre", "post") if self.sites is None else self.sites
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any], name: str = "analysis.inside") -> Self:
-        """Read a declaration from plain values; a ValueError has one line for each thing that is wrong."""
+    def parse(cls, mapping: Mapping[str, Any], name: str = "analysis.inside") -> Self:
+        """Read a declaration from plain values; a ValueError has one line for each problem."""
         parts: dict[str, type[Part]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
         parts["random"] = RandomNetworks
         keys = {name: list(part.model_fields) for name, part in parts.items()}
         try:
-            return cls.model_validate(dict(given))
+            return cls.model_validate(dict(mapping))
         except ValidationError as error:
             raise ValueError(explain(error, keys, name, "declaration")) from None
 
     def complete(self) -> Self:
-        """Return what is read where the complete table is wanted."""
+        """Return the settings of the complete table."""
         changed = {name: value for name in Full.model_fields if (value := getattr(self.full, name)) is not None}
         return self.model_copy(update=changed)
 
@@ -200,7 +204,7 @@ Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different
 
 
 class Invariance(Part):
-    """Transforms against the original grids: the measures, and the greatest difference that counts as none.
+    """Tests of transforms against the original grids: the measures, each with its equivalence margin.
 
     The tests of one agent, each measure under each transform, are one family. `margin` names the measures of the
     family, each with its equivalence margin in the unit of the measure; `level` is the family-wise level.
@@ -211,21 +215,21 @@ class Invariance(Part):
 
     @field_validator("margin", mode="before")
     @classmethod
-    def _margins(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            if not given:
+    def _margins(cls, margins: Any) -> Any:
+        if isinstance(margins, dict):
+            if not margins:
                 raise ValueError("must name at least one measure with its margin, got none: e.g. {success: 0.1}")
-            for measure, margin in given.items():
+            for measure, margin in margins.items():
                 check_margin(str(measure), margin)
-        return given
+        return margins
 
 
 class Analysis(Part):
-    """All that a study declares about its analysis.
+    """The declared analysis of a study.
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
-    memory summary; pairs whose agents are not both run are left out. `inside` says what is read out of activations,
-    `interventions` what is changed in them: entries of registered kinds (`goalscope.interventions`).
+    memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
+    `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`).
     """
 
     invariance: Invariance | None = None
@@ -234,10 +238,10 @@ class Analysis(Part):
     interventions: Interventions = ()
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where there is nothing: stored studies that do not know these keys stay what they were.
-        plain: dict[str, Any] = written(self)
-        return {key: value for key, value in plain.items() if key not in ("pairs", "inside", "interventions") or value}
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Empty keys are omitted: studies stored before these keys existed must not change.
+        dumped: dict[str, Any] = serialize(self)
+        return {key: value for key, value in dumped.items() if key not in ("pairs", "inside", "interventions") or value}
 
 
 def check_margin(measure: str, margin: Any) -> float:

@@ -1,4 +1,4 @@
-"""How a run was made: versions, the state of the code, the machine, the arguments; never a secret."""
+"""Provenance of a run: versions, the state of the code, the machine, the arguments; never a secret."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ from goalscope.runs.store import Store
 
 HIDDEN = "(hidden)"
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
-"""Distributions that decide numbers of a run: what is computed, what a model answers, how its tokens are cut."""
+"""Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
 _SECRET_TEXT = re.compile(
     r"(?<=://)[^/@\s]+@"  # name and password of a URL
@@ -28,8 +28,8 @@ _SECRET_TEXT = re.compile(
 
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what is worth knowing about the process that works on a run now."""
-    # Of the current directory's working tree, None where there is none to be read.
+    """Return the provenance of the process that works on a run now."""
+    # Of the working tree of the current directory, None where there is none.
     commit = _git("rev-parse", "HEAD")
     changes = None if commit is None else _git("status", "--porcelain", "--untracked-files=no")
     return {
@@ -49,39 +49,39 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def libraries() -> dict[str, str]:
     """Return the versions of the installed libraries that decide numbers, by name; none of them is imported."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def note_libraries(store: Store, work: str) -> None:
-    """Store which versions a part of the work on a run was done with, beside those noted for it before.
+    """Store the versions of the libraries of a part of the work on a run, after those stored before.
 
     Args:
         store: the run.
         work: "capture", "probes".
     """
     name = f"libraries of {work}"
-    known, now = store.info().get(name, []), libraries()
-    if now not in known:
-        store.put_info(name, [*known, now])
+    earlier, current = store.info().get(name, []), libraries()
+    if current not in earlier:
+        store.put_info(name, [*earlier, current])
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
-    """Return the entries that a run keeps under a name, none where it keeps no mapping there."""
-    kept = store.info().get(name)
-    return kept if isinstance(kept, dict) else {}
+    """Return the mapping that a run stores under a name, an empty one where it stores none."""
+    entries = store.info().get(name)
+    return entries if isinstance(entries, dict) else {}
 
 
 def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
-    """Keep entries under a name, in place of those with the same keys and beside all others."""
+    """Store entries under a name; those with the same keys are replaced, all others kept."""
     store.put_info(name, {**noted(store, name), **entries})
 
 
 def scrub(value: Any) -> Any:
-    """Return plain values with secrets hidden: by the name they stand under, and credentials inside of texts."""
+    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts."""
     if isinstance(value, Mapping):
         return {
             str(name): HIDDEN if isinstance(item, str) and item and _SECRET_NAME.search(str(name)) else scrub(item)
@@ -100,7 +100,7 @@ def _git(*arguments: str) -> str | None:
     # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return finished.stdout.strip()

@@ -1,6 +1,6 @@
-"""What is recorded of a run: worlds, episode specifications, steps, episodes.
+"""The records of a run: worlds, episode specifications, steps, episodes.
 
-These records are the only thing that passes between the runner, importers, the store and the measures.
+Only these records pass between the runner, importers, the store and the measures.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from goalscope.worlds.world import World
 __all__ = ["Episode", "EpisodeSpec", "Outcome", "Step", "World", "begin"]
 
 Outcome = Literal["goal", "horizon", "failure", "stopped", "ended"]
-"""How an episode ended: at the goal, at its horizon, by a turn that could not be used, where its record stops, or by
-the world without the goal reached."""
+"""End of an episode: at the goal, at its horizon, by an unusable turn, by the end of its record, or by the world
+without the goal reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class EpisodeSpec:
         agent_id: content id of the agent's description.
         trajectory: number of the trajectory on this world, 0-based.
         seed: root seed of the study.
-        horizon: most actions that the episode may take.
-        rules: what else decides the episode, as canonical JSON: what becomes of turns without an action, and the
-            history shown. "" where a failed turn is a step in place and no history is shown.
+        horizon: maximum number of actions.
+        rules: other settings that decide the episode, as canonical JSON: the failure policy, and the history shown.
+            "" where a failed turn is a step in place and no history is shown.
     """
 
     world_id: str
@@ -76,7 +76,7 @@ class Step:
         reasoning: the written reasoning before the answer, None where there is none.
         prompt_tokens, output_tokens: exact token ids, None where they are not known.
         reward: reward of the action, None in a world without rewards.
-        extra: whatever else a log holds about the step (recorded labels, log-probabilities), plain values.
+        extra: other values of a log about the step (recorded labels, log-probabilities), plain values.
 
     Raises:
         ValueError: neither an action nor a failure, or both.
@@ -152,8 +152,10 @@ def begin(world: World) -> State:
 
 
 def policy_of(step: Step) -> list[float] | None:
-    """Return the probabilities ``[A]`` that the action of a step was drawn with; None where its agent tells none."""
-    found = step.extra.get("policy")
-    if not isinstance(found, list) or not all(isinstance(one, int | float) and 0 <= one <= 1 for one in found):
+    """Return the probabilities ``[A]`` from which the action of a step was drawn; None where they are not recorded."""
+    policy = step.extra.get("policy")
+    if not isinstance(policy, list) or not all(
+        isinstance(probability, int | float) and 0 <= probability <= 1 for probability in policy
+    ):
         return None
-    return [float(one) for one in found]
+    return [float(probability) for probability in policy]

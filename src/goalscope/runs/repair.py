@@ -1,8 +1,8 @@
-"""A damaged run.db: what of it is sound, copied into a new one; what is not, made again from what is.
+"""Repair of a damaged run.db: sound parts are copied into a new file, lost episodes are replayed.
 
-Every entry, episode and source of rows is taken alone, found by scans from both ends, by the index, and by the keys of
-checksums, since a page that cannot be read ends a scan. Only what fits its checksum is copied. Episodes that are lost
-are played again from the journal, which asks nobody; those of scripted agents act anew, with the same result.
+Every entry, episode and source of rows is read alone. Its key is found by scans from both ends, by the index, and by
+the keys of checksums, since an unreadable page ends a scan. Only parts that match their checksum are copied. Lost
+episodes are replayed from the journal, without a model; scripted agents act again, with the same result.
 """
 
 import os
@@ -31,21 +31,21 @@ from goalscope.runs.tables import DATABASE, Usage
 from goalscope.worlds.world import World
 
 DAMAGED: Final = f"{DATABASE}.damaged"
-"""What the file is called that was repaired; it is kept."""
+"""Name of the damaged file, which is kept."""
 
 _UNREADABLE = (sqlite3.Error, ValueError, TypeError, KeyError, UnicodeDecodeError)
 
 
 @dataclass(slots=True)
 class Repair:
-    """What became of a run.
+    """Report of a repair.
 
     Attributes:
-        kept: how many of each kind are sound.
-        lost: the names of those that are not, by kind.
-        played: episodes that were lost and could be played again.
-        unplayed: why others could not, by their ids.
-        changed: whether a new file was put in the place of the old one.
+        kept: number of sound items by kind.
+        lost: names of the damaged items by kind.
+        played: ids of lost episodes that could be replayed.
+        unplayed: reasons why other lost episodes could not be replayed, by id.
+        changed: whether a new file replaced the old one.
     """
 
     kept: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Repair:
         return not self.lost
 
     def note(self, kind: str, kept: bool, name: str) -> None:
-        """Count one that is kept, or name one that is lost."""
+        """Count a kept item, or record the name of a lost one."""
         if kept:
             self.kept[kind] = self.kept.get(kind, 0) + 1
         else:
@@ -68,81 +68,81 @@ class Repair:
 
 
 def repair(directory: str | Path, *, write: bool) -> Repair:
-    """Say what of a run can be rebuilt, and with ``write`` do it.
+    """Report which parts of a run can be rebuilt, and with ``write`` rebuild them.
 
-    The new run.db is made beside the old one, which is kept as `run.db.damaged`. Files of activations and probes are
-    not touched. Nothing at all is changed where everything is sound, or without ``write``.
+    The new run.db is written beside the old one, which is kept as `run.db.damaged`. Files of activations and probes are
+    not touched. Nothing is changed where everything is sound, or without ``write``.
 
     Raises:
         FileNotFoundError: there is no run.
-        ValueError: the file is none of ours, or its first page is damaged: restore it from a copy.
+        ValueError: the file is no run.db, or its first page is damaged: restore it from a copy.
         BlockingIOError: another process writes to the directory.
     """
-    place = Path(directory)
-    beside = place / ".run-new-repair"
-    found = Repair()
-    with closing(open_for_reading(place / DATABASE)) as database:
-        pages = _try(lambda: database.execute("PRAGMA integrity_check(1)").fetchall()) == [("ok",)]
-        lock = DirectoryLock(place)
+    directory_path = Path(directory)
+    partial = directory_path / ".run-new-repair"
+    report = Repair()
+    with closing(open_for_reading(directory_path / DATABASE)) as database:
+        pages_sound = _read_or_none(lambda: database.execute("PRAGMA integrity_check(1)").fetchall()) == [("ok",)]
+        lock = DirectoryLock(directory_path)
         try:
-            rmtree(beside, ignore_errors=True)
-            with explained(place / DATABASE):
-                comparison = Comparison(database, place / DATABASE)
-            with Store(beside, "w") as target:
-                _copy(database, comparison, target, found)
-                if not pages:
-                    found.lost.setdefault("pages of the file", []).append("SQLite finds some damaged")
-                _play(target, found)
-            if write and not found.sound:
+            rmtree(partial, ignore_errors=True)
+            with explained(directory_path / DATABASE):
+                comparison = Comparison(database, directory_path / DATABASE)
+            with Store(partial, "w") as target:
+                _copy(database, comparison, target, report)
+                if not pages_sound:
+                    report.lost.setdefault("pages of the file", []).append("SQLite finds some damaged")
+                _replay_lost(target, report)
+            if write and not report.sound:
                 database.close()
-                _exchange(place, beside)
-                found.changed = True
+                _replace_database(directory_path, partial)
+                report.changed = True
         finally:
-            rmtree(beside, ignore_errors=True)
+            rmtree(partial, ignore_errors=True)
             lock.release()
-    return found
+    return report
 
 
-def _try(read: Callable[[], Any]) -> Any:
-    """Return what can be read, None where it cannot."""
+def _read_or_none(read: Callable[[], Any]) -> Any:
+    """Return the result of a read, None where it fails."""
     with suppress(*_UNREADABLE):
         return read()
     return None
 
 
 def _keys(database: sqlite3.Connection, table: str, name: str, kinds: Sequence[str]) -> list[Any]:
-    """Return all keys of a table that can be found in any way, those of a plain scan first."""
+    """Return the keys of a table that any scan or checksum gives, those of a plain scan first."""
     scans = [
-        f"SELECT {name} FROM {table} {rest}" for rest in ("NOT INDEXED", f"ORDER BY {name}", f"ORDER BY {name} DESC")
+        f"SELECT {name} FROM {table} {order}" for order in ("NOT INDEXED", f"ORDER BY {name}", f"ORDER BY {name} DESC")
     ]
-    found: dict[Any, None] = {}
+    keys: dict[Any, None] = {}
     for scan in scans:
         with suppress(*_UNREADABLE):
             for (key,) in database.execute(scan):
-                found[key] = None
+                keys[key] = None
     for kind in kinds:
         with suppress(*_UNREADABLE):
             for (key,) in database.execute("SELECT key FROM checksums WHERE kind = ?", (kind,)):
-                found[key] = None
-    return list(found)
+                keys[key] = None
+    return list(keys)
 
 
-def _copy(database: sqlite3.Connection, comparison: Comparison, target: Store, found: Repair) -> None:
+def _copy(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
     with target.transaction() as new:
         new.execute("DELETE FROM info")
         checksums.clear(new)
     for kind in ("study", "info", "session", "agent", "world", "artifact", "call"):
-        _copy_entries(database, comparison, target, kind, found)
-    study = _try(target.study)
-    if study is not None and found.lost.get("world"):
-        before = set(_try(lambda: [world.id for world in target.worlds()]) or [])
-        target.put_worlds(world for world in study.worlds() if world.id not in before)
-    _copy_episodes(database, comparison, target, found)
-    _copy_rows(database, comparison, target, found)
+        _copy_entries(database, comparison, target, kind, report)
+    study = _read_or_none(target.study)
+    if study is not None and report.lost.get("world"):
+        stored_worlds = set(_read_or_none(lambda: [world.id for world in target.worlds()]) or [])
+        target.put_worlds(world for world in study.worlds() if world.id not in stored_worlds)
+    _copy_all_episodes(database, comparison, target, report)
+    _copy_rows(database, comparison, target, report)
 
 
 def _copy_entries(
-    database: sqlite3.Connection, comparison: Comparison, target: Store, kind: str, found: Repair
+    database: sqlite3.Connection, comparison: Comparison, target: Store, kind: str, report: Repair
 ) -> None:
     table, name = checksums.ENTRIES[kind]
     select = f"SELECT * FROM {table} WHERE {name} = ?"
@@ -153,24 +153,24 @@ def _copy_entries(
             comparison.check(kind, checksums.checksum(tuple(row)), comparison.known(kind, [key]).get(key))
             return tuple(row)
 
-        row = _try(read)
-        found.note(kind, row is not None, f"{key!r:.80}")
+        row = _read_or_none(read)
+        report.note(kind, row is not None, f"{key!r:.80}")
         if row is not None:
             with target.transaction() as new:
                 new.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
                 checksums.seal(new, kind, [key])
 
 
-def _copy_episodes(database: sqlite3.Connection, comparison: Comparison, target: Store, found: Repair) -> None:
-    wanted = {key for key in _keys(database, "episodes", "id", ["cost"]) if isinstance(key, str)}
-    kept = set[str]()
+def _copy_all_episodes(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
+    expected = {key for key in _keys(database, "episodes", "id", ["cost"]) if isinstance(key, str)}
+    copied = set[str]()
     for number in _keys(database, "episodes", "number", ["walk", "said"]):
-        identity = _try(lambda number=number: _copy_episode(database, comparison, target, number))  # type: ignore[misc]
+        identity = _read_or_none(lambda number=number: _copy_episode(database, comparison, target, number))  # type: ignore[misc]
         if identity is not None:
-            kept.add(identity)
-            found.note("episodes", True, identity)
-    for identity in sorted(wanted - kept):
-        found.note("episodes", False, identity)
+            copied.add(identity)
+            report.note("episodes", True, identity)
+    for identity in sorted(expected - copied):
+        report.note("episodes", False, identity)
 
 
 def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: Store, number: Any) -> str:
@@ -187,12 +187,12 @@ def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: 
     return identity
 
 
-def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Store, found: Repair) -> None:
-    counted = _try(comparison.counted_sources) or set()
-    listed = {source for table in ("rows", "row_groups") for source in _keys(database, table, "source", ())}
-    for source in sorted({*counted, *(source for source in listed if isinstance(source, str))}):
+def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
+    counted = _read_or_none(comparison.counted_sources) or set()
+    stored = {source for table in ("rows", "row_groups") for source in _keys(database, table, "source", ())}
+    for source in sorted({*counted, *(source for source in stored if isinstance(source, str))}):
         problem = damaged_rows(database, comparison, source)
-        found.note("rows", not problem, source)
+        report.note("rows", not problem, source)
         if not problem:
             with target.transaction() as new:
                 write_rows(new, read_groups(database, comparison, source), source)
@@ -201,36 +201,34 @@ def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Sto
 # Episodes from the journal
 
 
-def _play(store: Store, found: Repair) -> None:
-    """Play lost episodes again into a store; the agents of the study are built, and no model is asked."""
-    lost = set(found.lost.get("episodes", ()))
-    study = _try(store.study)
+def _replay_lost(store: Store, report: Repair) -> None:
+    """Replay lost episodes into a store with the agents of its study, from the journal and without a model."""
+    lost = set(report.lost.get("episodes", ()))
+    study = _read_or_none(store.study)
     if not lost or study is None:
-        found.unplayed |= dict.fromkeys(lost, "the run has no study: import its logs again")
+        report.unplayed |= dict.fromkeys(lost, "the run has no study: import its logs again")
         return
     try:
         agents = study.agents()
     except (ValueError, OSError, ImportError) as error:
-        found.unplayed |= dict.fromkeys(lost, f"the agents of the study cannot be built here: {error}"[:300])
+        report.unplayed |= dict.fromkeys(lost, f"the agents of the study cannot be built here: {error}"[:300])
         return
     journal = Journal(store)
     for spec, world, agent in study.specs(agents):
         if spec.id in lost:
-            if (problem := _play_one(store, journal, study, spec, world, agent)) is None:
-                found.played.append(spec.id)
+            if (problem := _replay(store, journal, study, spec, world, agent)) is None:
+                report.played.append(spec.id)
             else:
-                found.unplayed[spec.id] = problem
+                report.unplayed[spec.id] = problem
             lost.discard(spec.id)
-    found.unplayed |= dict.fromkeys(lost, "the study does not name it")
+    report.unplayed |= dict.fromkeys(lost, "the study does not name it")
 
 
-def _play_one(
-    store: Store, journal: Journal, study: Study, spec: EpisodeSpec, world: World, agent: Agent
-) -> str | None:
-    """Play one episode and store it; return why it cannot be, None where it was."""
-    told = bool(getattr(agent, "knows_world", False))
+def _replay(store: Store, journal: Journal, study: Study, spec: EpisodeSpec, world: World, agent: Agent) -> str | None:
+    """Replay one episode and store it; return the reason where this fails, else None."""
+    knows_world = bool(getattr(agent, "knows_world", False))
     rules = study.history_of(agent), study.failure_of(agent)
-    live, identity = LiveEpisode(spec, world, study, *rules, knows_world=told), agent_id(agent)
+    live, identity = LiveEpisode(spec, world, study, *rules, knows_world=knows_world), agent_id(agent)
     while live.outcome is None:
         observation = live.observe()
         if agent.journalled:
@@ -245,31 +243,31 @@ def _play_one(
     return None
 
 
-def _exchange(place: Path, beside: Path) -> None:
-    """Put the new file in the place of the old one, which is kept with its log under another name."""
-    old, ends = place / DATABASE, ("", "-wal")
-    for end in ends:
-        source, kept = Path(f"{old}{end}"), place / f"{DAMAGED}{end}"
+def _replace_database(directory: Path, partial: Path) -> None:
+    """Replace the old file by the new one; the old one and its log are kept under another name."""
+    old, suffixes = directory / DATABASE, ("", "-wal")
+    for suffix in suffixes:
+        source, backup = Path(f"{old}{suffix}"), directory / f"{DAMAGED}{suffix}"
         if source.exists():
-            kept.unlink(missing_ok=True)
-            os.link(source, kept)
-    sync(place)
-    for end in ("-wal", "-shm"):  # SQLite would take the old log for the new file's
-        Path(f"{old}{end}").unlink(missing_ok=True)
-    (beside / DATABASE).replace(old)
-    sync(place)
+            backup.unlink(missing_ok=True)
+            os.link(source, backup)
+    sync(directory)
+    for suffix in ("-wal", "-shm"):  # SQLite would take the old log for the new file's
+        Path(f"{old}{suffix}").unlink(missing_ok=True)
+    (partial / DATABASE).replace(old)
+    sync(directory)
 
 
-def lines(found: Repair) -> Iterator[str]:
-    """Yield what became of a run, in words."""
-    named = {"rows": "sources of rows"}  # the rows of one measurement are kept or lost together
-    kept = ", ".join(f"{number:,} {named.get(kind, kind)}" for kind, number in found.kept.items())
-    yield f"sound: {kept or 'nothing'}"
-    for kind, names in found.lost.items():
-        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        yield f"damaged: {kind}: {', '.join(names[:5])}{more}"
-    if found.played:
-        yield f"{len(found.played):,} lost episodes can be played again without asking a model"
-    for why in dict.fromkeys(found.unplayed.values()):
-        names = [name for name, said in found.unplayed.items() if said == why]
-        yield f"{len(names):,} lost episodes cannot be played again ({names[0]}): {why}"
+def lines(report: Repair) -> Iterator[str]:
+    """Yield the lines of text of a report."""
+    labels = {"rows": "sources of rows"}  # the rows of one measurement are kept or lost together
+    sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
+    yield f"sound: {sound or 'nothing'}"
+    for kind, names in report.lost.items():
+        others = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        yield f"damaged: {kind}: {', '.join(names[:5])}{others}"
+    if report.played:
+        yield f"{len(report.played):,} lost episodes can be played again without asking a model"
+    for reason in dict.fromkeys(report.unplayed.values()):
+        names = [name for name, problem in report.unplayed.items() if problem == reason]
+        yield f"{len(names):,} lost episodes cannot be played again ({names[0]}): {reason}"

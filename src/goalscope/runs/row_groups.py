@@ -1,7 +1,7 @@
-"""Rows as packed groups of columns: of each column the values that occur, and small codes of them for each row.
+"""Rows as packed groups of columns: each column has its distinct values, and small codes of them for each row.
 
-A group is compressed as a whole: a line of JSON that describes the columns, then their numbers, little-endian. What
-comes back is checked as if a stranger had written it.
+A group is compressed as a whole: a line of JSON that describes the columns, then their numbers, little-endian. Groups
+are validated as untrusted input when they are unpacked.
 """
 
 import zlib
@@ -20,16 +20,16 @@ from goalscope.runs.codec import encode_tags
 from goalscope.untrusted import UntrustedError, decode_object
 
 GROUP_ROWS: Final = 16_384
-"""Most rows of a group."""
+"""Maximum number of rows of a group."""
 
 TEXTS: Final = ("measure", "unit", "grid_id", "episode_id")
 
-_RUN = 1024  # so many rows of one measure have groups of their own
+_MIN_RUN = 1024  # rows of one measure from which on they have groups of their own
 _LEVEL = 6
-_MOST_BYTES = 1 << 26  # of an unpacked group; those of ours have a hundredth
+_MAX_BYTES = 1 << 26  # of an unpacked group; about 100 times the usual size
 _CODES: Final[dict[str, np.dtype[Any]]] = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4")}
 _STEPS: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(f"<{name}") for name in ("i1", "i2", "i4", "i8")}
-_MOST_LABELS = 256  # different values of a group that are numbered
+_MAX_LABELS = 256  # different values of a group that are numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,13 @@ def cut(rows: Rows) -> Iterator[Rows]:
     """Yield the groups of rows, in order; long runs of one measure have groups of their own, to be read alone."""
     codes = rows.numbered("measure")[0]
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    begun = 0
+    start = 0
     for first, last in pairwise(edges):
-        if last - first >= _RUN:
-            yield from _slices(rows, begun, first)
+        if last - first >= _MIN_RUN:
+            yield from _slices(rows, start, first)
             yield from _slices(rows, first, last)
-            begun = last
-    yield from _slices(rows, begun, len(codes))
+            start = last
+    yield from _slices(rows, start, len(codes))
 
 
 def _slices(rows: Rows, begin: int, end: int) -> Iterator[Rows]:
@@ -76,7 +76,7 @@ def pack(rows: Rows) -> Packed:
     numbers: list[bytes] = []
     names = _tags_in_order(rows)
     for name, column in [*((name, rows.held(name)) for name in TEXTS), *((f"tag.{n}", rows.held(n)) for n in names)]:
-        coded = _plain(encoded(column).compact())
+        coded = _plain_values(encoded(column).compact())
         labels = coded.labels.tolist()
         _check_labels(name, labels)
         width = _width(len(labels))
@@ -90,13 +90,13 @@ def pack(rows: Rows) -> Packed:
     return Packed(count=len(rows), measures=canonical_json(measures), data=data)
 
 
-def _plain(coded: Coded) -> Coded:
-    """Return a column whose values are plain ones; numbers of NumPy are taken for those of Python."""
+def _plain_values(coded: Coded) -> Coded:
+    """Return a column with Python's numbers in place of NumPy's."""
     if not any(isinstance(label, np.generic) for label in coded.labels):
         return coded
-    listed = [label.item() if isinstance(label, np.generic) else label for label in coded.labels]
-    again = encoded(column_of(listed))
-    return Coded(again.labels, again.codes[coded.codes])
+    values = [label.item() if isinstance(label, np.generic) else label for label in coded.labels]
+    recoded = encoded(column_of(values))
+    return Coded(recoded.labels, recoded.codes[coded.codes])
 
 
 def _check_labels(name: str, labels: Sequence[Any]) -> None:
@@ -108,10 +108,10 @@ def _check_labels(name: str, labels: Sequence[Any]) -> None:
 
 
 def _tags_in_order(rows: Rows) -> list[str]:
-    """Return the tags that some row has: those of the first row by name, then those that later ones bring."""
-    here = {name: rows.known(name) for name in sorted(rows.tags)}
-    first = {name: int(mask.argmax()) for name, mask in here.items() if mask.any()}
-    return sorted(first, key=lambda name: (first[name], name))
+    """Return the tags that some row has, in order of the first row that has them, then by name."""
+    masks = {name: rows.known(name) for name in sorted(rows.tags)}
+    first_row = {name: int(mask.argmax()) for name, mask in masks.items() if mask.any()}
+    return sorted(first_row, key=lambda name: (first_row[name], name))
 
 
 def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tuple[str, int]:
@@ -119,7 +119,7 @@ def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tup
     bits = (values + 0.0).astype("<f8")  # -0.0 becomes 0.0
     bits[np.isnan(bits)] = np.nan  # one form of NaN
     labels, codes = np.unique(bits.view("<i8"), return_inverse=True)
-    if len(labels) > _MOST_LABELS:
+    if len(labels) > _MAX_LABELS:
         numbers.append(bits.tobytes())
         return "", 0
     numbers.append(labels.tobytes() + codes.astype("<u1").tobytes())
@@ -130,8 +130,10 @@ def _packed_steps(steps: npt.NDArray[np.int64], numbers: list[bytes]) -> tuple[s
     """Append steps to the numbers; return their type, "" for one step for all, and that step."""
     if not len(steps) or (steps == steps[0]).all():
         return "", int(steps[0]) if len(steps) else 0
-    least, most = int(steps.min()), int(steps.max())
-    width = next(name for name, kind in _STEPS.items() if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max)
+    minimum, maximum = int(steps.min()), int(steps.max())
+    width = next(
+        name for name, kind in _STEPS.items() if np.iinfo(kind).min <= minimum and maximum <= np.iinfo(kind).max
+    )
     numbers.append(steps.astype(_STEPS[width]).tobytes())
     return width, 0
 
@@ -148,14 +150,14 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
 
     Args:
         data: as `pack` made it.
-        count: how many rows there must be.
-        names: text columns that are wanted, beside all tags; the others are "". All by default.
+        count: expected number of rows.
+        names: text columns to read besides all tags; the others are "". All by default.
 
     Raises:
-        ValueError: it is none of ours.
+        ValueError: it is not a valid group.
     """
     buffer, described = _opened(data, count)
-    wanted = set(TEXTS if names is None else names)
+    wanted_names = set(TEXTS if names is None else names)
     texts: dict[str, Column] = {name: constant("", count) for name in TEXTS}
     tags: dict[str, Column] = {}
     for name, width, labels in described[:-2]:
@@ -164,11 +166,11 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
             raise ValueError("codes must be those of its labels")
         if name.startswith("tag."):
             tags[name.removeprefix("tag.")] = Coded(column_of(labels), codes)
-        elif name in wanted:
+        elif name in wanted_names:
             texts[name] = Coded(column_of(labels), codes)
-    (_, value_width, labelled), (_, step_width, only) = described[-2:]
-    value, step = buffer.values(value_width, labelled, count), buffer.steps(step_width, only, count)
-    if buffer.left:
+    (_, value_width, label_count), (_, step_width, constant_step) = described[-2:]
+    value, step = buffer.values(value_width, label_count, count), buffer.steps(step_width, constant_step, count)
+    if buffer.remaining:
         raise ValueError("it must end behind its last column")
     return Rows(**texts, value=value, step=step, tags=tags)
 
@@ -177,40 +179,40 @@ def labels_of(data: bytes, count: int, name: str) -> list[str]:
     """Return the values of a text column of a packed group, without its rows.
 
     Raises:
-        ValueError: it is none of ours.
+        ValueError: it is not a valid group.
     """
-    return next(list(labels) for own, _, labels in _opened(data, count)[1] if own == name)
+    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
 
 
 class _Buffer:
-    """What of the numbers of a group was not taken yet."""
+    """The numbers of a group, read from the front."""
 
     def __init__(self, numbers: memoryview) -> None:
-        self.left = numbers
+        self.remaining = numbers
 
     def take(self, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         size = kind.itemsize * count
-        if len(self.left) < size:
+        if len(self.remaining) < size:
             raise ValueError("a column must have a number for each row")
-        found = np.frombuffer(self.left[:size], dtype=kind)
-        self.left = self.left[size:]
-        return found
+        column = np.frombuffer(self.remaining[:size], dtype=kind)
+        self.remaining = self.remaining[size:]
+        return column
 
-    def values(self, width: Any, labels: Any, count: int) -> npt.NDArray[np.float64]:
+    def values(self, width: Any, label_count: Any, count: int) -> npt.NDArray[np.float64]:
         if width == "":
             return self.take(np.dtype("<f8"), count).astype(np.float64)
-        if width != "u1" or not isinstance(labels, int) or not 0 <= labels <= _MOST_LABELS:
+        if width != "u1" or not isinstance(label_count, int) or not 0 <= label_count <= _MAX_LABELS:
             raise ValueError("values must be numbers, or numbered")
-        known = self.take(np.dtype("<f8"), labels).astype(np.float64)
+        labels = self.take(np.dtype("<f8"), label_count).astype(np.float64)
         codes = self.take(_CODES["u1"], count)
-        if count and (not labels or codes.max() >= labels):
+        if count and (not label_count or codes.max() >= label_count):
             raise ValueError("codes must be those of its values")
-        found: npt.NDArray[np.float64] = known[codes]
-        return found
+        values: npt.NDArray[np.float64] = labels[codes]
+        return values
 
-    def steps(self, width: Any, only: Any, count: int) -> npt.NDArray[np.int64]:
-        if width == "" and type(only) is int and -(2**63) <= only < 2**63:
-            return np.full(count, only, dtype=np.int64)
+    def steps(self, width: Any, constant_step: Any, count: int) -> npt.NDArray[np.int64]:
+        if width == "" and type(constant_step) is int and -(2**63) <= constant_step < 2**63:
+            return np.full(count, constant_step, dtype=np.int64)
         if width not in _STEPS:
             raise ValueError("steps must be whole numbers")
         return self.take(_STEPS[width], count).astype(np.int64)
@@ -222,27 +224,27 @@ def _opened(data: bytes, count: int) -> tuple[_Buffer, list[Any]]:
         raise ValueError(f"it must be stored as bytes, got {type(data).__name__}")
     opener = zlib.decompressobj()
     try:
-        raw = opener.decompress(data, _MOST_BYTES)
+        raw = opener.decompress(data, _MAX_BYTES)
     except zlib.error as error:
         raise ValueError(f"it must be compressed, got {error}") from error
     if not opener.eof or opener.unused_data:
-        raise ValueError(f"it must unpack to at most {_MOST_BYTES:,} bytes, and end there")
-    head, _, _ = raw.partition(b"\n")
+        raise ValueError(f"it must unpack to at most {_MAX_BYTES:,} bytes, and end there")
+    header_line, _, _ = raw.partition(b"\n")
     try:
-        about = decode_object(head, strict=False)
+        header = decode_object(header_line, strict=False)
     except UntrustedError as error:
         raise ValueError(f"it must begin with a line of JSON: {error}") from error
-    columns = about.get("columns")
-    if about.get("rows") != count or type(count) is not int or not _well_formed(columns):
+    columns = header.get("columns")
+    if header.get("rows") != count or type(count) is not int or not _well_formed(columns):
         raise ValueError(f"it must describe {count!r} rows and their columns")
-    return _Buffer(memoryview(raw)[len(head) + 1 :]), list(columns or ())
+    return _Buffer(memoryview(raw)[len(header_line) + 1 :]), list(columns or ())
 
 
 def _well_formed(columns: Any) -> bool:
     """Whether columns are described: texts first, then tags, values and steps."""
-    if not isinstance(columns, list) or not all(isinstance(one, list) and len(one) == 3 for one in columns):
+    if not isinstance(columns, list) or not all(isinstance(column, list) and len(column) == 3 for column in columns):
         return False
-    names = [one[0] for one in columns]
+    names = [column[0] for column in columns]
     tags = names[len(TEXTS) : -2]
     if names[: len(TEXTS)] != list(TEXTS) or names[-2:] != ["value", "step"] or len(set(map(str, names))) < len(names):
         return False

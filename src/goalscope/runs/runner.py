@@ -1,4 +1,4 @@
-"""Running a study: what is specified minus what is stored, many episodes at a time, resumable at any point."""
+"""Running a study: the specified episodes that are not stored yet, many at a time, resumable at any point."""
 
 import time
 from collections import Counter
@@ -31,19 +31,19 @@ from goalscope.runs.walks import count_episodes
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
-"""Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
+"""Called every tenth of a second with: episodes done, all episodes, steps taken now, seconds left (None at first)."""
 
 Item = tuple[EpisodeSpec, World, Agent]
 _Waiting = Iterator[tuple[EpisodeSpec, World]]
 
 _PROGRESS_SECONDS = 0.1
 _PAGE = 4096  # episodes whose specifications, or stored ids, are in memory at a time
-_SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends on it
+_SCRIPTED = 0.01  # of a model's time for a step; decides only the estimate of the time left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What a run did.
+    """Summary of a run.
 
     Attributes:
         episodes: number of episodes run now.
@@ -53,7 +53,7 @@ class RunSummary:
         replayed: number of answers taken from the journal instead of asking again.
         lost: number of calls that an earlier process had in flight when it died.
         seconds: time that the run took.
-        directory: where the run directory lies, which may have been renamed meanwhile.
+        directory: path of the run directory, which may have been renamed meanwhile.
     """
 
     episodes: int
@@ -81,33 +81,33 @@ def run(
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
-    Neither the number of workers, the size of a batch nor interruptions change a result. Answers count as arrived when
+    Neither the number of workers, the batch size nor interruptions change a result. Answers count as arrived when
     `Agent.act` returns them, all of its batch at once; see `dispatch.Caller` for agents whose answers arrive one
     by one.
 
     Args:
-        study: what is to be run.
+        study: the study.
         directory: the run directory, made where it is missing.
         agents: ready agents in place of the study's own.
-        progress: is told how far the run is, see `Progress`.
-        workers: calls of `Agent.act` at the same time.
-        batch: episodes of an agent that are live at the same time.
-        arguments: what the user passed and what was defaulted, for the record; see `provenance.session`.
-        shard: only this part of the episodes; `merge` puts the directories of all shards together.
-        executor: where agents act whose answers are worth minutes, see `executors.open_executor`; "auto" for what suits
-            them, see `executors.suited`. Others act here, and so do agents whose requests are counted one by one (those
-            behind a server), in threads. New processes import the main module of the program: guard what it does by
+        progress: called with the progress of the run, see `Progress`.
+        workers: maximum number of simultaneous calls of `Agent.act`.
+        batch: maximum number of simultaneous episodes of an agent.
+        arguments: the user's arguments and the defaults, for the record; see `provenance.session`.
+        shard: only this part of the episodes; `merge` joins the directories of all shards.
+        executor: where journalled agents act, see `executors.open_executor`; "auto" chooses by `executors.suited`.
+            Other agents act in threads of this process, and so do agents behind a server, whose requests are counted
+            one by one. New processes import the main module of the program: guard its code by
             ``if __name__ == "__main__":``.
-        gpus: GPUs of each worker, where Ray gives them.
+        gpus: GPUs of each worker of Ray.
 
     Returns:
-        What was done.
+        The summary of the run.
 
     Raises:
         BlockingIOError: another process runs on the directory.
-        ValueError: the directory holds another study, or another part of it, or something is wrong with what it holds.
+        ValueError: the directory holds another study, another part of it, or damaged or invalid data.
         KeyboardInterrupt: the run was stopped; finished episodes are stored, the message says how to go on.
-        Exception: what an agent raised; finished episodes and journalled answers are stored.
+        Exception: an agent's error; finished episodes and journalled answers are stored.
     """
     if executor not in ("threads", AUTO) and agents is not None:
         raise ValueError(
@@ -116,13 +116,13 @@ def run(
         )
     if workers < 1 or batch < 1:
         raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
-    acting = list(study.agents() if agents is None else agents)
-    _check_agents(acting)
-    for agent in acting:
+    ready = list(study.agents() if agents is None else agents)
+    _check_agents(ready)
+    for agent in ready:
         check_fits(agent, study.view)
-    each = len(study.worlds()) * study.trajectories // (shard.of if shard is not None else 1)
+    episodes_each = len(study.worlds()) * study.trajectories // (shard.of if shard is not None else 1)
     if executor == AUTO:
-        executor, workers = suited(acting, each, workers) if agents is None else ("threads", workers)
+        executor, workers = suited(ready, episodes_each, workers) if agents is None else ("threads", workers)
     with (
         open_executor(executor, workers, gpus) as elsewhere,
         Store(directory, "w", durability=study.durability) as store,
@@ -130,35 +130,35 @@ def run(
         store.put_study(study)
         keep_to_shard(store, shard)
         store.put_session(session(arguments))
-        store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in acting])
+        store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in ready])
         store.put_worlds(study.worlds())
-        places: dict[str, tuple[Executor, Recipe]] = {}
+        remote: dict[str, tuple[Executor, Recipe]] = {}
         if elsewhere is not None:
-            for entry, agent in zip(study.agents_, acting, strict=True):
+            for entry, agent in zip(study.agents_, ready, strict=True):
                 if agent.journalled and budget_of(agent) is None:
-                    places[agent.name] = elsewhere, Recipe.of(entry, agent)
+                    remote[agent.name] = elsewhere, Recipe.of(entry, agent)
             # The workers load what they need while this process makes its first prompts.
-            if places and count_episodes(store) < each * len(acting):
+            if remote and count_episodes(store) < episodes_each * len(ready):
                 for _ in range(workers):
-                    elsewhere.submit(answer_in_worker, next(iter(places.values()))[1], [])
-        runner = _Runner(study, store, progress, workers, batch, shard, places)
-        return runner.run(acting)
+                    elsewhere.submit(answer_in_worker, next(iter(remote.values()))[1], [])
+        runner = _Runner(study, store, progress, workers, batch, shard, remote)
+        return runner.run(ready)
 
 
 class RunPlan:
     """The episodes of a study, or of one of its shards, that a run directory does not hold yet, in their order.
 
     Args:
-        study: what is to be run.
+        study: the study.
         agents: its agents, ready to act.
         shard: the part of the study, None for all of it.
         store: the run directory as it is when the run begins.
-        effort: of an agent, about how long it takes for a step.
+        effort: returns the approximate time of an agent for a step.
 
     Attributes:
         total: number of episodes that the study, or its shard, has.
         reused: how many of them are stored.
-        work: the most steps of the others, each times the effort of its agent.
+        work: maximum number of steps of the others, each times the effort of its agent.
     """
 
     def __init__(
@@ -170,19 +170,23 @@ class RunPlan:
         effort: Callable[[Agent], float],
     ) -> None:
         self._study, self._agents, self._shard = study, agents, shard
-        known, parts = _stored_ids(store), list[npt.NDArray[np.bool_]]()
+        stored_ids, parts = _stored_ids(store), list[npt.NDArray[np.bool_]]()
         self.work = 0.0
         specified = self._specified()
         while page := list(islice(specified, _PAGE)):
-            parts.append(_among(known, (spec.id for spec, _, _ in page)) if len(known) else np.zeros(len(page), bool))
-            left = (item for item, there in zip(page, parts[-1].tolist(), strict=True) if not there)
+            parts.append(
+                _in_sorted(stored_ids, (spec.id for spec, _, _ in page))
+                if len(stored_ids)
+                else np.zeros(len(page), bool)
+            )
+            left = (item for item, is_stored in zip(page, parts[-1].tolist(), strict=True) if not is_stored)
             self.work += sum(spec.horizon * effort(agent) for spec, _, agent in left)
-        self._there = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
-        self.total, self.reused = len(self._there), int(self._there.sum())
+        self._is_stored = np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+        self.total, self.reused = len(self._is_stored), int(self._is_stored.sum())
 
     def __iter__(self) -> Iterator[Item]:
         for index, item in enumerate(self._specified()):
-            if not self._there[index]:
+            if not self._is_stored[index]:
                 yield item
 
     def _specified(self) -> Iterator[Item]:
@@ -192,22 +196,26 @@ class RunPlan:
 
 def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
     """Return the ids of all stored episodes that a specification can have, sorted."""
-    kept, width = list[npt.NDArray[np.bytes_]](), len(_EXAMPLE.id)
+    pages, width = list[npt.NDArray[np.bytes_]](), len(_EXAMPLE.id)
     with store.snapshot() as database:
-        # Of the table: in a damaged file the index of ids may name others, which no reader of episodes would find.
-        found = database.execute("SELECT id FROM episodes NOT INDEXED")
-        while page := found.fetchmany(_PAGE):
-            listed = [one for (one,) in page if isinstance(one, str) and len(one) == width and one.isascii()]
-            kept.append(np.array(listed, dtype=f"S{width}"))
-    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=f"S{width}")
+        # From the table: in a damaged file the index may name other ids, which no reader of episodes would find.
+        cursor = database.execute("SELECT id FROM episodes NOT INDEXED")
+        while page := cursor.fetchmany(_PAGE):
+            ids = [
+                identity
+                for (identity,) in page
+                if isinstance(identity, str) and len(identity) == width and identity.isascii()
+            ]
+            pages.append(np.array(ids, dtype=f"S{width}"))
+    return np.sort(np.concatenate(pages)) if pages else np.zeros(0, dtype=f"S{width}")
 
 
-def _among(known: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Return whether each of some ids is among those known, which are sorted."""
-    asked = np.array(list(ids), dtype=known.dtype)
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    found: npt.NDArray[np.bool_] = known[place] == asked
-    return found
+def _in_sorted(stored: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Return whether each of some ids is among sorted stored ids."""
+    wanted = np.array(list(ids), dtype=stored.dtype)
+    index = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)
+    result: npt.NDArray[np.bool_] = stored[index] == wanted
+    return result
 
 
 _EXAMPLE = EpisodeSpec(world_id="", agent_id="", trajectory=0, seed=0, horizon=1)  # all ids are as long as its own
@@ -232,7 +240,7 @@ class _Runner:
         self._calls = self._replayed = 0
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
-        self._began = self._group_began = self._told = time.monotonic()
+        self._start = self._group_start = self._last_report = time.monotonic()
         self._round_seconds = 0.0
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
@@ -247,15 +255,15 @@ class _Runner:
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
-                f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in {self._place()}: "
-                "run the same study on the same directory to go on, nothing stored is repeated"
+                f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
+                f"{self._directory()}: run the same study on the same directory to go on, nothing stored is repeated"
             ) from None
         except Exception as error:
             error.add_note("what was finished is stored: run the same study on the same directory to go on")
             self._flush()
             raise
         self._flush()
-        self._tell(last=True)
+        self._report(last=True)
         return RunSummary(
             episodes=self._episodes,
             reused=self._reused,
@@ -263,7 +271,7 @@ class _Runner:
             calls=self._calls,
             replayed=self._replayed,
             lost=self._journal.lost,
-            seconds=time.monotonic() - self._began,
+            seconds=time.monotonic() - self._start,
             directory=str(self._store.settled()),
         )
 
@@ -283,15 +291,15 @@ class _Runner:
         live: list[LiveEpisode] = []
         agent, effort = caller.agent, _effort(caller.agent)
         history, failure = self._study.history_of(agent), self._study.failure_of(agent)
-        told = bool(getattr(agent, "knows_world", False))
+        knows_world = bool(getattr(agent, "knows_world", False))
         while True:
             check_interrupt()
             for spec, world in islice(waiting, self._batch - len(live)):
-                live.append(LiveEpisode(spec, world, self._study, history, failure, knows_world=told))
+                live.append(LiveEpisode(spec, world, self._study, history, failure, knows_world=knows_world))
             if not live:
                 return
-            # What is finished is never left uncommitted for long while an agent thinks.
-            if agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
+            # Finished episodes must not stay uncommitted for long while an agent works.
+            if agent.journalled or time.monotonic() - self._group_start + self._round_seconds > GROUP_SECONDS:
                 self._flush()
             began = time.monotonic()
             turns = self._turns(caller, [episode.observe() for episode in live])
@@ -302,13 +310,13 @@ class _Runner:
                 if episode.outcome is not None:
                     self._work += (episode.spec.horizon - len(episode.steps)) * effort
                     if not self._finished:
-                        self._group_began = time.monotonic()
+                        self._group_start = time.monotonic()
                     self._finished.append((episode.record(agent.name, getattr(agent, "tags", None)), episode.usage))
             live = [episode for episode in live if episode.outcome is None]
             self._round_seconds = time.monotonic() - began
-            if time.monotonic() - self._group_began > GROUP_SECONDS:
+            if time.monotonic() - self._group_start > GROUP_SECONDS:
                 self._flush()
-            self._tell()
+            self._report()
 
     def _turns(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         if not caller.agent.journalled:
@@ -318,43 +326,43 @@ class _Runner:
         self._replayed += replayed
         return turns
 
-    def _place(self) -> Path:
+    def _directory(self) -> Path:
         try:
             return self._store.settled()
         except FileNotFoundError:
             return self._store.path
 
     def _flush(self) -> None:
-        """Commit what is finished; a second call after an interrupted one does no harm."""
+        """Commit the finished episodes; a second call after an interrupted one does no harm."""
         group = self._finished
         if group:
             self._store.put_episodes(
-                (episode for episode, _ in group), usage={episode.id: cost for episode, cost in group if cost}
+                (episode for episode, _ in group), usage={episode.id: usage for episode, usage in group if usage}
             )
             self._episodes += len(group)
             self._steps += sum(len(episode.steps) for episode, _ in group)
             self._finished = []
 
-    def _tell(self, last: bool = False) -> None:
+    def _report(self, last: bool = False) -> None:
         now = time.monotonic()
-        if self._progress is None or (now - self._told < _PROGRESS_SECONDS and not last):
+        if self._progress is None or (now - self._last_report < _PROGRESS_SECONDS and not last):
             return
-        self._told = now
-        left = (now - self._began) * (self._work_total - self._work) / self._work if self._work else None
+        self._last_report = now
+        left = (now - self._start) * (self._work_total - self._work) / self._work if self._work else None
         unwritten = len(self._finished)
         steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
         self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)
 
 
 def _effort(agent: Agent) -> float:
-    """Return about how long an agent takes for a step beside one whose answers come from a model."""
+    """Return the approximate time of an agent for a step, relative to that of a model."""
     return 1.0 if agent.journalled else _SCRIPTED
 
 
 def _check_agents(agents: Sequence[Agent]) -> None:
     if not agents:
         raise ValueError("a run must have at least one agent, got none")
-    for agent in agents:  # before anything is asked: what it answers could not be stored
+    for agent in agents:  # before any call: its answers could not be stored
         check_text("the name of an agent", agent.name)
         encode_tags(getattr(agent, "tags", None) or {})
     for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):

@@ -12,24 +12,24 @@ from goalscope.models.http_trials import ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"
-"""Under which name a run keeps what was seen of its servers, one entry for each time that one was tried."""
+"""Name of the setting with the checks of servers, one entry for each trial."""
 
 
 def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> ServerNeeds:
-    """Return what an agent needs of its server, with the prompt of an observation where there is one."""
-    asked = None if observation is None else agent.request(observation)
+    """Return an agent's requirements of its server, with the prompt of an observation where one is given."""
+    request = None if observation is None else agent.request(observation)
     choice = agent.choice
     return ServerNeeds(
         sampling=agent.sampling,
-        messages=() if asked is None else asked.messages,
-        answers=() if asked is None else asked.answers,
+        messages=() if request is None else request.messages,
+        answers=() if request is None else request.answers,
         written=choice is None or choice.after == "reasoning",
         scored=choice is not None,
     )
 
 
 def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
-    """Return what the trials of an agent cost, by name; those that were cut short at the most that they can have."""
+    """Return the cost of an agent's trials by name; interrupted trials count with their maximum cost."""
     total: dict[str, float] = {}
     for entry in _entries(store):
         if entry.get("agent") == identity:
@@ -39,13 +39,13 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 
 
 def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:
-    """Try what an agent's server does, unless this run did; let its model go by it.
+    """Check the abilities of an agent's server, unless this run did before, and configure its model by them.
 
-    Agents without a server pass. What the server says of itself is noted in each session in which it is asked.
+    Agents without a server pass. The server's metadata are stored in each session with calls.
 
     Raises:
-        NotSentError: a cap leaves no room for it.
-        ValueError: the study cannot be run on this server as it stands.
+        NotSentError: a cap leaves no room for the trials.
+        ValueError: the study cannot be run on this server.
         ConnectionError, PermissionError: see `goalscope.models.http_checks.check_server`.
     """
     model = getattr(agent, "model", None)
@@ -54,19 +54,19 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
     if not model.server.preflight:
         _note(store, model, read_server_info(model.client))
         return
-    wanted, identity = wanted_by(agent, observation), agent_id(agent)
-    settings = content_id("server", {"model": dict(model.describe()), **wanted.settings(model.server)})
-    known = [entry for entry in _entries(store) if entry.get("settings") == settings and entry.get("accepted")]
-    if known:
-        apply_report(model, wanted, ServerReport.model_validate(known[-1]["report"]))
+    needs, identity = wanted_by(agent, observation), agent_id(agent)
+    settings = content_id("server", {"model": dict(model.describe()), **needs.settings(model.server)})
+    accepted = [entry for entry in _entries(store) if entry.get("settings") == settings and entry.get("accepted")]
+    if accepted:
+        apply_report(model, needs, ServerReport.model_validate(accepted[-1]["report"]))
         _note(store, model, read_server_info(model.client))
         return
     budget = model.budget
     before = budget.calls, budget.tokens, budget.usd
-    requests, prompts, outputs = most_trial_tokens(wanted, model.server)
-    most: dict[str, float] = {"requests": requests, "tokens_at_most": prompts + outputs}
+    requests, prompts, outputs = most_trial_tokens(needs, model.server)
+    cost_limit: dict[str, float] = {"requests": requests, "tokens_at_most": prompts + outputs}
     if budget.priced:
-        most["usd"] = budget.usd_of(prompts, outputs)
+        cost_limit["usd"] = budget.usd_of(prompts, outputs)
     entry: dict[str, Any] = {
         "address": model.server.base_url,
         "model": model.served,
@@ -75,34 +75,38 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
         "accepted": False,
     }
     entries = _entries(store)
-    # A process that is killed now has spent no more than this.
-    store.put_info(INFO, [*entries, {**entry, "usage": most}])
+    # The maximum cost of a process that is killed during the trials.
+    store.put_info(INFO, [*entries, {**entry, "usage": cost_limit}])
     try:
-        report = check_server(model, wanted)
+        report = check_server(model, needs)
         entry |= {"server": dict(report.told.server), "report": report.model_dump(mode="json")}
-        apply_report(model, wanted, report)
+        apply_report(model, needs, report)
         entry["accepted"] = True
     finally:
-        made, tokens, usd = budget.calls - before[0], budget.tokens - before[1], budget.usd - before[2]
-        entry["usage"] = {"requests": made, "prompt_tokens": tokens, **({"usd": usd} if budget.priced else {})}
+        requests_made, tokens, usd = budget.calls - before[0], budget.tokens - before[1], budget.usd - before[2]
+        entry["usage"] = {"requests": requests_made, "prompt_tokens": tokens, **({"usd": usd} if budget.priced else {})}
         store.put_info(INFO, [*entries, entry])
 
 
 def _entries(store: Store) -> list[Mapping[str, Any]]:
-    held = store.info().get(INFO, [])
-    return [entry for entry in held if isinstance(entry, Mapping)] if isinstance(held, list) else []
+    entries = store.info().get(INFO, [])
+    return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
 
 
-def _note(store: Store, model: HttpModel, info: ServerInfo) -> None:
-    """Keep what a server says of itself where the run does not hold it yet."""
+def _note(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
+    """Store a server's metadata where the run does not hold them yet."""
     entries = _entries(store)
-    seen = {"address": model.server.base_url, "model": model.served, "server": dict(info.server)}
-    same = [entry for entry in entries if all(_plain(entry).get(name) == value for name, value in seen.items())]
-    if info.server and not same:
-        store.put_info(INFO, [*entries, seen])
+    report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
+    equal = [
+        entry
+        for entry in entries
+        if all(_without_fingerprint(entry).get(name) == value for name, value in report.items())
+    ]
+    if metadata.server and not equal:
+        store.put_info(INFO, [*entries, report])
 
 
-def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without the fingerprint, which answers tell and pages do not."""
+def _without_fingerprint(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry without the fingerprint, which only answers contain, not the server's own pages."""
     server = entry.get("server", {})
     return {**entry, "server": {name: text for name, text in server.items() if name != "fingerprint"}}

@@ -1,4 +1,4 @@
-"""SQLite's errors in words: what must hold of a run.db, and what to do."""
+"""Explained errors of SQLite: the violated condition of a run.db, and advice."""
 
 import errno
 import sqlite3
@@ -10,17 +10,17 @@ _FULL = "{} must have room to grow, but the disk is full: free some and run agai
 
 
 def damaged(file: Path, must: str, why: object = "") -> ValueError:
-    """Return the error of a run.db that is damaged: what it must do, and how to go on."""
-    told = f" ({why})" if why else ""
+    """Return the error of a damaged run.db: the violated condition, and advice."""
+    reason = f" ({why})" if why else ""
     return ValueError(
-        f"{file} must {must}, but it is damaged{told}: goalscope doctor {file.parent} says what can be rebuilt, or "
+        f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
         "restore the file from a copy"
     )
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ones that say what must hold and what to do."""
+    """Turn SQLite's errors into ones with the violated condition and advice."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -35,7 +35,7 @@ def explained(path: Path) -> Iterator[None]:
             f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
             "permissions and its file system"
         ) from error
-    except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
+    except UnicodeDecodeError as error:  # of SQLite's message, which quotes the file
         raise damaged(path, "hold UTF-8 text") from error
     except sqlite3.DatabaseError as error:
         if "malformed" in str(error):

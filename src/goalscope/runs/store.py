@@ -45,18 +45,18 @@ _PAGE_EPISODES = 128
 class Store(RowStore):
     """The store of a run directory.
 
-    Reading needs no lock and changes nothing; many readers and one writer can be there at the same time. What is read
-    is checked: a ValueError says which stored value cannot be one of ours. To change a store that is open for reading
-    is an OSError.
+    Reading needs no lock and changes nothing; many readers and one writer can work at the same time. Stored values are
+    checked when they are read: a ValueError names one that this package cannot have written. To change a store that is
+    open for reading is an OSError.
 
     Args:
         path: the run directory, which holds `run.db`.
         mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
-        durability: what written rows survive: "process", the process being killed; "power", a power failure too. What
-            the run was made with where it is left out, "process" for a new one.
+        durability: the failures that written rows survive: "process", the process being killed; "power", a power
+            failure too. By default that of the run, "process" for a new one.
 
     Raises:
-        FileNotFoundError: nothing to read.
+        FileNotFoundError: no run to read.
         BlockingIOError: another process writes to the directory.
         ValueError: the file is damaged, of a newer version, or no run.db; an unknown mode.
         OSError: the directory cannot be read or written.
@@ -76,23 +76,23 @@ class Store(RowStore):
         self.path = Path(path)
         self.mode = mode
         self._file = self.path / DATABASE
-        self._writing = threading.RLock()  # requests are counted by the threads that make them
-        with ExitStack() as opened:
+        self._write_lock = threading.RLock()  # requests are counted by the threads that make them
+        with ExitStack() as resources:
             problem = None
             if mode == "r":
                 self.database = open_for_reading(self._file)
             else:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = DirectoryLock(self.path)
-                opened.callback(self._lock.release)
+                resources.callback(self._lock.release)
                 self.database, problem = open_for_writing(self._file)
-            opened.callback(self.database.close)
+            resources.callback(self.database.close)
             with explained(self._file):
                 self.sums = Comparison(self.database, self._file)
             if mode == "w":
-                self._note_journal(problem, durability)  # a warning may be an error
-            self._opened = opened.pop_all()
-        self._known_world = lru_cache(maxsize=1024)(self._read_world)
+                self._configure_journal(problem, durability)  # a warning may be an error
+            self._resources = resources.pop_all()
+        self._cached_world = lru_cache(maxsize=1024)(self._read_world)
 
     def __enter__(self) -> Self:
         return self
@@ -102,14 +102,14 @@ class Store(RowStore):
 
     def close(self) -> None:
         """Close the file and give the lock back."""
-        self._opened.close()
+        self._resources.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit everything that is done inside, or nothing of it."""
         if self.mode != "w":
             raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
-        with self._writing, explained(self._file):
+        with self._write_lock, explained(self._file):
             try:
                 self.database.execute("BEGIN IMMEDIATE")
                 yield self.database
@@ -120,10 +120,10 @@ class Store(RowStore):
                 raise
 
     def settled(self) -> Path:
-        """Return where the directory lies, which may have been renamed since this store was opened for writing.
+        """Return the path of the directory, which may have been renamed since this store was opened for writing.
 
         Raises:
-            FileNotFoundError: it was removed, or lies where the system does not tell.
+            FileNotFoundError: it was removed, or the system does not report its path.
         """
         return self._lock.directory(self.path) if self.mode == "w" else self.path
 
@@ -145,13 +145,13 @@ class Store(RowStore):
 
     def study(self) -> Study | None:
         """Return the study of this run, None where there is none (an import)."""
-        found = self.entries("study")
-        if len(found) > 1:
-            self.sums.refuse(f"one study, not {len(found)}")
-        return Study.restore(codec.decode_json(found[0][2], "the study")) if found else None
+        rows = self.entries("study")
+        if len(rows) > 1:
+            self.sums.refuse(f"one study, not {len(rows)}")
+        return Study.restore(codec.decode_json(rows[0][2], "the study")) if rows else None
 
     def info(self) -> dict[str, Any]:
-        """Return what is known about how the run was made: versions, commit, settings, and one entry a session."""
+        """Return the provenance of the run: versions, commit, settings, and one entry for each session."""
         cells, sessions = self.entries("info"), self.entries("session")
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
         documents = [codec.decode_json(document, "a session") for _, document in sessions]
@@ -169,10 +169,10 @@ class Store(RowStore):
             checksums.seal(database, "info", [name])
 
     def put_session(self, document: Mapping[str, Any]) -> None:
-        """Store what is known about the session that begins: see `provenance.session`."""
+        """Store the provenance of a new session: see `provenance.session`."""
         with self.transaction() as database:
-            made = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
-            checksums.seal(database, "session", [made.lastrowid])
+            cursor = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
+            checksums.seal(database, "session", [cursor.lastrowid])
 
     def put_agents(self, agents: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Store agents as (id, name, description)."""
@@ -184,8 +184,8 @@ class Store(RowStore):
 
     def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Return (name, description) of each agent by its id."""
-        found = self.entries("agent")
-        return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in found}
+        rows = self.entries("agent")
+        return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in rows}
 
     def agent_names(self) -> list[str]:
         """Return the names of the agents in the order in which they were stored, that of the study.
@@ -199,7 +199,7 @@ class Store(RowStore):
         return [names[identity] for identity in order]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
-        """Store worlds; one that is there already with another cluster or other tags is a ValueError."""
+        """Store worlds; one that is stored already with another cluster or other tags is a ValueError."""
         with self.transaction():
             insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
 
@@ -209,21 +209,21 @@ class Store(RowStore):
             yield self.world(identity)
 
     def world(self, identity: str) -> World:
-        """Return the world of an id; the same object, as long as few others are asked for."""
-        return self._known_world(identity)
+        """Return the world of an id; the most recent ones are cached."""
+        return self._cached_world(identity)
 
     def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:
         """Store episodes with their worlds, in groups of at most a second; each is stored whole or not at all.
 
-        Where the iterable raises, what it gave before is stored and the error goes on. Putting an episode that is
-        there already changes nothing.
+        Where the iterable raises, the episodes before are stored and the error is raised. An episode that is stored
+        already changes nothing.
 
         Args:
             episodes: any number; they are not kept in memory.
-            usage: by episode id, what its turns cost.
+            usage: the costs of the turns of each episode, by its id.
 
         Returns:
-            Number of episodes that were not there before.
+            Number of new episodes.
 
         Raises:
             ValueError: an episode is stored with other content, or holds a value that cannot be stored.
@@ -233,15 +233,15 @@ class Store(RowStore):
 
         def write() -> int:
             nonlocal group
-            # The group is given up before it is written, so that an error in it is not met a second time.
+            # The group is dropped before it is written, so that an error in it is not raised a second time.
             full, group = group, []
             with self.transaction() as database:
                 return insert_episodes(database, full, usage or {})
 
         try:
             for episode in episodes:
-                listed = [codec.encode_step(step, episode.world) for step in episode.steps]
-                group.append((episode, codec.encode_episode(episode), listed))
+                encoded_steps = [codec.encode_step(step, episode.world) for step in episode.steps]
+                group.append((episode, codec.encode_episode(episode), encoded_steps))
                 steps += len(episode.steps)
                 if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
                     written += write()
@@ -275,7 +275,7 @@ class Store(RowStore):
     def pages(
         self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
+        """Yield pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
 
         Args:
             ids: the episodes to return; all by default, or those in some ``worlds``.
@@ -286,9 +286,9 @@ class Store(RowStore):
                 numbers: Sequence[int] = episodes_in(self.database, self._file, list(worlds))
                 self.sums.check_count("episodes", len(numbers), sum(worlds.values()), sum(worlds.values()))
             elif ids is None:
-                least = self.sums.number_of("episodes")
+                count_before = self.sums.number_of("episodes")
                 numbers = every_episode(self.database)
-                self.sums.check_count("episodes", len(numbers), least, self.sums.number_of("episodes"))
+                self.sums.check_count("episodes", len(numbers), count_before, self.sums.number_of("episodes"))
             else:
                 numbers = find_episodes(self.database, self._file, list(dict.fromkeys(ids)))
         last: tuple[Any, ...] = ()
@@ -303,29 +303,29 @@ class Store(RowStore):
 
     def steps_of(self, numbers: Sequence[int], columns: str) -> dict[int, list[tuple[Any, ...]]]:
         """Return columns of the steps of episodes by the number of the episode, unchecked."""
-        found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
+        steps: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
         select = f"SELECT episode, {columns} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
         for row in self.query(select, numbers):
-            if row[0] not in found:
+            if row[0] not in steps:
                 self.sums.refuse(f"steps of the episodes that were asked for, not of {row[0]!r}")
-            found[row[0]].append(row[1:])
-        return found
+            steps[row[0]].append(row[1:])
+        return steps
 
     def usage(self) -> dict[tuple[str, str], float]:
-        """Return what all stored turns cost together, by (agent name, name of the quantity)."""
+        """Return the total cost of all stored turns, by (agent name, name of the quantity)."""
         with self.snapshot() as database:
-            if lost := next(checksums.costs_that_differ(database, self.sums), None):
-                self.sums.refuse(f"what {lost} cost as it was written")
-            found = database.execute(
+            if differing := next(checksums.costs_that_differ(database, self.sums), None):
+                self.sums.refuse(f"what {differing} cost as it was written")
+            totals = database.execute(
                 "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
                 "GROUP BY agent, name ORDER BY agent, name"
             ).fetchall()
-        return {(agent, name): float(value) for agent, name, value in found}
+        return {(agent, name): float(value) for agent, name, value in totals}
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Read several things as they are at one moment, whatever a writer does meanwhile."""
-        with self._writing, explained(self._file):
+        """Hold one consistent state of the database for several reads, whatever a writer does meanwhile."""
+        with self._write_lock, explained(self._file):
             if self.database.in_transaction:
                 yield self.database
                 return
@@ -339,31 +339,31 @@ class Store(RowStore):
         """Return entries of a kind of `checksums.ENTRIES`, all columns, each compared with its checksum.
 
         Args:
-            kind: which table.
-            where: which of them, and in what order; all of them by default, ordered by what names them.
-            values: of the question marks in it.
+            kind: the kind, which names the table.
+            where: SQL clauses that select and order the entries; by default all of them, ordered by their key.
+            values: values of the question marks in ``where``.
         """
         table, name = checksums.ENTRIES[kind]
-        own, join = "NULL", ""
+        checksum_column, join = "NULL", ""
         if self.sums.present:
-            own, join = "c.value", f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
-        select = f"SELECT {table}.*, {own} FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
+            checksum_column, join = "c.value", f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
+        select = f"SELECT {table}.*, {checksum_column} FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
         if where:
-            found = self.query(select, values)
+            rows = self.query(select, values)
         else:
             with self.snapshot() as database:
-                found = database.execute(select).fetchall()
-                self.sums.check_keys(kind, len(found))
-        for *cells, stored in found:
+                rows = database.execute(select).fetchall()
+                self.sums.check_keys(kind, len(rows))
+        for *cells, stored in rows:
             self.sums.check(f"{kind} {cells[0]!r:.80}", checksums.checksum(tuple(cells)), stored)
-        return [row[:-1] for row in found]
+        return [row[:-1] for row in rows]
 
     def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a query at once, so that no reader stands in a writer's way."""
+        """Return all rows of a query at once, so that no reader blocks a writer."""
         with explained(self._file):
             return self.database.execute(sql, values).fetchall()
 
-    def _note_journal(self, problem: str | None, durability: Durability | None) -> None:
+    def _configure_journal(self, problem: str | None, durability: Durability | None) -> None:
         if durability is None:
             durability = "power" if self.info().get("durability") == "power" else "process"
         # With a rollback journal, EXTRA also syncs the directory once the journal is gone.
@@ -386,14 +386,14 @@ class Store(RowStore):
             yield self.decoded(header, steps[number])
 
     def decoded(self, header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> Episode:
-        """Return an episode from `EPISODE_COLUMNS` and `STEP_COLUMNS`; a ValueError where it cannot be one of ours."""
+        """Return an episode from `EPISODE_COLUMNS` and `STEP_COLUMNS`; a ValueError where they are not valid."""
         world = self.world(str(header[1]))
         with self.sums.described(f"a sound episode {header[0]!r}"):
             return codec.decode_episode(header, world, codec.decode_steps(steps, world))
 
     def _read_world(self, identity: str) -> World:
-        found = self.entries("world", "WHERE worlds.id = ?", (identity,))
-        if not found:
+        rows = self.entries("world", "WHERE worlds.id = ?", (identity,))
+        if not rows:
             self.sums.refuse(f"the world {identity!r:.80} of its episodes")
         with self.sums.described(f"a sound world {identity!r}"):
-            return codec.decode_world(found[0])
+            return codec.decode_world(rows[0])

@@ -21,7 +21,7 @@ from goalscope.runs.codec import Cell, decode_tags
 from goalscope.runs.row_groups import GROUP_ROWS, TEXTS, Packed, cut, labels_of, pack, unpack
 from goalscope.untrusted import UntrustedError, decode_json
 
-_PLACE: Final = 1 << 32  # groups that a place among the parts of a source has room for
+_GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
 
 
 class RowStore(ABC):
@@ -39,14 +39,14 @@ class RowStore(ABC):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Read several things as they are at one moment, whatever a writer does meanwhile."""
+        """Hold one consistent state of the database for several reads, whatever a writer does meanwhile."""
 
     def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
         """Store the rows of one source ("behaviour", "probe 3"), in place of those it had; all of them or none.
 
         Args:
-            rows: the rows; or parts of them, each with its place: they are read in the order of their places, those of
-                one place in the order in which they come. Few of the parts are in memory at a time.
+            rows: the rows; or parts of them, each with its position: they are read in the order of their positions,
+                those of one position in the order in which they come. Few of the parts are in memory at a time.
             source: the source.
         """
         with self.transaction() as database:
@@ -77,7 +77,7 @@ class RowStore(ABC):
         Args:
             source: the source.
             measures: which measures; all by default. Others are not read where they have groups of their own.
-            names: text columns that are wanted, beside measure and tags; others may hold "". All by default.
+            names: text columns to read besides measure and tags; others may hold "". All by default.
         """
         with self.snapshot() as database:
             yield from read_groups(database, self.sums, source, measures=measures, names=names)
@@ -95,7 +95,7 @@ class RowStore(ABC):
                 yield from ((source, rows) for rows in self.rows_of(source, measures, names=names))
 
     def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Return the measures of each group of rows, each with the values that one of its text columns has."""
+        """Return the measures of each group of rows, each with the values of one of its text columns."""
         with self.snapshot() as database:
             for source in sources_of(database, self.sums):
                 yield from read_labels(database, self.sums, source, name)
@@ -115,24 +115,24 @@ def write_rows(database: sqlite3.Connection, parts: Iterable[Rows], source: str)
 
 
 def write_places(database: sqlite3.Connection, parts: Iterable[tuple[int, Rows]], source: str) -> None:
-    """Replace the rows of one source by parts that come with their place: places ascend, in one they stay in order.
+    """Replace the rows of one source by parts with positions, which sort them; equal positions keep their order.
 
-    Few rows are held at a time.
+    Few rows are in memory at a time.
     """
     _forget(database, source)
     writer = _Writer(database, source)
-    waiting: dict[int, list[Rows]] = {}
-    for place, rows in parts:
-        held = waiting.setdefault(place, [])
-        held.append(rows)
-        if sum(map(len, held)) >= GROUP_ROWS:
-            *full, rest = _whole_groups(Rows.concatenate(held))
+    buffers: dict[int, list[Rows]] = {}
+    for position, rows in parts:
+        buffer = buffers.setdefault(position, [])
+        buffer.append(rows)
+        if sum(map(len, buffer)) >= GROUP_ROWS:
+            *full, remainder = _whole_groups(Rows.concatenate(buffer))
             for group in full:
-                writer.add(place, pack(group))
-            waiting[place] = [rest]
-    for place, held in sorted(waiting.items()):
-        for group in _whole_groups(Rows.concatenate(held)):
-            writer.add(place, pack(group))
+                writer.add(position, pack(group))
+            buffers[position] = [remainder]
+    for position, buffer in sorted(buffers.items()):
+        for group in _whole_groups(Rows.concatenate(buffer)):
+            writer.add(position, pack(group))
     writer.end()
 
 
@@ -149,9 +149,9 @@ class _Writer:
     index: list[tuple[int, int, str]] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
 
-    def add(self, place: int, group: Packed) -> None:
-        number = place * _PLACE + self.counts.get(place, 0)
-        self.counts[place] = self.counts.get(place, 0) + 1
+    def add(self, position: int, group: Packed) -> None:
+        number = position * _GROUPS_PER_PART + self.counts.get(position, 0)
+        self.counts[position] = self.counts.get(position, 0) + 1
         cells = (group.count, group.measures, group.data)
         self.database.execute("INSERT INTO row_groups VALUES (?, ?, ?, ?, ?)", (self.source, number, *cells))
         checksums.seal_group(self.database, self.source, number, cells)
@@ -171,15 +171,15 @@ def _forget(database: sqlite3.Connection, source: str) -> None:
 
 
 def sources_of(database: sqlite3.Connection, comparison: Comparison) -> list[str]:
-    """Return the sources that have rows, ordered by name; a ValueError where one is gone that was counted."""
-    found = _listed(database)
-    _check_kinds("the source of every row must be stored as text", found, {str})
-    if gone := comparison.counted_sources() - set(found):
-        comparison.refuse(f"the rows of {min(gone)!r}")
-    return sorted(found)
+    """Return the sources that have rows, ordered by name; a ValueError where a counted source is missing."""
+    sources = _all_sources(database)
+    _check_kinds("the source of every row must be stored as text", sources, {str})
+    if missing := comparison.counted_sources() - set(sources):
+        comparison.refuse(f"the rows of {min(missing)!r}")
+    return sorted(sources)
 
 
-def _listed(database: sqlite3.Connection) -> list[Any]:
+def _all_sources(database: sqlite3.Connection) -> list[Any]:
     tables = ["rows", *(["row_groups"] if _packed(database) else [])]
     return [source for table in tables for (source,) in database.execute(f"SELECT DISTINCT source FROM {table}")]
 
@@ -190,7 +190,7 @@ def _packed(database: sqlite3.Connection) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What is known of a group without reading it."""
+    """The index entry of a group of rows."""
 
     number: int
     count: int
@@ -198,10 +198,10 @@ class Group:
 
 
 def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[Group]:
-    """Return the groups of a source in order; none where its rows are single ones.
+    """Return the groups of a source in order; none where its rows are stored singly.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: the index does not match its checksum.
     """
     if not _packed(database):
         return []
@@ -212,20 +212,20 @@ def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) 
     key = checksums.index_key(source)
     stored = comparison.known("rows", [key]).get(key)
     comparison.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
-    found = [Group(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
+    groups = [Group(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
     counted = comparison.number_of(f"rows {source}")
-    comparison.check_count(f"rows of {source!r}", sum(group.count for group in found), counted, counted)
-    return found
+    comparison.check_count(f"rows of {source!r}", sum(group.count for group in groups), counted, counted)
+    return groups
 
 
 def _measures(text: Any) -> tuple[str, ...]:
     try:
-        found = decode_json(text)
+        names = decode_json(text)
     except UntrustedError as error:
         raise ValueError(f"the measures of rows must be stored as JSON: {error}: the file is damaged") from error
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("the measures of rows must be stored as a list of texts: the file is damaged")
-    return tuple(found)
+    return tuple(names)
 
 
 def read_groups(
@@ -242,23 +242,23 @@ def read_groups(
         database, comparison: the open file.
         source: the source.
         measures: which measures; all by default. Groups without any of them are not read.
-        names: text columns that are wanted, beside all tags; others may be "". All by default.
+        names: text columns to read besides all tags; others may be "". All by default.
 
     Raises:
-        ValueError: they are not what was written.
+        ValueError: the rows do not match their checksums.
     """
     groups = index_of(database, comparison, source)
-    wanted = None if measures is None else set(measures)
+    wanted_measures = None if measures is None else set(measures)
     columns = None if names is None else {*names, "measure"}
     for group in groups:
-        if wanted is None or wanted.intersection(group.measures):
+        if wanted_measures is None or wanted_measures.intersection(group.measures):
             cells = _cells(database, comparison, source, group)
             with comparison.described(f"rows {group.number:,} of {source!r}"):
                 rows = unpack(cells[2], cells[0], names=columns)
-            yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+            yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
     if not groups:
         for rows in _single_rows(database, comparison, source):
-            yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+            yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
 
 def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: Group) -> tuple[Any, ...]:
@@ -295,7 +295,7 @@ def _labels_by_measure(rows: Rows, name: str) -> Iterator[tuple[str, list[str]]]
 
 
 def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> str:
-    """Return what is wrong with the rows of a source, "" where nothing is."""
+    """Return the error in reading the rows of a source, "" where there is none."""
     try:
         for _ in read_groups(database, comparison, source):
             pass
@@ -306,16 +306,16 @@ def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: s
 
 def counts_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> dict[str, int]:
     """Return the measures of a source in order of appearance, and how many rows each has at most."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     groups = index_of(database, comparison, source)
     for group in groups:
         for measure in group.measures:
-            found[measure] = found.get(measure, 0) + group.count
+            counts[measure] = counts.get(measure, 0) + group.count
     if not groups:
         for rows in _single_rows(database, comparison, source):
             for measure in rows.measure.tolist():
-                found[measure] = found.get(measure, 0) + 1
-    return found
+                counts[measure] = counts.get(measure, 0) + 1
+    return counts
 
 
 def count_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> int:
@@ -330,16 +330,16 @@ def count_rows(database: sqlite3.Connection, comparison: Comparison, source: str
 def _single_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> Iterator[Rows]:
     count, counted = 0, comparison.number_of(f"rows {source}")
     select = f"SELECT {ROW_TEXTS}, tags, value, step FROM rows WHERE source = ? ORDER BY number"
-    cursor, begun = database.execute(select, (source,)), 0
+    cursor, first = database.execute(select, (source,)), 0
     while page := cursor.fetchmany(PAGE_ROWS):
         *texts, value, step = zip(*page, strict=True)
-        _check_kinds("texts of every row must be stored as text", [cell for part in texts for cell in part], {str})
+        _check_kinds("texts of every row must be stored as text", [cell for column in texts for cell in column], {str})
         _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
         _check_kinds("the step of every row must be a whole number", step, {int})
-        key = checksums.page_key(source, begun)
+        key = checksums.page_key(source, first)
         stored = comparison.known("rows", [key]).get(key)
-        comparison.check(f"rows {begun:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored)
-        begun, count = begun + len(page), count + len(page)
+        comparison.check(f"rows {first:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored)
+        first, count = first + len(page), count + len(page)
         yield _rows_of(texts, value, step)
     comparison.check_count(f"rows of {source!r}", count, counted, counted)
 
@@ -360,7 +360,7 @@ def _rows_of(texts: Sequence[Sequence[str]], value: Sequence[Any], step: Sequenc
 
 
 def _relabelled(values: list[Any], sets: Coded) -> tuple[Any, Any]:
-    """Return labels and codes of a column whose value is told for each label of another one."""
+    """Return labels and codes of a column with one value for each label of another column."""
     column = encoded(column_of(values))
     return column.labels, column.codes[sets.codes]
 

@@ -24,14 +24,14 @@ from goalscope.untrusted import decode_object, explain, read_yaml, shorten
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View, World
 
-_NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
-_MOST_SEED = 2**63 - 1
+_NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
+_MAX_SEED = 2**63 - 1
 
 
 class FailurePolicy(Part):
-    """What becomes of a turn without an action.
+    """Treatment of a turn without an action.
 
-    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` holds.
+    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` applies.
     "end": the episode ends there as a failure.
     """
 
@@ -53,11 +53,11 @@ class FailurePolicy(Part):
         return "end" in (self.policy, self.then)
 
 
-_OWN: Final = ("kind", "name", "failure")
+_ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
 class AgentEntry(Part):
-    """An agent: its kind, the parameters of that kind, and what becomes of its turns without an action."""
+    """An agent: its kind, the parameters of that kind, and the treatment of its turns without an action."""
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)
@@ -66,12 +66,12 @@ class AgentEntry(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or "parameters" in given:
-            return given
+    def _gather(cls, entry: Any) -> Any:
+        if not isinstance(entry, Mapping) or "parameters" in entry:
+            return entry
         return {
-            **{key: given[key] for key in _OWN if key in given},
-            "parameters": {key: value for key, value in given.items() if key not in _OWN},
+            **{key: entry[key] for key in _ENTRY_KEYS if key in entry},
+            "parameters": {key: value for key, value in entry.items() if key not in _ENTRY_KEYS},
         }
 
     @model_validator(mode="after")
@@ -94,13 +94,13 @@ class AgentEntry(Part):
         return build_agent(self.kind, {**self.parameters, **name})
 
     def dump(self, *, decisive: bool = False) -> dict[str, Any]:
-        """Return the entry as it may stand in a study; where asked, only what can change a result."""
+        """Return the entry as a study writes it; with ``decisive``, only the parameters that can change a result."""
         parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
-        return {**self.model_dump(mode="json", include=set(_OWN), exclude_none=True), **parameters}
+        return {**self.model_dump(mode="json", include=set(_ENTRY_KEYS), exclude_none=True), **parameters}
 
 
 class Horizon(Part):
-    """Most actions of an episode: a factor of the shortest path (rounded up), or a number of steps."""
+    """Maximum number of actions of an episode: a factor of the shortest path (rounded up), or a number of steps."""
 
     factor: float | None = Field(default=None, gt=0, le=1000)
     steps: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -112,28 +112,28 @@ class Horizon(Part):
         return self
 
     def of(self, world: World) -> int:
-        """Return the most actions on one world: its own horizon where it has one."""
+        """Return the maximum number of actions on one world: its own horizon where it has one."""
         if world.horizon is not None:
             return world.horizon
         if self.steps is not None:
             return self.steps
-        known = oracle(world)
-        if known is None:
+        shortest = oracle(world)
+        if shortest is None:
             raise ValueError(
                 f"a horizon by factor must be given worlds whose shortest path is known, got one of kind {world.kind}: "
                 "give horizon: {steps: N}"
             )
-        if known.length < 0:
+        if shortest.length < 0:
             raise ValueError(
                 f"the goal must be within reach for a horizon by factor, got\n{world.stored}\ngive horizon steps"
             )
         # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
-        return max(1, math.ceil(Fraction(repr(self.factor)) * known.length))
+        return max(1, math.ceil(Fraction(repr(self.factor)) * shortest.length))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySize:
-    """How large a study is: worlds, agents, episodes, and the most steps that they can take together."""
+    """Size of a study: numbers of worlds, agents and episodes, and the maximum total number of steps."""
 
     worlds: int
     agents: int
@@ -144,15 +144,15 @@ class StudySize:
 class Study(Part):
     """What is run: worlds x agents x trajectories, and the rules of an episode.
 
-    `load`, `parse` and `restore` are the ways in. All raise a ValueError with one line for each thing that is wrong.
+    Read it with `load`, `parse` or `restore`. All raise a ValueError with one line for each problem.
     """
 
     name: str = Field(default="study", min_length=1, max_length=200)
-    seed: int = Field(default=0, ge=-_MOST_SEED, le=_MOST_SEED)
+    seed: int = Field(default=0, ge=-_MAX_SEED, le=_MAX_SEED)
     worlds_: kinds.Entries = Field(alias="worlds")
     agents_: tuple[AgentEntry, ...] = sequence(alias="agents")
     further_agents_: tuple[AgentEntry, ...] = sequence(alias="further_agents", default=())
-    trajectories: int = Field(default=10, ge=1, le=kinds.MOST_COUNT)
+    trajectories: int = Field(default=10, ge=1, le=kinds.MAX_COUNT)
     horizon: Horizon = Horizon(factor=1.5)
     history: History = "none"
     failure: FailurePolicy = FailurePolicy()
@@ -169,15 +169,15 @@ class Study(Part):
         self._check_worlds()
         if info.context is STORED:
             return self
-        built = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
-        for index, agent in enumerate(built):
-            check_fits(agent, self.view, self._place(index))
-        kinds.listed([agent.name for agent in built], "names of agents")
-        ids = [agent_id(agent) for agent in built]
+        agents = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
+        for index, agent in enumerate(agents):
+            check_fits(agent, self.view, self._path(index))
+        kinds.listed([agent.name for agent in agents], "names of agents")
+        ids = [agent_id(agent) for agent in agents]
         for index, identity in enumerate(ids):
             if identity in ids[:index]:
                 raise ValueError(
-                    f"agents must behave differently, {self._place(index)} repeats {self._place(ids.index(identity))}"
+                    f"agents must behave differently, {self._path(index)} repeats {self._path(ids.index(identity))}"
                 )
         return self
 
@@ -196,7 +196,7 @@ class Study(Part):
 
     @property
     def view(self) -> type[View]:
-        """The class of what its worlds show, the same for all of them."""
+        """The class of the views of its worlds, the same for all of them."""
         return kinds.view_class(self.worlds_)
 
     @property
@@ -204,7 +204,7 @@ class Study(Part):
         """Whether its worlds have horizons of their own."""
         return kinds.world_class(self.worlds_[0]).limited
 
-    def _place(self, index: int) -> str:
+    def _path(self, index: int) -> str:
         count = len(self.agents_)
         return f"agents[{index}]" if index < count else f"further_agents[{index - count}]"
 
@@ -227,39 +227,40 @@ class Study(Part):
         return cls._validate(mapping, "the stored study", STORED)
 
     @classmethod
-    def _validate(cls, given: Any, name: str, context: Mapping[str, Any] | None = None) -> "Study":
-        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+    def _validate(cls, mapping: Any, name: str, context: Mapping[str, Any] | None = None) -> "Study":
+        if not isinstance(mapping, Mapping) or not all(isinstance(key, str) for key in mapping):
             raise ValueError(
-                f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(given)}"
+                f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
-        _check_texts(given, name)
+        _check_texts(mapping, name)
         try:
-            study = cls.model_validate(dict(given), context=context)
+            study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
             raise ValueError(explain(error, _keys(), name)) from None
         return study
 
     @cached_property
     def id(self) -> str:
-        """Content id of all that decides a result; name, durability, and a server's address or prices do not."""
-        return content_id("study", {**self._decisive(), "agents": [one.dump(decisive=True) for one in self.agents_]})
+        """Content id of all settings that decide a result; name, durability, a server's address and prices do not."""
+        agents = [entry.dump(decisive=True) for entry in self.agents_]
+        return content_id("study", {**self._decisive(), "agents": agents})
 
     def _decisive(self) -> dict[str, Any]:
-        return {key: part for key, part in self.dump().items() if key not in _NO_RESULT}
+        return {key: part for key, part in self.dump().items() if key not in _NOT_DECISIVE}
 
     def dump(self) -> dict[str, Any]:
         """Return the study as plain values with every default written out, the inverse of `parse`."""
-        plain = self.model_dump(mode="json", by_alias=True)
-        plain["agents"] = [entry.dump() for entry in self.agents_]
-        plain["further_agents"] = [entry.dump() for entry in self.further_agents_]
-        if not plain["further_agents"]:
-            del plain["further_agents"]
+        mapping = self.model_dump(mode="json", by_alias=True)
+        mapping["agents"] = [entry.dump() for entry in self.agents_]
+        mapping["further_agents"] = [entry.dump() for entry in self.further_agents_]
+        if not mapping["further_agents"]:
+            del mapping["further_agents"]
         if self.analysis is None:
-            del plain["analysis"]
-        plain["horizon"] = {key: part for key, part in plain["horizon"].items() if part is not None}
+            del mapping["analysis"]
+        mapping["horizon"] = {key: part for key, part in mapping["horizon"].items() if part is not None}
         if self.limited:
-            del plain["horizon"]
-        return plain
+            del mapping["horizon"]
+        return mapping
 
     @cached_property
     def _expanded(self) -> tuple[World, ...]:
@@ -278,15 +279,15 @@ class Study(Part):
         return [entry.build() for entry in self.agents_]
 
     def history_of(self, agent: Agent) -> History:
-        """Return what an agent is shown of earlier steps: what it wants itself, else what the study says."""
-        own = agent.history if isinstance(agent, Remembering) else None
-        return own or self.history
+        """Return the history that an agent is shown: its own setting, else that of the study."""
+        requested = agent.history if isinstance(agent, Remembering) else None
+        return requested or self.history
 
     def failure_of(self, agent: Agent) -> FailurePolicy:
-        """Return what becomes of an agent's turns without an action: what its entry says, else what the study says."""
+        """Return the failure policy of an agent: that of its entry, else that of the study."""
         entries = (*self.agents_, *self.further_agents_)
-        own = [entry.failure for entry in entries if entry.failure is not None and entry.name == agent.name]
-        return own[0] if own else self.failure
+        policies = [entry.failure for entry in entries if entry.failure is not None and entry.name == agent.name]
+        return policies[0] if policies else self.failure
 
     def rules(self, agent: Agent) -> str:
         """Return `EpisodeSpec.rules` of an agent's episodes."""
@@ -314,7 +315,7 @@ class Study(Part):
                     yield spec, world, agent
 
     def size(self) -> StudySize:
-        """Return how large the study is before anything is run."""
+        """Return the size of the study; nothing is run."""
         count = len(self.agents_)
         worlds = len(self._expanded)
         steps = sum(self.horizon.of(world) for world in self._expanded)
@@ -327,17 +328,17 @@ class Study(Part):
 
     def difference(self, other: "Study") -> str:
         """Return one line for each key whose value differs, this study's first; only keys that change a result."""
-        mine, theirs = _flat(self._decisive()), _flat(other._decisive())
+        stored, given = _leaves(self._decisive()), _leaves(other._decisive())
         lines = [
-            f"  {key}: {shorten(mine.get(key, 'nothing'))} stored, {shorten(theirs.get(key, 'nothing'))} given"
-            for key in dict.fromkeys([*mine, *theirs])
-            if key not in mine or key not in theirs or mine[key] != theirs[key]
+            f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(given.get(key, 'nothing'))} given"
+            for key in dict.fromkeys([*stored, *given])
+            if key not in stored or key not in given or stored[key] != given[key]
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 
 
 def write_rules(history: History, failure: FailurePolicy) -> str:
-    """Return `EpisodeSpec.rules` of what an agent is shown of earlier steps and what becomes of failed turns."""
+    """Return `EpisodeSpec.rules` of a history setting and a failure policy."""
     rules: dict[str, Any] = {}
     if history != "none":
         rules["history"] = history
@@ -347,16 +348,16 @@ def write_rules(history: History, failure: FailurePolicy) -> str:
 
 
 def read_rules(rules: str) -> tuple[History, FailurePolicy]:
-    """Return what `write_rules` was given.
+    """Return the arguments of `write_rules` for its result.
 
     Raises:
-        ValueError: no such rules; says why.
+        ValueError: the text cannot be such a result.
     """
-    found = decode_object(rules) if rules else {}
-    history = found.get("history", "none")
+    mapping = decode_object(rules) if rules else {}
+    history = mapping.get("history", "none")
     if history not in HISTORIES:
         raise ValueError(f"the history of an episode must be one of {', '.join(HISTORIES)}, got {shorten(history)}")
-    return history, FailurePolicy.model_validate(found.get("failure", {}))
+    return history, FailurePolicy.model_validate(mapping.get("failure", {}))
 
 
 def _keys() -> dict[str, Sequence[str]]:
@@ -379,21 +380,21 @@ def _keys() -> dict[str, Sequence[str]]:
     }
 
 
-def _check_texts(given: Any, name: str) -> None:
+def _check_texts(mapping: Any, name: str) -> None:
     """Check every key and text of a study."""
-    for path, value in _flat(given).items():
+    for path, value in _leaves(mapping).items():
         if isinstance(value, str):
             check_text(f"{name}: {path}", value)
         if not path.isascii():
             check_text(f"a key of {name}", path)
 
 
-def _flat(value: Any, path: str = "") -> dict[str, Any]:
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
     """Return the leaves of nested plain values by their paths."""
     if isinstance(value, dict) and value:
-        parts = [_flat(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()]
+        parts = [_leaves(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()]
     elif isinstance(value, list) and value:
-        parts = [_flat(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        parts = [_leaves(item, f"{path}[{index}]") for index, item in enumerate(value)]
     else:
         return {path: value}
     return {key: leaf for part in parts for key, leaf in part.items()}

@@ -1,8 +1,8 @@
-"""Shards of a study: every n-th part of its episodes, so that several machines can each run one.
+"""Shards of a study: n parts of its episodes, so that several machines can each run one.
 
-The parts follow from the study alone, not from what is done: all trajectories of one agent on one world form a unit,
+The parts depend on the study alone, not on the state of a run: all trajectories of one agent on one world form a unit,
 units are numbered in the order of the study (agent by agent, world by world), and shard k of n holds the units k - 1,
-k - 1 + n, k - 1 + 2 n, ... So each shard has about as many worlds of each size as any other.
+k - 1 + n, k - 1 + 2 n, ... So all shards have about the same number of worlds of each size.
 """
 
 import re
@@ -15,7 +15,7 @@ from goalscope.runs.store import Store
 Item = TypeVar("Item")
 
 _INFO = "shard"
-_MOST = 100_000
+_MAX_SHARDS = 100_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,9 +34,10 @@ class StudyShard:
     of: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.of <= _MOST:
+        if not 1 <= self.number <= self.of <= _MAX_SHARDS:
             raise ValueError(
-                f"a shard must be NUMBER/OF with 1 <= NUMBER <= OF <= {_MOST:,}, got {self}: the first of 16 is 1/16"
+                f"a shard must be NUMBER/OF with 1 <= NUMBER <= OF <= {_MAX_SHARDS:,}, got {self}: the first of 16 is "
+                "1/16"
             )
 
     def __str__(self) -> str:
@@ -59,8 +60,8 @@ class StudyShard:
 
 def shard_of(store: Store) -> StudyShard | None:
     """Return which shard of its study a run directory holds, None where it is for the whole study."""
-    found = store.query("SELECT value FROM info WHERE name = ?", (_INFO,))
-    value: Any = store.info().get(_INFO) if found else None
+    cells = store.query("SELECT value FROM info WHERE name = ?", (_INFO,))
+    value: Any = store.info().get(_INFO) if cells else None
     if value is None:
         return None
     if not isinstance(value, str):
@@ -69,17 +70,17 @@ def shard_of(store: Store) -> StudyShard | None:
 
 
 def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
-    """Note the shard of a new run directory; a ValueError where one goes on that holds another part of its study."""
+    """Store the shard of a new run directory; a ValueError where an existing one holds another part of its study."""
     if not store.query("SELECT EXISTS (SELECT 1 FROM sessions)")[0][0]:
         store.put_info(_INFO, None if shard is None else str(shard))
         return
     stored = shard_of(store)
     if stored != shard:
-        held, asked = (f"shard {one}" if one else "the whole study" for one in (stored, shard))
-        mend = f"give --shard {stored}" if stored else "leave --shard out"
+        held, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
+        advice = f"give --shard {stored}" if stored else "leave --shard out"
         raise ValueError(
-            f"{store.path} must be continued with the part of the study that it was begun with, {held}, got {asked}: "
-            f"{mend}, or choose another directory"
+            f"{store.path} must be continued with the part of the study that it was begun with, {held}, got "
+            f"{requested}: {advice}, or choose another directory"
         )
 
 
@@ -94,7 +95,7 @@ def episodes_of(
     shard: StudyShard, agents: Sequence[tuple[str, str]], worlds: Sequence[str], trajectories: int
 ) -> set[tuple[str, str, int]]:
     """Return (agent id, world id, trajectory) of each episode of a shard."""
-    every = (
+    units = (
         (agent, world, trajectory) for agent, _ in agents for world in worlds for trajectory in range(trajectories)
     )
-    return set(shard.part(every, trajectories))
+    return set(shard.part(units, trajectories))

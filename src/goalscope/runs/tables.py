@@ -1,4 +1,4 @@
-"""The tables of `run.db`, and worlds and episodes in them. What is there already must be the same."""
+"""The tables of `run.db`, and insertion of worlds and episodes. One that is stored already must be equal."""
 
 import sqlite3
 from array import array
@@ -24,8 +24,8 @@ APPLICATION = 0x676F616C  # "goal", in the header of every run.db
 VERSION = 3
 FIRST = 1
 """The version of files without checksums; files of version 2 have rows that are not packed."""
-_SINCE = {"checksums": 2, "row_groups": 3}
-_COPY = "where it is damaged, restore it from a copy"
+_ADDED_IN = {"checksums": 2, "row_groups": 3}
+_RESTORE_ADVICE = "where it is damaged, restore it from a copy"
 
 # The table `rows` holds what versions 1 and 2 wrote, until its source is written again.
 GROUPS = """
@@ -82,15 +82,15 @@ CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id);
 """
 
 Usage = Sequence[tuple[int, int, str, float]]
-"""What an episode cost: (step, attempt, name, value)."""
+"""Costs of an episode: (step, attempt, name, value)."""
 
 EncodedEpisode = tuple[Episode, tuple[Cell, ...], list[tuple[Cell, ...]]]
 """An episode, its columns, and the columns of its steps."""
 
 ORDER = "world_id, agent_id, trajectory, id"
-"""How episodes are ordered, whenever they were written."""
+"""Order of episodes, independent of when they were written."""
 
-_PART, _CUT_STEPS = 128, 512
+_IDS_PER_QUERY, _STEPS_PER_RANGE = 128, 512
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -101,8 +101,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a file of an earlier version to this one, in one transaction; nothing that it holds changes."""
-    if _stamps(connection)[1] == VERSION:
+    """Upgrade a file of an earlier version, in one transaction; its contents do not change."""
+    if _header_numbers(connection)[1] == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     if not checksums.present(connection):
@@ -114,8 +114,8 @@ def upgrade(connection: sqlite3.Connection) -> None:
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Raise a ValueError unless the file is a run.db whose tables are exactly ours."""
-    application, version = _stamps(connection)
-    found = set(connection.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'"))
+    application, version = _header_numbers(connection)
+    tables = set(connection.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'"))
     if without_tables(connection):
         raise FileNotFoundError(
             f"{path} must hold a run, but it is empty (a start was cut short): run the study, or import, into this "
@@ -124,31 +124,35 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION:
         raise ValueError(
             f"{path} must be a run.db written by goalscope, got another SQLite database "
-            f"(tables: {', '.join(sorted(str(name) for name, _ in found)) or 'none'}): choose another directory, or "
+            f"(tables: {', '.join(sorted(str(name) for name, _ in tables)) or 'none'}): choose another directory, or "
             "restore the file from a copy"
         )
     if not FIRST <= version <= VERSION:
-        advice = f"update goalscope, or {_COPY}" if version > VERSION else _COPY
+        advice = f"update goalscope, or {_RESTORE_ADVICE}" if version > VERSION else _RESTORE_ADVICE
         raise ValueError(f"{path} must have schema version {FIRST} to {VERSION}, got {version}: {advice}")
-    wanted = {name: columns for name, columns in _wanted().items() if version >= _SINCE.get(name, FIRST)}
-    if found != {(name, "table") for name in wanted}:
-        names = {str(name) for name, _ in found}  # of a damaged file a name may be bytes
-        odd = ", ".join(sorted(names ^ set(wanted) or names))
-        raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {odd}; {_COPY}")
-    for table, columns in wanted.items():
-        given = _columns(connection, table)
-        if given != columns:
-            raise ValueError(f"table {table} of {path} must have the columns {columns}, got {given}; {_COPY}")
+    expected = {name: columns for name, columns in _expected_columns().items() if version >= _ADDED_IN.get(name, FIRST)}
+    if tables != {(name, "table") for name in expected}:
+        names = {str(name) for name, _ in tables}  # of a damaged file a name may be bytes
+        different = ", ".join(sorted(names ^ set(expected) or names))
+        raise ValueError(
+            f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
+        )
+    for table, columns in expected.items():
+        actual = _columns(connection, table)
+        if actual != columns:
+            raise ValueError(
+                f"table {table} of {path} must have the columns {columns}, got {actual}; {_RESTORE_ADVICE}"
+            )
 
 
 def without_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether a database holds nothing at all and was marked by nobody: a start of ours was cut short."""
+    """Return whether a database has no tables and no marks of an application, as after an interrupted start."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return _stamps(connection) == (0, 0) and tables == 0 and pages <= 1
+    return _header_numbers(connection) == (0, 0) and tables == 0 and pages <= 1
 
 
-def _stamps(connection: sqlite3.Connection) -> tuple[int, int]:
+def _header_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     )
@@ -157,7 +161,7 @@ def _stamps(connection: sqlite3.Connection) -> tuple[int, int]:
 
 def schema_of(connection: sqlite3.Connection) -> int:
     """Return the version of the schema that a file has."""
-    return _stamps(connection)[1]
+    return _header_numbers(connection)[1]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
@@ -165,7 +169,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 @cache
-def _wanted() -> dict[str, list[str]]:
+def _expected_columns() -> dict[str, list[str]]:
     """Return the columns of each table, as SQLite itself reads the schema."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         create_tables(connection)
@@ -222,19 +226,19 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
 
 def episode_ids(database: sqlite3.Connection) -> set[str]:
     """Return the ids of all stored episodes."""
-    # Of the table: in a damaged file the index may name others, which nothing that reads episodes would find.
+    # From the table: in a damaged file the index may name other ids, which no reader of episodes would find.
     return {identity for (identity,) in database.execute("SELECT id FROM episodes NOT INDEXED")}
 
 
-def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str]) -> list[int]:
+def find_episodes(database: sqlite3.Connection, path: Path, ids: Sequence[str]) -> list[int]:
     """Return the numbers of episodes by their ids, in their `ORDER`; a KeyError for an id that is not stored."""
-    keys = _keys(database, path, "id", wanted)
-    missing = set(wanted) - {key[3] for key in keys}
-    if torn := missing & episode_ids(database) if missing else None:
-        raise damaged(path, f"find each of its episodes by id, not so {min(torn)}")
+    keys = _keys(database, path, "id", ids)
+    missing = set(ids) - {key[3] for key in keys}
+    if unindexed := missing & episode_ids(database) if missing else None:
+        raise damaged(path, f"find each of its episodes by id, not so {min(unindexed)}")
     if missing:
-        gone = f"{min(missing)} ({len(missing)} of {len(wanted)} missing)"
-        raise KeyError(f"{path.parent} holds no episode {gone}")
+        lacking = f"{min(missing)} ({len(missing)} of {len(ids)} missing)"
+        raise KeyError(f"{path.parent} holds no episode {lacking}")
     return [key[4] for key in keys]
 
 
@@ -251,8 +255,8 @@ def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str])
 def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return (`ORDER`, number) of the episodes that have one of some values in a column, in order."""
     keys: list[tuple[Any, ...]] = []
-    for begin in range(0, len(values), _PART):
-        part = values[begin : begin + _PART]
+    for begin in range(0, len(values), _IDS_PER_QUERY):
+        part = values[begin : begin + _IDS_PER_QUERY]
         keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE {column} IN ({marks(part)})", part)
     try:
         return sorted(keys)
@@ -261,11 +265,11 @@ def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequenc
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Return ranges of episodes that together have few steps (a long episode stands alone)."""
+    """Yield ranges of episodes that together have few steps (a long episode is alone)."""
     begin, steps = 0, 0
     for index, length in enumerate(lengths):
         steps += length if isinstance(length, int) else 0
-        if index > begin and steps > _CUT_STEPS:
+        if index > begin and steps > _STEPS_PER_RANGE:
             yield begin, index
             begin, steps = index, length
     if begin < len(lengths):
@@ -277,8 +281,8 @@ def _check_same(
 ) -> None:
     select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id = ?"
     number, *stored = database.execute(select, (episode.id,)).fetchone()
-    kept = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
-    if tuple(stored) != header or kept.fetchall() != steps:
+    stored_steps = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
+    if tuple(stored) != header or stored_steps.fetchall() != steps:
         raise ValueError(
             f"an episode must keep its content: {episode.id} (agent {episode.agent!r}, trajectory "
             f"{episode.spec.trajectory}) is stored with other steps or tags; give it another trajectory number or use "

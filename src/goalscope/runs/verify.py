@@ -1,4 +1,4 @@
-"""Looking through a whole run.db: each checksum, each content id, and what SQLite itself finds wrong."""
+"""Verification of a run.db: each checksum, each content id, and SQLite's own integrity check."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from goalscope.runs.store import Store
 from goalscope.runs.stored_rows import count_rows, damaged_rows, sources_of
 
 _PAGES: Final = "pages of the file"
-_MENDS: Final = {
+_ADVICE: Final = {
     _PAGES: "goalscope doctor RUN --repair copies what is sound into a new file",
     "episodes": "goalscope doctor RUN --repair takes them out, and plays those again whose answers are in the journal",
     "costs": "goalscope doctor RUN --repair takes the episodes out and plays them again",
@@ -24,18 +24,20 @@ _MENDS: Final = {
     "rows": "goalscope doctor RUN --repair takes them out; measure, probe or patch again",
     "artifact": "goalscope doctor RUN --repair takes them out; capture or probe again",
 }
-_REST: Final = "goalscope doctor RUN --repair tells whether the rest can be kept; else restore the file from a copy"
+_OTHER_ADVICE: Final = (
+    "goalscope doctor RUN --repair tells whether the rest can be kept; else restore the file from a copy"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One kind of what a run holds.
+    """The result for one kind of a run's contents.
 
     Attributes:
-        what: its name.
-        checked: how many there are.
-        without: how many of them have no checksum: they are older than checksums.
-        damaged: which are not what was written, in words.
+        what: name of the kind.
+        checked: number of items.
+        without: number of items without a checksum: they are older than checksums.
+        damaged: descriptions of the damaged items.
     """
 
     what: str
@@ -45,14 +47,14 @@ class Part:
 
     @property
     def mend(self) -> str:
-        """What to do about damage."""
-        return _MENDS.get(self.what, _REST)
+        """Advice in case of damage."""
+        return _ADVICE.get(self.what, _OTHER_ADVICE)
 
 
 def verify(store: Store) -> Iterator[Part]:
-    """Look through all that a store holds; yield each kind once it is looked through.
+    """Check all contents of a store; yield the result of each kind as soon as it is checked.
 
-    What the first schema wrote has no checksums: its content ids are compared all the same, and it is counted.
+    Data of the first schema have no checksums: their content ids are still compared, and they are counted.
     """
     with store.snapshot() as database:
         yield _pages(database)
@@ -65,14 +67,14 @@ def verify(store: Store) -> Iterator[Part]:
 
 
 def damage(store: Store) -> list[str]:
-    """Return what is damaged in a store, in words, with what to do about it."""
+    """Return descriptions of the damage of a store, with advice."""
     return [f"{part.what}: {'; '.join(part.damaged[:5])} ({part.mend})" for part in verify(store) if part.damaged]
 
 
-def _guarded(what: str, look: Callable[[], Part]) -> Part:
-    """Look at one kind; what cannot be read at all is damage, too."""
+def _guarded(what: str, check: Callable[[], Part]) -> Part:
+    """Check one kind; an unreadable one counts as damaged."""
     try:
-        return look()
+        return check()
     except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
         return Part(what=what, checked=0, damaged=(str(error)[:300],))
 
@@ -80,21 +82,21 @@ def _guarded(what: str, look: Callable[[], Part]) -> Part:
 def _pages(database: sqlite3.Connection) -> Part:
     try:
         ((pages,),) = database.execute("PRAGMA page_count").fetchall()
-        said = [line for (line,) in database.execute("PRAGMA integrity_check(20)") if line != "ok"]
+        problems = [line for (line,) in database.execute("PRAGMA integrity_check(20)") if line != "ok"]
     except sqlite3.Error as error:
         return Part(what=_PAGES, checked=0, damaged=(str(error),))
-    return Part(what=_PAGES, checked=pages, damaged=tuple(said))
+    return Part(what=_PAGES, checked=pages, damaged=tuple(problems))
 
 
 def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> Part:
     table, name = checksums.ENTRIES[kind]
     checked = without = 0
-    damaged, seen = list[str](), 0
+    damaged, with_checksum = list[str](), 0
     for (key,) in database.execute(f"SELECT {name} FROM {table} ORDER BY {name}").fetchall():
         checked += 1
         row = database.execute(f"SELECT * FROM {table} WHERE {name} = ?", (key,)).fetchone()
         stored = comparison.known(kind, [key]).get(key)
-        seen += stored is not None
+        with_checksum += stored is not None
         without += stored is None
         if row is None or (stored is None and not comparison.old):
             damaged.append(f"{key!r:.80} has no checksum" if row else f"{key!r:.80} is not found by its name")
@@ -103,16 +105,16 @@ def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) ->
         elif problem := _identity(kind, row):
             damaged.append(problem)
     if comparison.present:
-        ((summed,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
-        if summed > seen:
-            damaged.append(f"{summed - seen} are gone")
+        ((expected,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+        if expected > with_checksum:
+            damaged.append(f"{expected - with_checksum} are gone")
     return Part(what=kind, checked=checked, without=without, damaged=tuple(damaged))
 
 
 def _identity(kind: str, row: tuple[Any, ...]) -> str:
-    """Return what is wrong with the content id of an entry, "" where nothing is."""
-    if kind == "agent" and row[0] != (found := content_id("agent", decode_json(row[2], "an agent"))):
-        return f"agent {row[0]!r:.80} must have the content id {found}"
+    """Return the problem with the content id of an entry, "" where there is none."""
+    if kind == "agent" and row[0] != (computed := content_id("agent", decode_json(row[2], "an agent"))):
+        return f"agent {row[0]!r:.80} must have the content id {computed}"
     if kind == "call":
         agent, prompt, episode, step, attempt = row[1:6]
         call = Call(agent_id=agent, prompt=prompt, episode_id=episode, step=step, attempt=attempt)
@@ -132,8 +134,8 @@ def _episodes(store: Store, database: sqlite3.Connection) -> Part:
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             damaged.append(str(error)[:200])
     try:
-        listed = [page_row[0] for page in store.pages() for page_row in page]
-        if sorted(listed) != numbers:
+        indexed = [page_row[0] for page in store.pages() for page_row in page]
+        if sorted(indexed) != numbers:
             damaged.append("the index of episodes does not name those that there are")
     except ValueError as error:
         damaged.append(str(error)[:200])
@@ -144,7 +146,7 @@ def check_episode(store: Store, database: sqlite3.Connection, number: int) -> bo
     """Return whether an episode has checksums.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: it does not match its checksum.
     """
     header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
     if header is None:
@@ -169,7 +171,7 @@ def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
         if problem := damaged_rows(database, comparison, source):
             damaged.append(problem)
         count = 0
-        with suppress(ValueError):  # told above
+        with suppress(ValueError):  # reported above
             count = count_rows(database, comparison, source)
         checked += count
         without += count if comparison.number_of(f"rows {source}") is None else 0

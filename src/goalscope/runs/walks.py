@@ -1,4 +1,4 @@
-"""Episodes as columns: where they went and what they did, without what was said; a fraction of the work and memory."""
+"""Episodes as columns of states and actions without texts; a fraction of the work and memory."""
 
 import math
 from array import array
@@ -21,16 +21,16 @@ from goalscope.runs.tables import marks
 from goalscope.worlds.grid import ACTIONS
 
 NO_ACTION = -1
-"""Action of a turn that held none."""
+"""Action code of a turn without an action."""
 
-_FAILED, _ACTED = 1, 2  # what the last of them must be: either an action or a failure is there
+_FAILED, _ACTED = 1, 2  # last column of `WALK_COLUMNS`: a failure without an action, or an action
 
-_HEAD = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
+_HEAD_NAMES = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
 
 Numbers = npt.NDArray[np.int64]
 
 PART_EPISODES = 4000
-"""Episodes that are read and measured together; enough that a part costs what its episodes cost."""
+"""Episodes that are read and measured together; enough that the cost of each part is negligible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,10 @@ class Walks:
 
 
 def walks_of(episodes: Iterable[Episode]) -> Walks:
-    """Return what episodes did; the episodes themselves are not kept.
+    """Return the walks of episodes; the episodes themselves are not kept.
 
     Raises:
-        ValueError: grids and other worlds.
+        ValueError: episodes on grids together with episodes in other worlds.
     """
     heads, kinds = _Heads(), set[bool]()
     states: list[tuple[int, ...]] = []
@@ -95,13 +95,13 @@ def walks_of(episodes: Iterable[Episode]) -> Walks:
             "a table of steps must hold episodes of grids or of other worlds, got both: measure them apart"
         )
     width = max(map(len, (*states, *finals)), default=3)
-    return heads.walks(_filled(states, width), np.array(actions), np.array(rewards), _filled(finals, width))
+    return heads.walks(_padded(states, width), np.array(actions), np.array(rewards), _padded(finals, width))
 
 
 def read_walks(store: Store, progress: Progress | None = None) -> tuple[Walks, list[str]]:
-    """Return what the episodes of a store did on grids, in its order, and the ids of those in other worlds.
+    """Return the walks of a store's episodes on grids, in its order, and the ids of those in other worlds.
 
-    Only what is returned is read and checked; answers, reasoning and token ids are not looked at.
+    Only the returned columns are read and checked; answers, reasoning and token ids are not.
 
     Args:
         store: the run.
@@ -116,7 +116,7 @@ def read_walks(store: Store, progress: Progress | None = None) -> tuple[Walks, l
 
 def count_episodes(store: Store) -> int:
     """Return the number of stored episodes."""
-    # Of the table, not of an index: in a damaged file they may differ.
+    # From the table, not from an index: in a damaged file they may differ.
     ((total,),) = store.query("SELECT count(*) FROM episodes NOT INDEXED")
     return int(total)
 
@@ -124,7 +124,7 @@ def count_episodes(store: Store) -> int:
 def walk_parts(
     store: Store, progress: Progress | None = None, *, most: int = PART_EPISODES
 ) -> Iterator[tuple[Walks, list[str]]]:
-    """Yield what `read_walks` returns by parts, so that few episodes are in memory at a time.
+    """Yield the result of `read_walks` in parts, so that few episodes are in memory at a time.
 
     Worlds of one cluster are in one part, since some measures compare them. Parts are in the order of the first world
     of each cluster; within a part episodes are in the order of the store.
@@ -132,7 +132,7 @@ def walk_parts(
     Args:
         store: the run.
         progress: called with the number of episodes read and of all.
-        most: episodes of a part; a cluster that has more is a part alone.
+        most: maximum number of episodes of a part; a larger cluster is a part alone.
 
     Raises:
         ValueError: a stored value that cannot be one of ours.
@@ -141,11 +141,11 @@ def walk_parts(
     total = count_episodes(store)
     for worlds in parts_of(store, most):
 
-        def told(done: int, before: int = before) -> None:
+        def report(done: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, total)
 
-        yield _read(store, store.pages(worlds=worlds), told)
+        yield _read(store, store.pages(worlds=worlds), report)
         before += sum(worlds.values())
 
 
@@ -153,7 +153,7 @@ def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]
     """Yield the worlds of each part of a run with the number of their episodes; see `walk_parts`.
 
     Raises:
-        ValueError: these are not all episodes that the run has.
+        ValueError: episodes of the run are missing.
     """
     least = store.sums.number_of("episodes")
     select = (
@@ -163,14 +163,14 @@ def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]
     clusters: dict[Any, dict[str, int]] = {}
     for world, cluster, count in store.query(select):
         clusters.setdefault(cluster, {})[world] = count
-    total = sum(sum(own.values()) for own in clusters.values())
+    total = sum(sum(world_counts.values()) for world_counts in clusters.values())
     store.sums.check_count("episodes", total, least, store.sums.number_of("episodes"))
     part: dict[str, int] = {}
-    for own in clusters.values():
-        if part and sum(part.values()) + sum(own.values()) > most:
+    for world_counts in clusters.values():
+        if part and sum(part.values()) + sum(world_counts.values()) > most:
             yield part
             part = {}
-        part |= own
+        part |= world_counts
     if part:
         yield part
 
@@ -178,31 +178,31 @@ def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]
 def _read(
     store: Store, pages: Iterable[list[tuple[Any, ...]]], progress: Callable[[int], None]
 ) -> tuple[Walks, list[str]]:
-    heads, apart, done = _Heads(), list[str](), 0
+    heads, unreadable, done = _Heads(), list[str](), 0
     parts = [(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64))]
     for page in pages:
-        kept = [row for row in page if _readable(store.world(row[2]))]
-        apart += [row[1] for row in page if not _readable(store.world(row[2]))]
+        readable = [row for row in page if _readable(store.world(row[2]))]
+        unreadable += [row[1] for row in page if not _readable(store.world(row[2]))]
         try:
-            parts.append(_read_page(store, kept, heads))
+            parts.append(_read_page(store, readable, heads))
         except (ValueError, TypeError):
-            # Read once more one by one: the error then says what is wrong, and with which episode.
-            with suppress(KeyError):  # the indices of a damaged file disagree: what was met first says enough
-                for _ in store.episodes([row[1] for row in kept]):
+            # Read again one by one: the error then names the episode.
+            with suppress(KeyError):  # the indices of a damaged file disagree: the first error is enough
+                for _ in store.episodes([row[1] for row in readable]):
                     pass
             raise
         done += len(page)
         progress(done)
     state, action, final = map(np.concatenate, zip(*parts, strict=True))
-    return heads.walks(state, action, np.full(len(action), np.nan), final), apart
+    return heads.walks(state, action, np.full(len(action), np.nan), final), unreadable
 
 
 def _readable(world: World) -> bool:
-    """Whether the columns of a store tell all that is measured of an episode."""
+    """Whether the columns of a store suffice for all measures of an episode."""
     return world.planar and not world.own_measures
 
 
-def _filled(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
+def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
     """Return states as ``[N, S]``, shorter ones filled up with -1."""
     if all(len(state) == width for state in states):
         return np.array(states, dtype=np.int64).reshape(-1, width)
@@ -210,7 +210,7 @@ def _filled(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
 
 
 class Head(NamedTuple):
-    """What a store says of an episode besides its steps, and how many of these held no action."""
+    """The columns of an episode without its steps, and the number of steps without an action."""
 
     id: str
     world_id: str
@@ -222,8 +222,8 @@ class Head(NamedTuple):
     failed: int
 
 
-_NAMED = EPISODE_COLUMNS.split(", ")
-_HEADED = [_NAMED.index(name) for name in Head._fields[:-1]]
+_EPISODE_NAMES = EPISODE_COLUMNS.split(", ")
+_HEAD_INDICES = [_EPISODE_NAMES.index(name) for name in Head._fields[:-1]]
 
 
 def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]:
@@ -235,18 +235,18 @@ def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]
 
     Raises:
         KeyError: an id that is not stored.
-        ValueError: an episode that is not as it was written.
+        ValueError: an episode that does not match its checksum.
     """
     for page in store.pages(ids):
-        for (_, *header), steps in zip(page, _checked(store, page), strict=True):
-            yield Head._make([*(header[at] for at in _HEADED), int(np.count_nonzero(steps[:, -1] & 1))])
+        for (_, *header), steps in zip(page, _checked_steps(store, page), strict=True):
+            yield Head._make([*(header[at] for at in _HEAD_INDICES), int(np.count_nonzero(steps[:, -1] & 1))])
 
 
 class _Heads:
-    """The columns of episodes without their steps, while they grow."""
+    """Growing columns of episodes without their steps."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {name: [] for name in _HEAD}
+        self._columns: dict[str, list[Any]] = {name: [] for name in _HEAD_NAMES}
         self._worlds: dict[str, tuple[int, World]] = {}
         self._world, self._length = array("q"), array("q")
 
@@ -273,7 +273,7 @@ class _Heads:
         )
 
 
-def _checked(store: Store, page: Sequence[tuple[Any, ...]]) -> list[npt.NDArray[Any]]:
+def _checked_steps(store: Store, page: Sequence[tuple[Any, ...]]) -> list[npt.NDArray[Any]]:
     """Return `WALK_COLUMNS` of the steps of each episode of a page, ``[T, 6]``, both compared with their checksums.
 
     They are whole numbers; a state that is no cell of a grid makes them objects.
@@ -282,55 +282,55 @@ def _checked(store: Store, page: Sequence[tuple[Any, ...]]) -> list[npt.NDArray[
     select = f"SELECT episode, {WALK_COLUMNS} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
     rows, sums = store.query(select, numbers), store.sums.known("walk", numbers)
     cells = np.array(rows) if rows else np.zeros((0, 7), dtype=np.int64)
-    whole = cells.dtype == np.int64
+    all_integers = cells.dtype == np.int64
     episode, steps = cells[:, 0], cells[:, 1:].copy()
-    if not whole:
+    if not all_integers:
         episode = np.array([row[0] for row in rows])
         steps = np.array([row[1:] for row in rows], dtype=object)
     begins, ends = (np.searchsorted(episode, numbers, side) for side in ("left", "right"))
     if (ends - begins).sum() != len(rows):
         store.sums.refuse("steps that are found by their episode")
-    found = [steps[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    for (number, *header), own in zip(page, found, strict=True):
-        walked = walk_sum(header, own if whole else own.tolist())
-        store.sums.check(f"episode {header[0]!r:.80}", walked, sums.get(number))
-    return found
+    steps_by_episode = [steps[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    for (number, *header), episode_steps in zip(page, steps_by_episode, strict=True):
+        computed = walk_sum(header, episode_steps if all_integers else episode_steps.tolist())
+        store.sums.check(f"episode {header[0]!r:.80}", computed, sums.get(number))
+    return steps_by_episode
 
 
 def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
     """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
-    steps = _checked(store, page)
+    steps = _checked_steps(store, page)
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
-    for (_, *header), own in zip(page, steps, strict=True):
-        world, head, count = store.world(header[1]), decode_head(header), len(own)
+    for (_, *header), walk in zip(page, steps, strict=True):
+        world, head, count = store.world(header[1]), decode_head(header), len(walk)
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")
         heads.add(world, **head, length=count)
         sizes.append((world.grid.height, world.grid.width))
         ends.append(tuple(header[9:12]))
     length = list(map(len, steps))
-    index, *place, action, held = _whole(np.concatenate(steps) if steps else (), 6).T
+    index, *cell, action, held_code = _as_integers(np.concatenate(steps) if steps else (), 6).T
     number = np.concatenate([np.arange(count) for count in length]) if length else index
-    acted = (held == _ACTED) & (action >= 0) & (action < len(ACTIONS))
-    if (index != number).any() or not (acted | (held == _FAILED)).all():
+    acted = (held_code == _ACTED) & (action >= 0) & (action < len(ACTIONS))
+    if (index != number).any() or not (acted | (held_code == _FAILED)).all():
         raise ValueError("the steps of an episode must be numbered 0, 1, 2, ... and hold an action or a failure")
     size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-    state = _states(np.stack(place, axis=1), np.repeat(size, length, axis=0))
-    return state, action, _states(_whole(ends, 3), size)
+    state = _states(np.stack(cell, axis=1), np.repeat(size, length, axis=0))
+    return state, action, _states(_as_integers(ends, 3), size)
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:
     """Return states ``[N, 3]`` from (row, col, flags) on grids of these sizes ``[N, 2]``."""
-    place, flags = cells[:, :2], cells[:, 2]
-    if not ((place >= 0) & (place < size)).all() or not ((flags >= 0) & (flags <= 3)).all():
+    cell, flags = cells[:, :2], cells[:, 2]
+    if not ((cell >= 0) & (cell < size)).all() or not ((flags >= 0) & (flags <= 3)).all():
         raise ValueError("states must be stored as row and col in their grid and flags 0..3")
     # Phases as in `State`: the key held and the door open count one each.
-    return np.column_stack([place, (flags & 1) + (flags >> 1)])
+    return np.column_stack([cell, (flags & 1) + (flags >> 1)])
 
 
-def _whole(cells: Sequence[tuple[Any, ...]] | npt.NDArray[Any], columns: int) -> Numbers:
+def _as_integers(cells: Sequence[tuple[Any, ...]] | npt.NDArray[Any], columns: int) -> Numbers:
     """Return cells as ``[N, columns]`` int64."""
-    whole = np.array(cells) if len(cells) else np.zeros((0, columns), dtype=np.int64)
-    if whole.dtype != np.int64:
+    integers = np.array(cells) if len(cells) else np.zeros((0, columns), dtype=np.int64)
+    if integers.dtype != np.int64:
         raise ValueError("states and actions must be stored as whole numbers")
-    return whole
+    return integers
