@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_one_text_number_or_tag_is_repeated() -> None:
 
 def test_rows_of_several_measures_are_those_of_each_joined() -> None:
     tags = {"agent": "a", "layer": 3, "size": [7, 9], "density": [None, 0.5]}
-    measured = [
+    measured: list[tuple[str, str, Any, dict[str, Any]]] = [
         ("recall", "share", np.array([0.1, math.nan]), {"class": "wall"}),
         ("steps", "steps", np.array([2.0, 3.0]), {"layer": 3.0, "reading": True}),
         ("recall", "share", np.array([0.4, 0.5]), {"class": None, "reading": 1}),
