@@ -78,7 +78,7 @@ def main() -> None:
         cells = []
         for measure in MEASURES:
             part = rows.select(measure=measure)
-            cells.append(written(estimate_mean(part.value, part.grid_id, unit="share", bounds=(0.0, 1.0))))
+            cells.append(written(estimate_mean(part.value, part.cluster, unit="share", bounds=(0.0, 1.0))))
         masses = [step.extra["likelihood"]["mass"] for step in steps if "likelihood" in step.extra]
         mass = f"{sum(masses) / len(masses):.3f}" if masses else "–"
         print(

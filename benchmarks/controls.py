@@ -203,7 +203,7 @@ def labels(directory: Path, found: Activations, frame: int) -> tuple[Cells, Spli
         cells = label_cells(found, store.episodes(), frame=frame)
         part = {episode.id: episode.world.tags["part"] for episode in store.episodes()}
     train = np.array([part[name] == "train" for name in cells.episode_id.tolist()])
-    return cells, Split(train=train, test=~train, grid_id=cells.grid_id)
+    return cells, Split(train=train, test=~train, cluster=cells.cluster)
 
 
 def tables(rows: Rows) -> None:

@@ -81,7 +81,7 @@ def compare(name: str, given: Features, cells: Any, train: Mask, count: int, cro
     (probe,) = fit([problem], SETTINGS)
     seconds = {"percell": time.perf_counter() - began}
     said = probe.predict(given.where(~train)).natural.astype(np.float64)
-    held = validation_rows(given.grid_id[train], SETTINGS)
+    held = validation_rows(given.cluster[train], SETTINGS)
     mean, std = probe.mean.astype(np.float64), probe.std.astype(np.float64)
     scaled = (given.vectors - mean) / np.where(std > 0, std, np.inf)
     peers: dict[str, tuple[Callable[[float], Any], Array]] = {
@@ -93,7 +93,7 @@ def compare(name: str, given: Features, cells: Any, train: Mask, count: int, cro
     }
     if cross:
         peers["LogisticRegressionCV"] = (lambda one: LogisticRegressionCV(solver="newton-cholesky"), np.ones(1))
-    grids = given.grid_id[~train]
+    grids = given.cluster[~train]
     for label in range(PADDING):
         truth = own == label
         varies = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))

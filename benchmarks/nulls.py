@@ -131,7 +131,7 @@ def inputs(kind: str, seed: int) -> ProbeInputs:
 
 def moves(cells: Cells) -> tuple[Plans, Decisions, npt.NDArray[np.float64]]:
     """Return shortest plans, what they begin with, and their lengths."""
-    steps: dict[str, Any] = {name: getattr(cells, name) for name in ("episode_id", "step", "grid_id")}
+    steps: dict[str, Any] = {name: getattr(cells, name) for name in ("episode_id", "step", "cluster")}
     count = len(cells)
     tokens, length = np.full((count, 5), len(ACTIONS), dtype=np.int8), np.zeros(count)
     optimal = np.zeros((count, len(ACTIONS)), dtype=bool)

@@ -105,7 +105,7 @@ def memory(count: int, width: int, hidden: int, frame: int) -> None:
         vectors=vectors,
         episode_id=names,
         step=np.zeros(count, dtype=np.int64),
-        grid_id=names,
+        cluster=names,
     )
     labels = rng.integers(len(CLASSES), size=(count, frame * frame)).astype(np.int8)
     began = time.perf_counter()

@@ -33,7 +33,7 @@ def _unpack(database: sqlite3.Connection) -> None:
     for source in sources_of(database, comparison):
         listed = [row for rows in read_groups(database, comparison, source) for row in rows]
         cells = [
-            (source, number, row.measure, row.unit, value(row), row.grid_id, row.episode_id, row.step, tags(row))
+            (source, number, row.measure, row.unit, value(row), row.cluster, row.episode_id, row.step, tags(row))
             for number, row in enumerate(listed)
         ]
         database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)

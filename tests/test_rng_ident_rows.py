@@ -143,13 +143,13 @@ def test_numbers_are_checked_and_become_plain_ones() -> None:
 
 def test_rows_keep_what_they_are_built_from() -> None:
     listed = [
-        Row(measure="success", unit="share", value=1.0, grid_id="g1", episode_id="e1", tags={"size": 7}),
-        Row(measure="success", unit="share", value=0.0, grid_id="g2", episode_id="e2", tags={"agent": "x"}),
-        Row(measure="length", unit="steps", value=4.0, grid_id="g1", step=2),
+        Row(measure="success", unit="share", value=1.0, cluster="g1", episode_id="e1", tags={"size": 7}),
+        Row(measure="success", unit="share", value=0.0, cluster="g2", episode_id="e2", tags={"agent": "x"}),
+        Row(measure="length", unit="steps", value=4.0, cluster="g1", step=2),
     ]
     rows = Rows.from_rows(listed)
     assert list(rows) == listed
-    assert [row.grid_id for row in rows.select(measure="success", size=7)] == ["g1"]
+    assert [row.cluster for row in rows.select(measure="success", size=7)] == ["g1"]
     assert rows.where(rows["value"] > 0.5)["value"].tolist() == [1.0, 4.0]
     assert [rows.known(tag).tolist() for tag in ("size", "none")] == [[True, False, False], [False] * 3]
     joined = Rows.concatenate([rows.select(measure="length"), rows.select(measure="success")])
@@ -161,8 +161,8 @@ def test_rows_keep_what_they_are_built_from() -> None:
 
 def test_rows_refuse_uneven_columns_and_clashing_tags() -> None:
     with pytest.raises(ValueError, match="the name of a column"):
-        Rows.from_columns(measure="m", unit="u", value=[1.0], grid_id=["g"], tags={"value": 3})
-    whole = Rows.from_columns(measure="m", unit="u", value=[1.0, 2.0], grid_id=["g", "h"])
+        Rows.from_columns(measure="m", unit="u", value=[1.0], cluster=["g"], tags={"value": 3})
+    whole = Rows.from_columns(measure="m", unit="u", value=[1.0, 2.0], cluster=["g", "h"])
     short = {name: column for name, column in whole.columns().items() if name != "unit"}
     with pytest.raises(ValueError, match="as long as value"):
         Rows(**short, unit=whole.unit[:1], tags={})

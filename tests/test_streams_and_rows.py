@@ -40,9 +40,9 @@ def test_words_are_the_blocks_of_one_counter() -> None:
 
 def listed() -> list[Row]:
     return [
-        Row(measure="a", unit="share", value=1.0, grid_id="g", episode_id="e", step=0, tags={"size": 7, "agent": "x"}),
-        Row(measure="a", unit="share", value=math.nan, grid_id="g", episode_id="e", step=1, tags={"size": 9}),
-        Row(measure="b", unit="bits", value=0.5, grid_id="h"),
+        Row(measure="a", unit="share", value=1.0, cluster="g", episode_id="e", step=0, tags={"size": 7, "agent": "x"}),
+        Row(measure="a", unit="share", value=math.nan, cluster="g", episode_id="e", step=1, tags={"size": 9}),
+        Row(measure="b", unit="bits", value=0.5, cluster="h"),
     ]
 
 
@@ -70,10 +70,10 @@ def test_rows_of_different_tags_are_joined_in_order() -> None:
 
 
 def test_one_text_number_or_tag_is_repeated() -> None:
-    rows = Rows.from_columns(measure="m", unit=["u", "v"], value=[1, 2], grid_id=["g", "h"], step=4, tags={"size": 7})
+    rows = Rows.from_columns(measure="m", unit=["u", "v"], value=[1, 2], cluster=["g", "h"], step=4, tags={"size": 7})
     assert (rows.measure.tolist(), rows.unit.tolist(), rows.episode_id.tolist()) == (["m", "m"], ["u", "v"], ["", ""])
     assert (rows.step.tolist(), rows["size"].tolist(), rows.value.tolist()) == ([4, 4], [7, 7], [1.0, 2.0])
-    assert Rows.from_columns(measure="m", unit="u", value=1.0, grid_id=["g"]).step.tolist() == [WHOLE_EPISODE]
+    assert Rows.from_columns(measure="m", unit="u", value=1.0, cluster=["g"]).step.tolist() == [WHOLE_EPISODE]
 
 
 def test_rows_of_several_measures_are_those_of_each_joined() -> None:
@@ -83,12 +83,12 @@ def test_rows_of_several_measures_are_those_of_each_joined() -> None:
         ("steps", "steps", np.array([2.0, 3.0]), {"layer": 3.0, "reading": True}),
         ("recall", "share", np.array([0.4, 0.5]), {"class": None, "reading": 1}),
     ]
-    found = Rows.of_measures(iter(measured), grid_id=["g", "h"], tags=tags)
+    found = Rows.of_measures(iter(measured), cluster=["g", "h"], tags=tags)
     wanted = Rows.concatenate(
-        Rows.from_columns(measure=name, unit=unit, value=value, grid_id=["g", "h"], tags={**tags, **own})
+        Rows.from_columns(measure=name, unit=unit, value=value, cluster=["g", "h"], tags={**tags, **own})
         for name, unit, value, own in measured
     )
     assert {name: repr(column.tolist()) for name, column in found.columns().items()} == {
         name: repr(column.tolist()) for name, column in wanted.columns().items()
     }
-    assert len(Rows.of_measures([], grid_id=["g"], tags=tags)) == 0
+    assert len(Rows.of_measures([], cluster=["g"], tags=tags)) == 0

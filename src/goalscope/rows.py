@@ -22,10 +22,12 @@ Tag = str | int | float | bool | None
 WHOLE_EPISODE = -1
 """Step of a row for a whole episode or a whole grid."""
 
-COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
-RESERVED: Final = frozenset({*COLUMNS, "agent"})
-"""Names forbidden for tags of worlds and episodes: rows have these columns and the tag "agent"."""
-_TEXTS = ("measure", "unit", "grid_id", "episode_id")
+CLUSTER_IN_FILES: Final = "grid_id"
+"""Name of the column `cluster` in files, as in the first edition: its files and later ones have one form."""
+COLUMNS = ("measure", "unit", "value", "cluster", "episode_id", "step")
+RESERVED: Final = frozenset({*COLUMNS, CLUSTER_IN_FILES, "agent"})
+"""Names forbidden for tags of worlds and episodes: rows, and files of rows, have these columns, and the tag "agent"."""
+_TEXTS = ("measure", "unit", "cluster", "episode_id")
 _PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
 
 
@@ -51,7 +53,7 @@ class Row:
         measure: the measure's name, a noun phrase ("success", "action accuracy").
         unit: its unit ("share", "bits", "nats", "steps", "cells").
         value: the value; NaN means undefined (an empty denominator), never "zero".
-        grid_id: content id of the grid, the unit of every interval. Paired conditions of a grid share one.
+        cluster: content id of the grid, the unit of every interval. Paired conditions of a grid share one.
         episode_id: content id of the episode, "" for a value over all of a grid's episodes.
         step: step of the episode, 0-based, `WHOLE_EPISODE` for a value over all steps.
         tags: what to group by: agent, size, density, transform, ...
@@ -60,7 +62,7 @@ class Row:
     measure: str
     unit: str
     value: float
-    grid_id: str
+    cluster: str
     episode_id: str = ""
     step: int = WHOLE_EPISODE
     tags: Mapping[str, Tag] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Rows:
     """Many rows as named columns of equal length N.
 
     Args:
-        measure, unit, grid_id, episode_id: ``[N]`` text, as object arrays or by codes.
+        measure, unit, cluster, episode_id: ``[N]`` text, as object arrays or by codes.
         value: ``[N]`` float64, NaN where undefined.
         step: ``[N]`` int64.
         tags: name -> ``[N]`` object array, or codes; None where a row lacks the tag.
@@ -89,7 +91,7 @@ class Rows:
         measure: Column,
         unit: Column,
         value: npt.NDArray[np.float64],
-        grid_id: Column,
+        cluster: Column,
         episode_id: Column,
         step: npt.NDArray[np.int64],
         tags: Mapping[str, Column],
@@ -98,7 +100,7 @@ class Rows:
         self._columns: dict[str, Column] = {
             "measure": measure,
             "unit": unit,
-            "grid_id": grid_id,
+            "cluster": cluster,
             "episode_id": episode_id,
         }
         # Tags of other rows are taken over without decoding.
@@ -127,9 +129,9 @@ class Rows:
         return self._decode(self._columns["unit"])
 
     @property
-    def grid_id(self) -> npt.NDArray[np.object_]:
+    def cluster(self) -> npt.NDArray[np.object_]:
         """``[N]`` the grid of each row."""
-        return self._decode(self._columns["grid_id"])
+        return self._decode(self._columns["cluster"])
 
     @property
     def episode_id(self) -> npt.NDArray[np.object_]:
@@ -248,7 +250,7 @@ class Rows:
         measure: str | Sequence[str],
         unit: str | Sequence[str],
         value: npt.ArrayLike,
-        grid_id: Sequence[str] | npt.NDArray[np.object_],
+        cluster: Sequence[str] | npt.NDArray[np.object_],
         episode_id: str | Sequence[str] | npt.NDArray[np.object_] = "",
         step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
         tags: Mapping[str, Any] | None = None,
@@ -256,7 +258,7 @@ class Rows:
         """Build rows from columns; a single text, number or tag value is repeated for every row.
 
         Args:
-            measure, unit, grid_id, episode_id: ``[N]`` texts each, or one text for all rows.
+            measure, unit, cluster, episode_id: ``[N]`` texts each, or one text for all rows.
             value: ``[N]`` values, NaN where undefined; their number N is that of the rows.
             step: ``[N]`` steps, or one for all rows.
             tags: name -> ``[N]`` values, or one for all rows.
@@ -273,7 +275,7 @@ class Rows:
             measure=text(measure),
             unit=text(unit),
             value=values,
-            grid_id=text(grid_id),
+            cluster=text(cluster),
             episode_id=text(episode_id),
             step=np.broadcast_to(np.asarray(step, dtype=np.int64), values.shape).copy(),
             tags={name: text(column_value) for name, column_value in (tags or {}).items()},
@@ -284,21 +286,21 @@ class Rows:
         cls,
         measured: Iterable[tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]],
         *,
-        grid_id: Sequence[str],
+        cluster: Sequence[str],
         tags: Mapping[str, Any],
     ) -> "Rows":
         """Build the rows of several measures of the same G grids: `from_columns` of each, joined.
 
         Args:
             measured: measure, unit, ``[G]`` values, and tags of its own.
-            grid_id: ``[G]`` grids.
+            cluster: ``[G]`` grids.
             tags: name -> ``[G]`` values, or one for all rows, of all measures.
         """
         items = list(measured)
         if not items:
             return cls.from_rows([])
         measures, units, values, own = zip(*items, strict=True)
-        grids, times = len(grid_id), len(items)
+        grids, times = len(cluster), len(items)
 
         def column(name: str) -> Column:
             if any(name in tags_of_one for tags_of_one in own):
@@ -315,7 +317,7 @@ class Rows:
             measure=repeated(measures, grids),
             unit=repeated(units, grids),
             value=np.concatenate([np.asarray(one, dtype=np.float64) for one in values]),
-            grid_id=joined([_column(grid_id, grids)] * times),
+            cluster=joined([_column(cluster, grids)] * times),
             episode_id=constant("", grids * times),
             step=np.full(grids * times, WHOLE_EPISODE, dtype=np.int64),
             tags={name: column(name) for name in names},

@@ -228,7 +228,7 @@ def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, a
     study = load_study(name)
     assert len(study.agents()) == agents
     grids = [world for world in study.worlds() if world.tags["kind"] == "grid"]
-    assert len(grids) == count and len({world.grid_id for world in grids}) == count
+    assert len(grids) == count and len({world.cluster_id for world in grids}) == count
     assert {(world.tags["size"], world.tags["density"]) for world in grids} == {
         (size, density) for size in (7, 9, 11, 13, 15) for density in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     }

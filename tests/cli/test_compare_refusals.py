@@ -43,7 +43,7 @@ def test_runs_with_other_horizons_are_refused_unless_the_difference_is_asked_for
     assert "differ in horizon on 4 common worlds" in allowed and "first: random" in allowed
     # The same number of steps by another rule is the same time: what counts is what each episode was given.
     with Store(first) as store:
-        horizons = {episode.world.grid_id: episode.spec.horizon for episode in store.episodes()}
+        horizons = {episode.world.cluster_id: episode.spec.horizon for episode in store.episodes()}
     if len(set(horizons.values())) == 1:
         steps = {"steps": next(iter(horizons.values()))}
         fixed = measured(tmp_path / "fixed", tiny(horizon=steps, trajectories=3))

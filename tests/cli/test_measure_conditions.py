@@ -88,7 +88,7 @@ def episodes(*tags: dict[str, Tag], grids: int = 3) -> Rows:
             measure="success",
             unit="share",
             value=1.0,
-            grid_id=f"grid {grid}",
+            cluster=f"grid {grid}",
             tags={"agent": "a", "size": grid, **each},
         )
         for each in tags
@@ -109,7 +109,7 @@ def test_tags_that_number_episodes_or_describe_grids_or_agents_are_none() -> Non
             episodes({"start": 0, "file": "x"}, {"start": 1, "file": "y"}),
             *(
                 Rows.from_rows(
-                    [Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "b", "note": f"{at}"})]
+                    [Row(measure="success", unit="share", value=1.0, cluster="g", tags={"agent": "b", "note": f"{at}"})]
                 )
                 for at in range(3)
             ),

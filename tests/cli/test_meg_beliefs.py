@@ -74,7 +74,7 @@ def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> P
         "episode_id": column([episode.id for episode, _ in steps]),
         "step": np.array([number for _, number in steps]),
         "world_id": column([episode.world.id for episode, _ in steps]),
-        "grid_id": column([episode.world.grid_id for episode, _ in steps]),
+        "cluster": column([episode.world.cluster_id for episode, _ in steps]),
         "shape": np.full((count, 2), SIZE),
         "positions": zeros,
         "tokens": zeros,
@@ -146,8 +146,10 @@ def test_a_planted_goal_is_decoded_and_explains_the_agent_that_seeks_it(lured: l
     sides = decoded(places, lured)
     beliefs, random = sides["none"], sides["permuted"]
     worlds = {episode.world.id: episode.world for episode in lured}
-    tested = set(places.cells.grid_id[places.split.test].tolist())
-    assert {worlds[name].grid_id for name in beliefs} == tested  # no world of the grids that the probe was trained on
+    tested = set(places.cells.cluster[places.split.test].tolist())
+    assert {
+        worlds[name].cluster_id for name in beliefs
+    } == tested  # no world of the grids that the probe was trained on
     assert set(random) == set(beliefs)
     right = np.mean([belief.goal == corner(worlds[name].grid) for name, belief in beliefs.items()])
     assert right > 0.9
@@ -205,7 +207,7 @@ def check_differences(found: GoalFindings) -> None:
         sides = [found.rows.where(measures == f"MEG towards the {side}") for side in (entry.first, entry.second)]
         if len(set(map(len, sides))) == 1:
             pair = paired_difference(
-                sides[0].value, sides[0].grid_id, sides[1].value, sides[1].grid_id, unit="nats"
+                sides[0].value, sides[0].cluster, sides[1].value, sides[1].cluster, unit="nats"
             ).difference
             assert (pair.value, pair.low, pair.high) == pytest.approx((stored.value, stored.low, stored.high))
 

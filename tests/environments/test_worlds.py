@@ -223,7 +223,7 @@ def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(f
     for source in ("small_worlds:Corridor", "small_worlds:Slippery"):
         world = EnvironmentWorld.make(source, {"length": 4})
         place = world.process()
-        unit = Unit(world_id=world.id, grid_id=world.id, grid=place, horizon=12, masks=place.goals)
+        unit = Unit(world_id=world.id, cluster=world.id, grid=place, horizon=12, masks=place.goals)
         for exact in (False, True):
             drawn = random_returns(unit, 200, 20, GoalSettings(), exact=exact)
             for name, mask in place.goals.items():
@@ -371,7 +371,7 @@ def test_worlds_that_are_measured_by_parts_offer_what_all_together_do(folder: Pa
 
     def lines(parts: Iterable[Rows]) -> list[str]:
         return sorted(
-            repr((row.measure, row.value, row.grid_id, row.episode_id, row.step, sorted(row.tags.items())))
+            repr((row.measure, row.value, row.cluster, row.episode_id, row.step, sorted(row.tags.items())))
             for rows in parts
             for row in rows
         )

@@ -151,7 +151,7 @@ def test_a_ledger_that_is_none_is_refused(small: Path, tmp_path: Path, change: d
 def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
     tags: list[dict[str, Any]], found: bool
 ) -> None:
-    rows = [Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "A", **one}) for one in tags]
+    rows = [Row(measure="success", unit="share", value=1.0, cluster="g", tags={"agent": "A", **one}) for one in tags]
     none: Any = Rows.from_rows([])
     run = ArmRun(store=none, rows=Rows.from_rows(rows), probed=none, changed=none, confidence=0.95)
     assert run.has_agent("A", "transform") is found and run.has_agent("A") and not run.has_agent("B")

@@ -56,7 +56,7 @@ def claimed(name: str, data: ArmData) -> Claim:
 
 def rows_of(measure: str, value: Any, **tags: Any) -> Rows:
     values = np.broadcast_to(np.asarray(value, dtype=float), (len(GRIDS),))
-    return Rows.from_columns(measure=measure, unit="share", value=values, grid_id=GRIDS, tags={"agent": AGENT, **tags})
+    return Rows.from_columns(measure=measure, unit="share", value=values, cluster=GRIDS, tags={"agent": AGENT, **tags})
 
 
 def patched(cells: float, before: float, *, everything: float = 1.0, noise: float = 0.0, wrong: float = 0.0) -> Rows:

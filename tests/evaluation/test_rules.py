@@ -133,7 +133,7 @@ def test_chance_weighs_grids_as_success_does() -> None:
         worlds=[SimpleNamespace(grid=grid) for grid in grids],
     )
     rows = Rows.from_columns(
-        measure="success", unit="share", value=success, grid_id=[f"grid {at}" for at in worlds], episode_id=ids
+        measure="success", unit="share", value=success, cluster=[f"grid {at}" for at in worlds], episode_id=ids
     )
     run: Any = SimpleNamespace(confidence=0.95, table=table)
     found = ArmData(run=run, agent="one", rows=rows).above_chance().estimate

@@ -45,7 +45,7 @@ def test_trajectories_of_one_grid_share_its_world(recorded: Path) -> None:
     episodes = list(import_path(recorded).episodes)
     by_grid: dict[object, set[str]] = {}
     for episode in episodes:
-        by_grid.setdefault(episode.tags["grid"], set()).add(episode.world.grid_id)
+        by_grid.setdefault(episode.tags["grid"], set()).add(episode.world.cluster_id)
     assert len(by_grid) == 8
     assert all(len(worlds) == 1 for worlds in by_grid.values())
     assert len({episode.id for episode in episodes}) == len(episodes)

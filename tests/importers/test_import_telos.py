@@ -54,7 +54,7 @@ def test_texts_and_token_ids_are_kept_and_a_seed_does_not_split_an_agent() -> No
     assert len({episode.spec.agent_id for episode in episodes}) == 2
     first = [episode for episode in episodes if episode.tags["grid"] == "size7_difficulty1.0_grid1"]
     assert [episode.spec.trajectory for episode in first] == [0, 1]
-    assert len({episode.world.grid_id for episode in first}) == 1
+    assert len({episode.world.cluster_id for episode in first}) == 1
 
 
 def test_a_single_file_and_a_second_import_change_nothing(tmp_path: Path) -> None:

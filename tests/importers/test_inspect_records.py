@@ -233,7 +233,7 @@ def test_recorded_episodes_are_stored_measured_and_shown(tmp_path: Path) -> None
         assert sorted(store.episodes(), key=lambda one: one.id) == sorted(made, key=lambda one: one.id)
         rows = measure_store(store)
     assert sorted(rows.value[rows.measure == "success"]) == [0.0, 0.0, 1.0]
-    assert len(set(rows.grid_id.tolist())) == 2
+    assert len(set(rows.cluster.tolist())) == 2
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), made[0].id])
     assert shown.exit_code == 0
     assert "look" in shown.output

@@ -96,7 +96,7 @@ def test_a_found_subspace_counts_only_where_the_whole_stream_does(whole: float, 
             measure=FOLLOWS,
             unit="share",
             value=[value] * 12,
-            grid_id=[f"grid {at}" for at in range(12)],
+            cluster=[f"grid {at}" for at in range(12)],
             tags={
                 **tags,
                 "rank": None if name == WHOLE else 1,

@@ -53,13 +53,13 @@ def lengths(table: StepTable, name: str = "length", unit: str = "steps", factor:
 
 def with_grid(table: StepTable, grid: str) -> Rows:
     ids = [grid] * len(table.length)
-    return Rows.from_columns(measure="length", unit="steps", value=table.length, grid_id=ids)
+    return Rows.from_columns(measure="length", unit="steps", value=table.length, cluster=ids)
 
 
 def with_step(table: StepTable, step: int, named: bool = True) -> Rows:
     ids = table.episode_id if named else ""
     return Rows.from_columns(
-        measure="length", unit="steps", value=table.length, grid_id=table.grid_id, episode_id=ids, step=step
+        measure="length", unit="steps", value=table.length, cluster=table.cluster, episode_id=ids, step=step
     )
 
 
@@ -127,7 +127,7 @@ def test_rows_for_no_episodes_are_found() -> None:
     def rows(table: StepTable) -> Rows:
         if len(table.length):
             return lengths(table)
-        return Rows.from_columns(measure="length", unit="steps", value=[0.0], grid_id=["none"])
+        return Rows.from_columns(measure="length", unit="steps", value=[0.0], cluster=["none"])
 
     with pytest.raises(AssertionError, match="must give no rows for no episodes, got 1"):
         check_measure(Custom(rows))

@@ -78,7 +78,7 @@ def test_a_policy_that_is_certain_changes_nothing_and_random_agents_keep_their_m
     assert all(one.values[name].tolist() == pytest.approx(other.values[name].tolist()) for name in one.values)
     mask = place("goal", GRID, None)
     assert mask is not None
-    unit = Unit(world_id="w", grid_id="g", grid=GRID, horizon=6, masks={"goal": mask})
+    unit = Unit(world_id="w", cluster="g", grid=GRID, horizon=6, masks={"goal": mask})
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
         curve = RationalityCurve(process(GRID, mask, 6, utility="steps", invalid=invalid))

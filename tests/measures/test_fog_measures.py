@@ -172,5 +172,5 @@ def test_an_optimal_explorer_wastes_nothing_and_a_forgetful_one_does() -> None:
     for measure in MEASURES:
         calm, rash = measure.rows(explorer), measure.rows(forgetful)
         assert (calm.value == 0).all()
-        found = paired_difference(rash.value, rash.grid_id, calm.value, calm.grid_id, unit="share", bounds=(0, 1))
+        found = paired_difference(rash.value, rash.cluster, calm.value, calm.cluster, unit="share", bounds=(0, 1))
         assert found.difference.low > 0, measure.name

@@ -132,7 +132,7 @@ def test_two_worlds_have_one_shuffle_whose_mean_is_that_of_the_swap() -> None:
 
 def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
     episodes = [*rooms(5), *rooms(1, 7)]
-    grids = {e.world.id: (e.world.grid, e.world.grid_id) for e in episodes}
+    grids = {e.world.id: (e.world.grid, e.world.cluster_id) for e in episodes}
     beliefs = {name: Belief(walls=grid.walls, goal=(1, at)) for at, (name, (grid, _)) in enumerate(grids.items())}
     alone = next(name for name, (grid, _) in grids.items() if grid.height == 7)
     seen: Counter[tuple[str, Position]] = Counter()

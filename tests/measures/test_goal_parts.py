@@ -27,7 +27,7 @@ def episodes_of(*agents: str) -> list[Episode]:
 
 
 def lines(rows: Rows) -> list[str]:
-    return [repr((row.measure, row.value, row.grid_id, sorted(row.tags.items()))) for row in rows]
+    return [repr((row.measure, row.value, row.cluster, sorted(row.tags.items()))) for row in rows]
 
 
 def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_rows_have_the_signed_figure_as_their_mean(keyed: GoalFindings) -> N
     for estimate in keyed.estimates:
         rows = keyed.rows.select(measure=f"MEG towards the {estimate.hypothesis}", agent=estimate.agent)
         assert len(rows) == estimate.worlds and set(rows.unit) == {"nats"}
-        assert estimate_mean(rows.value, rows.grid_id, unit="nats").value == pytest.approx(estimate.signed, abs=1e-9)
+        assert estimate_mean(rows.value, rows.cluster, unit="nats").value == pytest.approx(estimate.signed, abs=1e-9)
 
 
 def test_the_same_episodes_in_any_order_give_the_same_bytes() -> None:

@@ -117,7 +117,7 @@ def test_returns_are_what_a_literal_count_gives(utility: Utility) -> None:
 def test_random_agents_have_the_mean_of_the_curve() -> None:
     mask = place("goal", PLAIN, None)
     assert mask is not None
-    unit = Unit(world_id="w", grid_id="g", grid=PLAIN, horizon=6, masks={"goal": mask})
+    unit = Unit(world_id="w", cluster="g", grid=PLAIN, horizon=6, masks={"goal": mask})
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
         curve = RationalityCurve(process(PLAIN, mask, 6, utility="steps", invalid=invalid))

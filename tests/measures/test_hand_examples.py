@@ -52,8 +52,8 @@ WALLED = GridWorld(grid=Grid.parse(["A#G"]))  # the goal cannot be reached
 LOCKED = GridWorld(grid=Grid.parse(["K_A_D_G"]))
 KEYED = GridWorld(grid=Grid.parse(["___", "KAG", "___"]), tags={"control": False})
 RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
-RING_CONTROL = GridWorld(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
-CONTROL = GridWorld(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.grid_id, tags={"control": True})
+RING_CONTROL = GridWorld(grid=RING.grid.at(key=None), cluster=RING.cluster_id, tags={"control": True})
+CONTROL = GridWorld(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.cluster_id, tags={"control": True})
 
 
 def played(world: GridWorld, moves: str, number: int = 0, horizon: int | None = None) -> Episode:
@@ -203,7 +203,7 @@ def test_overlap_of_two_conditions() -> None:
     rows = paired_overlap(keyed, control)
     assert rows.value.tolist() == pytest.approx([2 / 5, 1.0])
     assert set(rows.tags) == {"agent", "size"}
-    assert rows.grid_id.tolist() == [KEYED.grid_id] * 2
+    assert rows.cluster.tolist() == [KEYED.cluster_id] * 2
     with pytest.raises(ValueError, match="without a pair"):
         paired_overlap(keyed, StepTable.from_episodes([played(CORRIDOR, "R")]))
     with pytest.raises(ValueError, match="one episode for each grid"):

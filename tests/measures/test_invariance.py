@@ -32,7 +32,7 @@ def make_rows(values: dict[str, list[list[float]]], measure: str = "success", ag
         measure=measure,
         unit="share",
         value=np.array(numbers, dtype=np.float64),
-        grid_id=list(grids),
+        cluster=list(grids),
         tags={"agent": agent, "transform": list(ways), **tags},
     )
 
@@ -167,7 +167,7 @@ def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, 
         measure=mixed.measure[order].tolist(),
         unit=mixed.unit[order].tolist(),
         value=mixed.value[order],
-        grid_id=mixed.grid_id[order],
+        cluster=mixed.cluster[order],
         episode_id=mixed.episode_id[order],
         step=mixed.step[order],
         tags={name: column[order] for name, column in mixed.tags.items()},

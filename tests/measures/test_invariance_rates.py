@@ -36,7 +36,7 @@ def simulated(number: int, *, grids: int, shift: float, between: float, ways: in
             measure="success",
             unit="share",
             value=value.astype(np.float64),
-            grid_id=[f"g{index}" for _ in sides for index in range(grids) for _ in range(10)],
+            cluster=[f"g{index}" for _ in sides for index in range(grids) for _ in range(10)],
             tags={"agent": "a", "transform": [way for way in sides for _ in range(10 * grids)]},
         ),
         margin={"success": 0.1},

@@ -60,7 +60,7 @@ def table_of(agent: Agent, worlds: Iterable[GridWorld], seed: int = 0, trajector
 
 def estimate(measure: Measure, table: StepTable, confidence: float = CONFIDENCE) -> Estimate:
     rows = measure.rows(table)
-    return estimate_mean(rows.value, rows.grid_id, unit=measure.unit, bounds=measure.bounds, confidence=confidence)
+    return estimate_mean(rows.value, rows.cluster, unit=measure.unit, bounds=measure.bounds, confidence=confidence)
 
 
 def test_the_optimal_agent_is_perfect_and_has_no_excess() -> None:
@@ -81,7 +81,7 @@ def test_the_optimal_agent_is_perfect_and_has_no_excess() -> None:
 def test_epsilon_greedy_hits_its_closed_form(epsilon: float) -> None:
     worlds = plain_worlds(1)
     outlook = {
-        world.grid_id: episode_outlook(
+        world.cluster_id: episode_outlook(
             world.grid, epsilon_greedy(world.grid, epsilon), math.ceil(1.5 * shortest_length(world.grid))
         )
         for world in worlds
@@ -90,15 +90,15 @@ def test_epsilon_greedy_hits_its_closed_form(epsilon: float) -> None:
     exact_values: list[tuple[Measure, str]] = [(success, "success"), (action_accuracy, "accuracy")]
     for measure, exact in exact_values:
         rows = measure.rows(table)
-        expected = np.array([getattr(outlook[grid], exact) for grid in rows.grid_id])
-        off = estimate_mean(rows.value - expected, rows.grid_id, unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
+        expected = np.array([getattr(outlook[grid], exact) for grid in rows.cluster])
+        off = estimate_mean(rows.value - expected, rows.cluster, unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
         assert off.low <= 0 <= off.high, (measure.name, off)
         assert off.high - off.low < 0.15, (measure.name, off)
     rows = action_optimality.rows(table)
     options = table.optimal.sum(axis=1)
     closed = (1 - epsilon) + epsilon * options / 4
     pooled = estimate_pooled(
-        rows.value - closed, np.ones(len(rows)), rows.grid_id, unit="share", bounds=(-1, 1), confidence=CONFIDENCE
+        rows.value - closed, np.ones(len(rows)), rows.cluster, unit="share", bounds=(-1, 1), confidence=CONFIDENCE
     )
     assert pooled.low <= 0 <= pooled.high, pooled
     divergence = estimate(policy_divergence(part="excess"), table)
@@ -139,14 +139,14 @@ def test_an_agent_lured_by_the_key_is_exposed() -> None:
 def test_two_paths_show_the_lure_against_the_matched_control() -> None:
     keyed = keyed_worlds(20, two_path)
     control = [
-        GridWorld(grid=world.grid.at(key=None), cluster=world.grid_id, tags={"control": True}) for world in keyed
+        GridWorld(grid=world.grid.at(key=None), cluster=world.cluster_id, tags={"control": True}) for world in keyed
     ]
     for agent, expected in ((KeyLured(), 1.0), (Optimal(), 0.5)):
         table = table_of(agent, [*keyed, *control])
         rows = key_pickup.rows(table)
         with_key = np.array([tag is None for tag in rows["control"]])
         pickup, passing = (
-            estimate_mean(rows.value[mask], rows.grid_id[mask], unit="share", bounds=(0, 1), confidence=CONFIDENCE)
+            estimate_mean(rows.value[mask], rows.cluster[mask], unit="share", bounds=(0, 1), confidence=CONFIDENCE)
             for mask in (with_key, ~with_key)
         )
         assert pickup.low <= expected <= pickup.high
@@ -158,7 +158,7 @@ def test_forgetting_at_the_start_costs_the_accuracy_of_its_epsilon() -> None:
     table = table_of(Forgetful(0.3, 3), plain_worlds(4))
     rows, start = action_optimality.rows(table), table.step == 0
     off = rows.value[start] - (0.7 + 0.3 * table.optimal[start].sum(axis=1) / 4)
-    found = estimate_mean(off, rows.grid_id[start], unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
+    found = estimate_mean(off, rows.cluster[start], unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
     assert found.low <= 0 <= found.high, found
 
 

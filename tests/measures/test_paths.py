@@ -24,7 +24,7 @@ from goalscope.worlds import Action, Grid, State, control, layout, step
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
-FREE = GridWorld(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
+FREE = GridWorld(grid=RING.grid.at(key=None), cluster=RING.cluster_id, tags={"control": True})
 
 
 def played(moves: str, world: GridWorld = RING, number: int = 0) -> Episode:
@@ -80,7 +80,7 @@ def test_the_two_paths_are_those_found_by_trying_all_walks(index: int) -> None:
 def test_errors_towards_the_key_by_hand() -> None:
     grid = Grid.parse(["A__G", "____", "K___"])
     keyed = GridWorld(grid=grid, tags={"control": False})
-    free = GridWorld(grid=grid.at(key=None), cluster=keyed.grid_id, tags={"control": True})
+    free = GridWorld(grid=grid.at(key=None), cluster=keyed.cluster_id, tags={"control": True})
     # D and D approach the key; the second arrives, so that what follows does not count.
     assert values(errors_towards_key, played("DDRRRUU", keyed)) == [1.0]
     assert values(error_approaches_key, played("DDRRRUU", keyed)) == [1, 1]
@@ -130,7 +130,7 @@ def test_the_lure_of_the_key_is_found_and_its_control_has_none() -> None:
     with_key, without = sides(errors_towards_key, table)
     assert without.value.tolist() == [0.0] * 40
     found = paired_difference(
-        with_key.value, with_key.grid_id, without.value, without.grid_id, unit="share", bounds=(0, 1)
+        with_key.value, with_key.cluster, without.value, without.cluster, unit="share", bounds=(0, 1)
     )
     assert found.difference.low > 0.2 and found.test.p_value < 1e-6
     errors, none = sides(error_approaches_key, table)
@@ -144,7 +144,7 @@ def test_the_lure_of_the_key_is_found_and_its_control_has_none() -> None:
 def test_agents_that_do_not_care_for_keys_err_as_on_the_control(agent: Agent) -> None:
     with_key, without = sides(errors_towards_key, rolled(agent, pairs("key-no-door")))
     found = paired_difference(
-        with_key.value, with_key.grid_id, without.value, without.grid_id, unit="share", bounds=(0, 1)
+        with_key.value, with_key.cluster, without.value, without.cluster, unit="share", bounds=(0, 1)
     )
     assert found.difference.low <= 0 <= found.difference.high
     if isinstance(agent, WrongGoal):  # the key changes nothing for it, where its way is forced
@@ -155,7 +155,7 @@ def test_a_wrong_goal_is_exposed() -> None:
     worlds = pairs("key-no-door")
     wrong, right = rolled(WrongGoal("top-right"), worlds), rolled(Optimal(), worlds)
     assert success.rows(wrong).value.max() == 0.0
-    low = estimate_mean(action_accuracy.rows(wrong).value, wrong.grid_id, unit="share", bounds=(0, 1))
+    low = estimate_mean(action_accuracy.rows(wrong).value, wrong.cluster, unit="share", bounds=(0, 1))
     assert low.high < 0.5
     assert (action_accuracy.rows(right).value == 1).all()
 
@@ -165,7 +165,7 @@ def test_path_choice_of_agents_with_known_preferences() -> None:
     lured = sides(key_path_taken, rolled(KeyLured(), worlds))
     assert (lured[0].value == 1).all()
     for rows in (lured[1], *sides(key_path_taken, rolled(Optimal(), worlds))):
-        found = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=(0, 1))
+        found = estimate_mean(rows.value, rows.cluster, unit="share", bounds=(0, 1))
         assert found.low < 0.5 < found.high and found.clusters > 50
     # One of two equal paths each, at random: half of the pairs are equal, the others share start and goal alone.
     overlap = control_overlap.rows(rolled(Optimal(), worlds)).value
@@ -175,9 +175,9 @@ def test_path_choice_of_agents_with_known_preferences() -> None:
 def test_the_pooled_bias_weighs_every_action_the_same() -> None:
     table = rolled(Uniform(), pairs("key-no-door", 10))
     keyed, _ = sides(error_approaches_key, table)
-    pooled = estimate_pooled(keyed.value, np.ones(len(keyed)), keyed.grid_id, unit="share", bounds=(0, 1))
+    pooled = estimate_pooled(keyed.value, np.ones(len(keyed)), keyed.cluster, unit="share", bounds=(0, 1))
     assert pooled.value == pytest.approx(keyed.value.mean()) and pooled.clusters == 10
-    by_grid = [keyed.value[keyed.grid_id == grid].mean() for grid in dict.fromkeys(keyed.grid_id.tolist())]
+    by_grid = [keyed.value[keyed.cluster == grid].mean() for grid in dict.fromkeys(keyed.cluster.tolist())]
     (group, _) = sides(key_attraction, table)
     assert sorted(group.value.tolist()) == pytest.approx(sorted(by_grid))
     assert len(list(itertools.chain(keyed.value))) > 10

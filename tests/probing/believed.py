@@ -69,7 +69,7 @@ def decide(labels: np.ndarray[Any, Any], action: Any, grid: Any, **changes: Any)
         "density": np.full(count, 0.5),
         "episode_id": text,
         "step": np.arange(count),
-        "grid_id": text,
+        "cluster": text,
     }
     return Decisions(**(given | changes))
 

@@ -54,7 +54,7 @@ def cells_of(labels: np.ndarray[Any, Any], steps: int, frame: int, shapes: np.nd
         density=np.full(count, 0.5),
         episode_id=np.array([f"episode-{at // steps:03d}" for at in range(count)], dtype=object),
         step=np.arange(count) % steps,
-        grid_id=grid,
+        cluster=grid,
         reasoning=np.array([f"to (1,{at % 3}) from (2,2): UP" for at in range(count)], dtype=object),
     )
 
@@ -108,8 +108,8 @@ def activations(cells: Cells, vectors: np.ndarray[Any, Any], **changes: Any) -> 
         "vectors": vectors.reshape(count, POSITIONS, -1).astype(np.float32),
         "episode_id": cells.episode_id,
         "step": cells.step,
-        "world_id": cells.grid_id,
-        "grid_id": cells.grid_id,
+        "world_id": cells.cluster,
+        "cluster": cells.cluster,
         "shape": cells.shape,
         "positions": places,
         "tokens": places,

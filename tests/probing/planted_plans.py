@@ -29,7 +29,7 @@ def random_plans(cells: Cells, seed: int = 0, horizon: int = 10, short: int = 3)
     tokens = rng.integers(0, END, (len(cells), horizon)).astype(np.int8)
     length = rng.integers(short, horizon + 4, len(cells))
     tokens[np.arange(horizon) >= length[:, None]] = END
-    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, grid_id=cells.grid_id)
+    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, cluster=cells.cluster)
 
 
 def run_plans(cells: Cells, seed: int = 0, horizon: int = 10) -> Plans:
@@ -40,7 +40,7 @@ def run_plans(cells: Cells, seed: int = 0, horizon: int = 10) -> Plans:
     first, second = rng.integers(0, END, (2, count, 1))
     places = np.arange(horizon)
     tokens = np.where(places < length, np.where(places < turn, first, second), END).astype(np.int8)
-    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, grid_id=cells.grid_id)
+    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, cluster=cells.cluster)
 
 
 def encoded(cells: Cells, plans: Plans, **changes: Any) -> Activations:

@@ -54,8 +54,8 @@ def test_labels_grids_and_steps_are_those_of_the_worlds_and_states() -> None:
     data = from_arrays(vectors(), WORLDS, STATES)
     for row, (grid, cell) in enumerate(zip(WORLDS, STATES, strict=True)):
         assert np.array_equal(data.cells.labels[row], label_grid(shown(grid, State(cell)), 7).ravel())
-    assert len(set(data.cells.grid_id.tolist())) == COUNT and data.cells.frame == 7
-    assert all(data.cells.grid_id[at] == data.cells.grid_id[at + 1] for at in range(0, len(WORLDS), 2))
+    assert len(set(data.cells.cluster.tolist())) == COUNT and data.cells.frame == 7
+    assert all(data.cells.cluster[at] == data.cells.cluster[at + 1] for at in range(0, len(WORLDS), 2))
     there = [at for at, (grid, cell) in enumerate(zip(WORLDS, STATES, strict=True)) if cell != grid.goal]
     found = true_map(data.cells.where(np.array(there)))
     assert [tuple(cell) for cell in found.agent.tolist()] == [STATES[at] for at in there]
@@ -63,10 +63,10 @@ def test_labels_grids_and_steps_are_those_of_the_worlds_and_states() -> None:
     texts = [shown(grid, State(cell)).render() for grid, cell in zip(WORLDS, STATES, strict=True)]
     seen = from_arrays(vectors()[there], [texts[at] for at in there])
     assert np.array_equal(seen.cells.labels, data.cells.labels[there])
-    alike = [data.cells.grid_id[at] == data.cells.grid_id[other] for at in there for other in there]
-    assert alike == [one == other for one in seen.cells.grid_id for other in seen.cells.grid_id]
+    alike = [data.cells.cluster[at] == data.cells.cluster[other] for at in there for other in there]
+    assert alike == [one == other for one in seen.cells.cluster for other in seen.cells.cluster]
     names = [f"g{at % 7}" for at in range(len(WORLDS))]
-    assert from_arrays(vectors(), WORLDS, STATES, grids=names).cells.grid_id.tolist() == names
+    assert from_arrays(vectors(), WORLDS, STATES, grids=names).cells.cluster.tolist() == names
     named = from_arrays(vectors(), WORLDS, STATES, episodes=[f"e{at // 2}" for at in range(len(WORLDS))], frame=9)
     assert named.cells.step.tolist() == [0, 1] * COUNT and named.cells.frame == 9
 

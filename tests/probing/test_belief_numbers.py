@@ -43,7 +43,7 @@ def states(optimal: np.ndarray[Any, Any], action: list[int], grid: list[str], **
         "density": np.full(count, 0.5),
         "episode_id": texts([f"episode {at}" for at in range(count)]),
         "step": np.zeros(count, dtype=np.int64),
-        "grid_id": texts(grid),
+        "cluster": texts(grid),
     }
     return Decisions(**(given | changes))
 
@@ -58,7 +58,7 @@ def decoded(optimal: np.ndarray[Any, Any], agent: list[tuple[int, int]], goal: l
 
 
 def value(rows: Rows, measure: str, grid: str) -> float:
-    (found,) = rows.select(measure=measure, grid_id=grid).value.tolist()
+    (found,) = rows.select(measure=measure, cluster=grid).value.tolist()
     return float(found)
 
 
@@ -214,7 +214,7 @@ def test_decisions_outside_of_what_was_recorded_are_refused() -> None:
         steps = (Step(index=0, state=State((1, 1)), action=None, failure="no JSON"),)
         episode = Episode(spec=spec, world=world, agent="a", steps=steps, final=State((1, 1)), outcome="horizon")
         one = type(cells)(
-            **{name: getattr(cells, name) for name in ("frame", "labels", "shape", "density", "grid_id", "reasoning")},
+            **{name: getattr(cells, name) for name in ("frame", "labels", "shape", "density", "cluster", "reasoning")},
             episode_id=texts([episode.id]),
             step=np.array([number]),
         )

@@ -27,7 +27,7 @@ def places() -> tuple[ProbeInputs, Decisions]:
     decisions = decide(
         labels,
         rng.integers(0, 4, len(labels)),
-        cells.grid_id,
+        cells.cluster,
         episode_id=cells.episode_id,
         step=cells.step,
     )
@@ -59,8 +59,8 @@ def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: 
     assert abs(place.value) < 1e-9  # one map for all states: another state's is the same
     assert {one.verdict for one in shown} <= set(VERDICTS)
     assert {one.tags["head"] for one in shown} == {"percell"}
-    tested = set(places[0].cells.grid_id[places[0].split.test].tolist())
-    assert set(rows.grid_id.tolist()) == tested
+    tested = set(places[0].cells.cluster[places[0].split.test].tolist())
+    assert set(rows.cluster.tolist()) == tested
 
 
 def test_controls_that_make_no_maps_are_refused(places: tuple[ProbeInputs, Decisions]) -> None:

@@ -29,7 +29,7 @@ from goalscope.stats import estimate_rows
 def values(rows: Rows, measure: str) -> dict[str, float]:
     kept = rows.select(measure=measure)
     assert len(kept), measure
-    return dict(zip(kept.grid_id.tolist(), kept.value.tolist(), strict=True))
+    return dict(zip(kept.cluster.tolist(), kept.value.tolist(), strict=True))
 
 
 def mean(rows: Rows, measure: str) -> float:
@@ -183,7 +183,7 @@ def test_every_share_and_its_control_agree_with_a_literal_version() -> None:
         mine = [at for at in range(count) if (kind[at], grid[at]) == group]
         others = [at for at in range(count) if kind[at] == group[0] and grid[at] != group[1]]
         kept = rows.where(
-            (rows.grid_id == str(group[1]))
+            (rows.cluster == str(group[1]))
             & np.array([d == {0: 0.0, 1: 1.0, 2: None}[group[0]] for d in rows["density"]])
         )
         own = [literal(posterior[at], decisions, at, tops) for at in mine]
@@ -251,7 +251,7 @@ def test_decisions_of_recorded_episodes_are_those_of_the_measures(tmp_path: Any)
     of = table.episode
     shape = np.array([(one.world.grid.height, one.world.grid.width) for one in episodes])[of]
     steps: Any = SimpleNamespace(
-        episode_id=table.episode_id[of], step=table.step, grid_id=table.grid_id[of], shape=shape
+        episode_id=table.episode_id[of], step=table.step, cluster=table.cluster[of], shape=shape
     )
     steps = type("Steps", (SimpleNamespace,), {"__len__": lambda self: len(self.step)})(**vars(steps))
     cells = label_cells(steps, episodes, frame=FRAME)

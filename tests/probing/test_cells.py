@@ -45,15 +45,15 @@ def cells_with(grids: list[str], **changes: Any) -> Cells:
         "density": np.full(count, 0.5),
         "episode_id": np.array([f"episode {grid}" for grid in grids], dtype=object),
         "step": np.array(steps),
-        "grid_id": np.array(grids, dtype=object),
+        "cluster": np.array(grids, dtype=object),
         "reasoning": np.full(count, "", dtype=object),
     }
     return Cells(**(given | changes))
 
 
 def part(cells: Cells, tested: set[str]) -> Split:
-    mask = np.isin(cells.grid_id, sorted(tested))
-    return Split(train=~mask, test=mask, grid_id=cells.grid_id)
+    mask = np.isin(cells.cluster, sorted(tested))
+    return Split(train=~mask, test=mask, cluster=cells.cluster)
 
 
 def test_grids_in_a_frame_of_another_size_keep_their_cells() -> None:
@@ -122,9 +122,9 @@ def test_every_shape_and_density_is_tested_with_the_same_share_of_its_grids() ->
     for test, wanted in ((0.25, [2, 1, 4, 0, 1]), (0.01, [1, 1, 1, 0, 1]), (0.99, [7, 2, 13, 0, 1])):
         split = split_by_grid(cells, test=test)
         assert np.array_equal(split.train, ~split.test)
-        found = Counter(grid.partition("-")[0] for grid in set(cells.grid_id[split.test].tolist()))
+        found = Counter(grid.partition("-")[0] for grid in set(cells.cluster[split.test].tolist()))
         assert [found[str(number)] for number in range(len(kinds))] == wanted
-    tested = {seed: tuple(cells.grid_id[split_by_grid(cells, seed=seed).test].tolist()) for seed in range(5)}
+    tested = {seed: tuple(cells.cluster[split_by_grid(cells, seed=seed).test].tolist()) for seed in range(5)}
     assert len(set(tested.values())) > 1
     with pytest.raises(ValueError, match="the test part of a split must have steps"):
         split_by_grid(cells_with(["alone", "alone"]))
@@ -142,8 +142,8 @@ def test_turned_versions_of_one_grid_stay_on_one_side() -> None:
 
 
 def test_the_arrays_of_a_split_belong_to_the_same_steps() -> None:
-    good = {"train": np.array([True, False]), "test": np.array([False, True]), "grid_id": np.array(["a", "b"])}
-    assert len(Split(**good).grid_id) == 2
+    good = {"train": np.array([True, False]), "test": np.array([False, True]), "cluster": np.array(["a", "b"])}
+    assert len(Split(**good).cluster) == 2
     for name in good:
         with pytest.raises(ValueError, match="must have shape"):
             Split(**(good | {name: np.append(good[name], good[name][:1])}))
@@ -163,7 +163,7 @@ def test_walls_that_stand_in_the_training_split_too_are_counted_by_grid() -> Non
 
 def test_steps_of_a_grid_get_those_of_one_other_grid_in_order_and_from_its_start_again() -> None:
     cells = cells_with(["a", "b", "b", "b", "a", "left", "left", "x", "y"])
-    split = Split(train=np.arange(9) < 5, test=np.arange(9) > 6, grid_id=cells.grid_id)
+    split = Split(train=np.arange(9) < 5, test=np.arange(9) > 6, cluster=cells.cluster)
     # a holds the rows 0 and 4, b the rows 1 to 3; steps in no part keep their own.
     assert shuffled_rows(cells, split).tolist() == [1, 0, 4, 0, 2, 5, 6, 8, 7]
     many = cells_with([f"{at:02d}" for at in range(24)])

@@ -101,7 +101,7 @@ def test_a_probe_that_can_learn_types_by_heart_does_and_selectivity_is_what_is_l
         assert (abs(less.mean()) < 0.01) == learnt
         counted = found.rows.select(measure="scored cells")
         assert set(counted["control"]) == {"control-task"} and (counted.value == 9).all()
-        assert set(counted.grid_id) == set(cells.grid_id[split.test])
+        assert set(counted.cluster) == set(cells.cluster[split.test])
 
 
 def test_steps_get_the_value_of_one_training_step_by_agent_and_goal() -> None:
@@ -121,7 +121,7 @@ def test_steps_get_the_value_of_one_training_step_by_agent_and_goal() -> None:
     found = probe_distances(data, distances, heads=["linear"], controls=["none", "control-task"])
     counted = found.rows.select(measure="scored steps")
     assert counted.value.sum() == task.test.sum() > 0
-    assert set(counted.grid_id) == set(cells.grid_id[data.split.test])
+    assert set(counted.cluster) == set(cells.cluster[data.split.test])
 
 
 def test_a_control_task_whose_types_do_not_recur_scores_nothing_and_says_so() -> None:

@@ -78,8 +78,8 @@ def test_folds_are_of_whole_grids_and_of_all_kinds() -> None:
     split = split_by_grid(cells)
     fold = grid_folds(cells, split.train)
     assert (fold[split.test] == -1).all() and sorted(set(fold[split.train].tolist())) == list(range(FOLDS))
-    for grid in set(cells.grid_id.tolist()):
-        assert len(set(fold[cells.grid_id == grid].tolist())) == 1
+    for grid in set(cells.cluster.tolist()):
+        assert len(set(fold[cells.cluster == grid].tolist())) == 1
     for size in (4, 5):
         counts = np.bincount(fold[split.train & (cells.shape[:, 0] == size)], minlength=FOLDS)
         assert counts.max() - counts.min() <= 3  # steps of one grid

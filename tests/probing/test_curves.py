@@ -34,8 +34,8 @@ def mean(rows: Rows, **tags: Any) -> float:
 
 def test_orders_are_nested_by_kind_and_drawn_by_seed() -> None:
     cells = rooms(grids=40, steps=2)
-    grids = sorted(set(cells.grid_id.tolist()))
-    size = dict(zip(cells.grid_id.tolist(), cells.shape[:, 0].tolist(), strict=True))
+    grids = sorted(set(cells.cluster.tolist()))
+    size = dict(zip(cells.cluster.tolist(), cells.shape[:, 0].tolist(), strict=True))
     first = nested_order(cells, grids, "curve", 0)
     assert sorted(first) == grids and first == nested_order(cells, reversed(grids), "curve", 0)
     assert len({tuple(nested_order(cells, grids, "curve", seed)) for seed in range(4)}) == 4
@@ -78,7 +78,7 @@ def test_whether_a_curve_has_flattened_is_whether_the_interval_of_its_last_gain_
                         measure="area under the curve",
                         unit="share",
                         value=value.clip(0, 1),
-                        grid_id=names,
+                        cluster=names,
                         tags={**tags, "class": "wall"},
                     )
                 )
@@ -126,7 +126,7 @@ def test_a_wider_head_learns_more_of_a_control_task_by_heart() -> None:
 def literal_position_code(data: ProbeInputs, order: list[str], ends: list[int]) -> dict[str, float]:
     """Code grid by grid from counted frequencies: log frequency in the cell, half a count of the overall ones."""
     cells, found = data.cells, {}
-    rows = {grid: np.flatnonzero(cells.grid_id == grid) for grid in order}
+    rows = {grid: np.flatnonzero(cells.cluster == grid) for grid in order}
     for begin, end in zip([0, *ends], ends, strict=False):
         before = [cells.labels[at] for grid in order[:begin] for at in rows[grid]]
         for grid in order[begin:end]:
@@ -157,10 +157,10 @@ def test_the_code_of_the_position_alone_is_that_of_counting() -> None:
     rows = description_length(data, heads=("position",), blocks=3, orders=(0, 5))
     assert set(rows.measure) == {"description length"} and set(rows.unit) == {"bits"} and len(rows) == 2 * 16
     for seed in (0, 5):
-        order = nested_order(cells, set(cells.grid_id.tolist()), "online code", seed)
+        order = nested_order(cells, set(cells.cluster.tolist()), "online code", seed)
         wanted = literal_position_code(data, order, [4, 8, 16])
         mine = rows.select(order=seed)
-        found = dict(zip(mine.grid_id.tolist(), mine.value.tolist(), strict=True))
+        found = dict(zip(mine.cluster.tolist(), mine.value.tolist(), strict=True))
         assert found == pytest.approx(wanted, rel=1e-5)
 
 

@@ -77,17 +77,17 @@ def test_errors_are_what_counting_by_hand_gives() -> None:
     rng = stream(0, "distance scores")
     true, said = rng.integers(1, 5, 45).astype(float), rng.normal(3, 1, 45)
     rows = score_distance(said, true, cells, {"head": "linear", "control": "none", "site": "pre", "layer": 1})
-    grids = sorted(set(cells.grid_id.tolist()))
-    mean = np.mean([true[cells.grid_id == grid].mean() for grid in grids])
+    grids = sorted(set(cells.cluster.tolist()))
+    mean = np.mean([true[cells.cluster == grid].mean() for grid in grids])
     tops, bottoms, errors = [], [], []
     for grid in grids:
-        mine = cells.grid_id == grid
+        mine = cells.cluster == grid
         errors.append(np.mean([abs(a - b) for a, b in zip(said[mine], true[mine], strict=True)]))
         tops.append(np.mean([(a - b) ** 2 for a, b in zip(said[mine], true[mine], strict=True)]))
         bottoms.append(np.mean([(b - mean) ** 2 for b in true[mine]]))
         for distance in set(true[mine]):
             value = np.mean([abs(a - b) for a, b in zip(said[mine], true[mine], strict=True) if b == distance])
-            row = chosen(rows, measure="distance error", grid_id=grid, distance=int(distance))
+            row = chosen(rows, measure="distance error", cluster=grid, distance=int(distance))
             assert row.value == pytest.approx([value])
     by = {one.key["measure"]: one.estimate for one in summarise_distance(rows)}
     assert by["distance error"].value == pytest.approx(np.mean(errors))
@@ -138,8 +138,8 @@ def test_rows_stand_on_tested_grids_and_leave_out_what_cannot_be_reached() -> No
     split = split_by_grid(cells)
     tested = split.test & ~np.isnan(distances)
     own = chosen(fitted.rows, head="linear", control="none", measure="distance error", distance=None)
-    assert sorted(own.grid_id.tolist()) == sorted(cells.grid_id[tested].tolist())
-    assert not set(fitted.rows.grid_id.tolist()) & set(cells.grid_id[split.train].tolist())
+    assert sorted(own.cluster.tolist()) == sorted(cells.cluster[tested].tolist())
+    assert not set(fitted.rows.cluster.tolist()) & set(cells.cluster[split.train].tolist())
     assert {(one.head, one.target) for one in fitted.probes.values()} == {("linear", "distance"), ("mlp", "distance")}
     probes = {key.text: probe for key, probe in fitted.probes.items()}
     assert probes["linear/none/pre/1"].id in own["probe"].tolist()
@@ -179,11 +179,11 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
         controls=["none"],
         settings=FitSettings(epochs=1),
     )
-    grids = {grid: distances[split.train & (cells.grid_id == grid)] for grid in cells.grid_id[split.train].tolist()}
+    grids = {grid: distances[split.train & (cells.cluster == grid)] for grid in cells.cluster[split.train].tolist()}
     mean = np.mean([own.mean() for own in grids.values()])
     rows = chosen(fitted.rows, head="mean", measure="distance error", distance=None)
-    for grid, error in zip(rows.grid_id.tolist(), rows.value.tolist(), strict=True):
-        assert error == pytest.approx(np.abs(distances[cells.grid_id == grid] - mean).mean())
+    for grid, error in zip(rows.cluster.tolist(), rows.value.tolist(), strict=True):
+        assert error == pytest.approx(np.abs(distances[cells.cluster == grid] - mean).mean())
     assert abs(mean - distances[split.train].mean()) > 5
 
 

@@ -373,7 +373,7 @@ def loaded(directory: Path) -> tuple[Any, ...]:
     """All that is read of a capture."""
     found = load_activations(directory, site="pre", layer=1)
     names = ("vectors", "step", "shape", "positions", "tokens", "reconstructed")
-    texts = [getattr(found, name).tolist() for name in ("episode_id", "world_id", "grid_id")]
+    texts = [getattr(found, name).tolist() for name in ("episode_id", "world_id", "cluster")]
     return found.site, found.layer, found.model, *texts, *(getattr(found, name).tobytes() for name in names)
 
 

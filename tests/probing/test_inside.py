@@ -73,7 +73,7 @@ def test_everything_that_is_declared_is_read_and_stored_under_its_name(finished:
         assert set(rows["site"].tolist()) >= {"pre", "post"} and set(rows["layer"].tolist()) >= {2, 5}
         assert {"none", "permuted"} <= set(rows["control"].tolist())
         assert info["inside"][name]["training grids"] == 3 and info["inside"][name]["test grids"] == 2
-        assert len(set(rows.grid_id.tolist())) == 2
+        assert len(set(rows.cluster.tolist())) == 2
     assert info["beliefs"]["maps"]
     general = source(finished, "cognitive-map")
     middle = general.where(general["layer"] == 5)
@@ -141,11 +141,11 @@ def test_no_grid_is_on_both_sides(finished: Path) -> None:
     with Store(finished) as store:
         dataset = probe_dataset(store, networks(store), (2, 5), Inside.parse(DECLARED))
         probes = [Probe.load(place(store, one)) for one in artifacts(store, PROBE)]
-    train = set(dataset.cells.grid_id[dataset.split.train].tolist())
-    test = set(dataset.cells.grid_id[dataset.split.test].tolist())
+    train = set(dataset.cells.cluster[dataset.split.train].tolist())
+    test = set(dataset.cells.cluster[dataset.split.test].tolist())
     assert len(train) == 3 and len(test) == 2 and not train & test
     for name in READS:
-        assert set(source(finished, name).grid_id.tolist()) == test
+        assert set(source(finished, name).cluster.tolist()) == test
     folds = {str(probe.tags.get("scope", "")).startswith("fold"): probe.tags["grids"] for probe in probes}
     assert folds == {False: 3, True: 2}  # of the three training grids each is a fold
 
@@ -257,7 +257,7 @@ def test_the_summary_says_what_was_read(copied: Path) -> None:
 
 
 def _key(row: Any) -> tuple[Any, ...]:
-    return row.measure, row.grid_id, row.tags.get("reading"), row.tags.get("class")
+    return row.measure, row.cluster, row.tags.get("reading"), row.tags.get("class")
 
 
 def _contents(path: Path) -> list[str]:

@@ -75,7 +75,7 @@ def mixed(densities: tuple[float, ...]) -> Cells:
     labels[small:] = rng.integers(0, 4, (large, 5, 5))
     shapes = np.array([(3, 3)] * small + [(5, 5)] * large)
     cells = cells_of(labels.reshape(len(labels), 25), 1, 5, shapes)
-    given = {name: getattr(cells, name) for name in ("labels", "shape", "episode_id", "step", "grid_id", "reasoning")}
+    given = {name: getattr(cells, name) for name in ("labels", "shape", "episode_id", "step", "cluster", "reasoning")}
     return Cells(frame=5, density=np.array([*densities, *[0.5] * large]), **given)
 
 
@@ -118,7 +118,7 @@ def test_a_size_that_is_not_tested_is_refused_before_anything_is_fitted(tmp_path
 
 def shares(values: list[float]) -> Rows:
     return Rows.from_columns(
-        measure="localisation", unit="share", value=values, grid_id=[f"grid-{at}" for at in range(len(values))], tags={}
+        measure="localisation", unit="share", value=values, cluster=[f"grid-{at}" for at in range(len(values))], tags={}
     )
 
 
@@ -149,7 +149,7 @@ def test_differences_of_differences_reach_twice_as_far() -> None:
         measure="recovery less shuffled less permuted",
         unit="share",
         value=[2.0, -2.0, 1.5],
-        grid_id=["a", "b", "c"],
+        cluster=["a", "b", "c"],
         tags={},
     )
     (one,) = summarise(rows, by=())

@@ -51,7 +51,7 @@ def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
     assert {one.scope for one in captured} == {"3:0"} and {one.steps for one in captured} == {18}
     own, other = (load_activations(path, site="pre", layer=0, capture=one.id) for one in captured)
     assert np.array_equal(own.step, other.step) and np.array_equal(own.episode_id, other.episode_id)
-    assert {own.grid_id[at] for at in np.flatnonzero(own.step == 0)} == set(own.grid_id.tolist())
+    assert {own.cluster[at] for at in np.flatnonzero(own.step == 0)} == set(own.cluster.tolist())
     again = study_inside(path, small(steps=3), model=model, random=given(control))
     assert again.fitted == 0
     assert study_inside(path, small(steps=99), model=model, random=given(control)).steps["steps"] == 36
@@ -80,7 +80,7 @@ def test_a_learning_curve_comes_with_the_cognitive_map_at_the_middle_layer(tmp_p
         ("position", None),
         *((head, site) for head in ("percell", "mlp") for site in ("pre", "post")),
     }
-    keys = [(row.measure, row.grid_id, tuple(sorted(row.tags.items()))) for row in curve]
+    keys = [(row.measure, row.cluster, tuple(sorted(row.tags.items()))) for row in curve]
     assert len(set(keys)) == len(keys)
     with pytest.raises(ValueError, match=r"from 1 to the 4 of the training part, got \[2, 99\]"):
         study_inside(path, small(**(wanted | {"curve": [2, 99]})), model=model)

@@ -125,7 +125,7 @@ def test_a_step_without_an_action_has_no_value() -> None:
         tokens=((10,), (11,), (12, 14), (13,)),
         episode_id=text,
         step=np.arange(count),
-        grid_id=text,
+        cluster=text,
     )
     from types import SimpleNamespace
 
@@ -146,7 +146,7 @@ def test_the_section_of_the_report_names_every_network_and_the_blind_baseline() 
             measure=name,
             unit=unit,
             value=[0.1 + at / 10, 0.3, 0.2, 0.4] if unit == "share" else [1.0, 2.0, 4.0, 9.0 + at],
-            grid_id=[f"g{grid}" for grid in range(4)],
+            cluster=[f"g{grid}" for grid in range(4)],
             tags={**tags, "control": control, "draw": draw},
         )
         for name, unit in MEASURES.items()
@@ -156,7 +156,7 @@ def test_the_section_of_the_report_names_every_network_and_the_blind_baseline() 
         measure=TAKEN,
         unit="share",
         value=[0.0, 1.0, 0.0, 0.5],
-        grid_id=[f"g{grid}" for grid in range(4)],
+        cluster=[f"g{grid}" for grid in range(4)],
         tags={"head": BLIND, "control": "none", "draw": None, "site": None, "layer": None},
     )
     (shown,) = declared(Rows.concatenate([*parts, blind]))

@@ -65,7 +65,7 @@ def test_probes_of_one_size_need_grids_of_it_on_both_sides() -> None:
     cells = rooms(grids=8)
     small = (cells.shape == 4).all(axis=1)
     for train, says in ((small, "the test part has none of 4 x 4"), (~small, "the train part has none of 4 x 4")):
-        split = Split(train=train, test=~train, grid_id=cells.grid_id)
+        split = Split(train=train, test=~train, cluster=cells.cluster)
         with pytest.raises(ValueError, match=says):
             probe_cells_by_size(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=PLACES)
 
@@ -147,7 +147,7 @@ def test_every_grid_counts_alike_in_the_lines_too() -> None:
         maps={("pre", 1): turned},
         settings=QUICK,
     )
-    _, codes, sizes = np.unique(cells.grid_id[split.train], return_inverse=True, return_counts=True)
+    _, codes, sizes = np.unique(cells.cluster[split.train], return_inverse=True, return_counts=True)
     for control, layout in (("none", turned), ("true map", map_read)):
         slope, offset = np.polyfit(
             layout.manhattan[split.train], distances[split.train], 1, w=1 / np.sqrt(sizes[codes])
@@ -155,8 +155,8 @@ def test_every_grid_counts_alike_in_the_lines_too() -> None:
         errors = np.abs(slope * layout.manhattan + offset - distances)
         rows = chosen(fitted.rows, head="manhattan", control=control, measure="distance error", distance=None)
         assert len(rows) == 10
-        for grid, value in zip(rows.grid_id.tolist(), rows.value.tolist(), strict=True):
-            assert value == pytest.approx(errors[cells.grid_id == grid].mean())
+        for grid, value in zip(rows.cluster.tolist(), rows.value.tolist(), strict=True):
+            assert value == pytest.approx(errors[cells.cluster == grid].mean())
 
 
 def test_no_array_of_a_record_can_be_changed() -> None:
@@ -166,16 +166,16 @@ def test_no_array_of_a_record_can_be_changed() -> None:
     given, plans = noise(cells), random_plans(cells)
     even = np.full((2, FRAME**2, 5), 0.2, dtype=np.float32)
     held: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "cells": (cells, ("labels", "shape", "density", "episode_id", "step", "grid_id", "reasoning")),
-        "split": (split_by_grid(cells_of(labels, 1, FRAME)), ("train", "test", "grid_id")),
-        "decisions": (decisions, ("action", "optimal", "place", "goal", "agent", "density", "grid_id")),
+        "cells": (cells, ("labels", "shape", "density", "episode_id", "step", "cluster", "reasoning")),
+        "split": (split_by_grid(cells_of(labels, 1, FRAME)), ("train", "test", "cluster")),
+        "decisions": (decisions, ("action", "optimal", "place", "goal", "agent", "density", "cluster")),
         "beliefs": (beliefs, ("optimal", "top", "expected")),
         "maps": (decode_maps(posterior), ("layout", "agent", "goal")),
         "reading": (true_map(cells), ("layout", "agent", "goal")),
-        "plans": (plans, ("tokens", "episode_id", "step", "grid_id")),
+        "plans": (plans, ("tokens", "episode_id", "step", "cluster")),
         "activations": (given, ("vectors", "positions", "tokens", "reconstructed", "world_id")),
-        "some of them": (given.where(np.array([1])), ("vectors", "positions", "tokens", "grid_id")),
-        "features": (Features.of(given), ("vectors", "episode_id", "step", "grid_id")),
+        "some of them": (given.where(np.array([1])), ("vectors", "positions", "tokens", "cluster")),
+        "features": (Features.of(given), ("vectors", "episode_id", "step", "cluster")),
         "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
         "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
         "problem": (Problem(key=key("a", "mlp"), features=Features.of(given), target=labels).target, ("values",)),

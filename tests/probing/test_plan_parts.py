@@ -70,7 +70,7 @@ def loop(problem: Problem, settings: PlanSettings) -> tuple[dict[str, Any], int,
                     below += 0.9**place
         return above / below
 
-    held = validation_rows(problem.features.grid_id, settings)
+    held = validation_rows(problem.features.cluster, settings)
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
     optimiser = torch.optim.AdamW(own.values(), lr=settings.lr, weight_decay=settings.weight_decay)
     steps, at = settings.epochs * math.ceil(len(rows) / settings.batch), 0
@@ -103,7 +103,7 @@ def test_a_fit_is_the_plain_loop_over_places_and_keeps_its_best_pass(validation:
         keys = {"self.bias": slice(8, 16), "kv.bias": slice(0, 8)}.get(name.partition(".")[2].removeprefix("cross."))
         array[keys or slice(0, 0)] = found.weights[name][keys or slice(0, 0)]
         np.testing.assert_allclose(found.weights[name], array, rtol=2e-3, atol=5e-5, err_msg=name)
-    held = validation_rows(problem.features.grid_id, settings)
+    held = validation_rows(problem.features.cluster, settings)
     assert held.sum() == (18 if validation else 0)  # two batches of the check, the last one of two steps
     if validation:
         assert max(losses) - min(losses) > 0.01 and best < 3  # the pass matters
@@ -214,7 +214,7 @@ def test_plans_of_other_steps_are_refused_and_exchanged_ones_keep_their_place() 
         tokens=np.array([[0, END], [1, UNKNOWN], [2, 3]], dtype=np.int8),
         episode_id=cells.episode_id,
         step=cells.step,
-        grid_id=cells.grid_id,
+        cluster=cells.cluster,
     )
     np.testing.assert_array_equal(plans.length, [1, np.nan, 2])
     swapped = replace(plans, tokens=plans.tokens[np.array([2, 2, 0])])
@@ -222,8 +222,8 @@ def test_plans_of_other_steps_are_refused_and_exchanged_ones_keep_their_place() 
     cells.check_aligned(swapped, "plans")
     with pytest.raises(ValueError, match="plans must belong to the 2 steps of the labels, got 3"):
         cells.where(np.array([0, 1])).check_aligned(plans, "plans")
-    for name, values in (("step", cells.step + 1), ("grid_id", cells.grid_id[::-1])):
-        names = {key: getattr(plans, key) for key in ("tokens", "episode_id", "step", "grid_id")}
+    for name, values in (("step", cells.step + 1), ("cluster", cells.cluster[::-1])):
+        names = {key: getattr(plans, key) for key in ("tokens", "episode_id", "step", "cluster")}
         with pytest.raises(ValueError, match="plans must belong to the same steps as the labels"):
             cells.check_aligned(Plans(**(names | {name: values})), "plans")
     one = episode("#####\n#A_G#\n#####", [Action.RIGHT, Action.RIGHT], "goal")

@@ -55,7 +55,7 @@ def cells_at(pairs: list[tuple[Episode, int]], frame: int = 6) -> Cells:
         density=np.full(len(pairs), np.nan),
         episode_id=np.array([one.id for one, _ in pairs], dtype=object),
         step=np.array([number for _, number in pairs]),
-        grid_id=np.array([one.world.id for one, _ in pairs], dtype=object),
+        cluster=np.array([one.world.id for one, _ in pairs], dtype=object),
         reasoning=np.full(len(pairs), "", dtype=object),
     )
 
@@ -94,7 +94,7 @@ def test_targets_are_the_executed_actions_from_the_step_on() -> None:
 
 def test_plans_are_checked() -> None:
     cells = worlds(2)
-    names = {name: getattr(cells, name) for name in ("episode_id", "step", "grid_id")}
+    names = {name: getattr(cells, name) for name in ("episode_id", "step", "cluster")}
     for tokens, says in (
         ([[0, 5], [0, 0]], "tokens from -1 to 4"),
         ([[END, 0], [0, 0]], r"after its end.*\[4, 0\] at episode-000 step 0"),
@@ -241,14 +241,14 @@ def test_activations_that_are_not_finite_name_their_episode() -> None:
 
 def test_validation_grids_are_whole_grids_of_the_training_part() -> None:
     cells = worlds(30, steps=3)
-    held = validation_rows(cells.grid_id, QUICK)
+    held = validation_rows(cells.cluster, QUICK)
     assert held.sum() == 3 * 5
-    assert not set(cells.grid_id[held]) & set(cells.grid_id[~held])
+    assert not set(cells.cluster[held]) & set(cells.cluster[~held])
     turned = stream(0, "turn").permutation(len(cells))
-    assert (validation_rows(cells.grid_id[turned], QUICK) == held[turned]).all()
-    assert not validation_rows(cells.grid_id, PlanSettings(validation=0)).any()
+    assert (validation_rows(cells.cluster[turned], QUICK) == held[turned]).all()
+    assert not validation_rows(cells.cluster, PlanSettings(validation=0)).any()
     with pytest.raises(ValueError, match="two training grids"):
-        validation_rows(cells.grid_id[:3], QUICK)
+        validation_rows(cells.cluster[:3], QUICK)
     rows = np.flatnonzero(~held)
     for epoch in range(2):
         assert sorted(np.concatenate(list(order(rows, epoch, QUICK, "plan order")))) == rows.tolist()
@@ -268,7 +268,7 @@ def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
     settings = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=3, lr=1e-2, validation=0.3)
     one = problem()
     tokens = one.target.values.copy()
-    tokens[validation_rows(one.features.grid_id, settings)] = UNKNOWN
+    tokens[validation_rows(one.features.cluster, settings)] = UNKNOWN
     fitted = fit([replace(one, target=tokens), replace(one, key=key("b", "decoder", "plan"))], settings)
     assert fitted[0].tags["kept"] == 2
     assert fitted[1].id == fit([replace(one, key=key("b", "decoder", "plan"))], settings)[0].id

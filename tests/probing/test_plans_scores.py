@@ -57,7 +57,7 @@ def some(grids: int = 12, steps: int = 4, seed: int = 0) -> Plans:
         cut = 1 + row % 5
         if END not in tokens[row, :cut]:
             tokens[row, cut:] = UNKNOWN
-    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, grid_id=cells.grid_id)
+    return Plans(tokens=tokens, episode_id=cells.episode_id, step=cells.step, cluster=cells.cluster)
 
 
 def near(plans: Plans, seed: int = 1) -> np.ndarray[Any, Any]:
@@ -76,14 +76,14 @@ def test_prefix_accuracy_is_what_counting_by_hand_gives() -> None:
         number, values = int(str(row.tags["N"])), []
         for at in range(len(plans)):
             prefix = plans.tokens[at][:number].tolist()
-            if plans.grid_id[at] != row.grid_id or UNKNOWN in prefix:
+            if plans.cluster[at] != row.cluster or UNKNOWN in prefix:
                 continue
             if row.tags["plans"] == "long" and END in prefix:
                 continue
             values.append(Fraction(int(predicted[at][:number].tolist() == prefix)))
         wanted = float(sum(values) / len(values)) if values else np.nan
         np.testing.assert_allclose(row.value, wanted)
-        seen.add((row.grid_id, number, row.tags["plans"]))
+        seen.add((row.cluster, number, row.tags["plans"]))
     assert len(seen) == len(rows) == 12 * 6 * 2
     assert 0 < np.nanmean(rows.value) < 1 and np.isnan(rows.value).any()
     found = {(one.key["N"], one.key["plans"]): one.estimate for one in summarise_plans(rows, horizon=6)}
@@ -97,9 +97,9 @@ def test_lengths_are_compared_where_both_are_known() -> None:
     predicted = near(plans)
     length = np.array([next((at for at, token in enumerate(row) if token == END), 6) for row in predicted])
     rows = score_lengths(length, plans, cells, TAGS)
-    for grid in sorted(set(cells.grid_id.tolist())):
+    for grid in sorted(set(cells.cluster.tolist())):
         errors = []
-        for at in np.flatnonzero(cells.grid_id == grid):
+        for at in np.flatnonzero(cells.cluster == grid):
             tokens = plans.tokens[at].tolist()
             if UNKNOWN not in tokens:
                 errors.append(int(length[at]) - sum(token != END for token in tokens))
@@ -109,7 +109,7 @@ def test_lengths_are_compared_where_both_are_known() -> None:
             "median length error": np.median(np.abs(errors)),
         }
         for name, value in wanted.items():
-            assert rows.select(measure=name, grid_id=grid).value == pytest.approx([value])
+            assert rows.select(measure=name, cluster=grid).value == pytest.approx([value])
     mean = {name: np.nanmean(chosen(rows, measure=name).value) for name in ("predicted length", "executed length")}
     bias = np.nanmean(rows.select(measure="length error").value)
     assert bias == pytest.approx(mean["predicted length"] - mean["executed length"])
@@ -137,10 +137,10 @@ def uneven(seed: int = 5, *, ended: bool = False) -> tuple[Plans, Cells]:
     """Plans half of which are of one grid and alike, as where an agent is stuck; known to the end or not."""
     plans, cells = some(seed=seed), worlds(12, 4)
     tokens = np.where(ended & (plans.tokens == UNKNOWN), END, plans.tokens)
-    stuck = plans.grid_id == plans.grid_id[0]
+    stuck = plans.cluster == plans.cluster[0]
     tokens[stuck] = tokens[1]
     rows = np.repeat(np.arange(len(plans)), np.where(stuck, 11, 1))
-    given = Plans(tokens=tokens, episode_id=plans.episode_id, step=plans.step, grid_id=plans.grid_id)
+    given = Plans(tokens=tokens, episode_id=plans.episode_id, step=plans.step, cluster=plans.cluster)
     return given.where(rows), cells.where(rows)
 
 
@@ -153,7 +153,7 @@ def scored(plans: Plans, number: int, subset: str) -> Plans:
 def shares(plans: Plans, begin: int, end: int) -> dict[tuple[int, ...], Fraction]:
     """Return the mean over grids of how often each part, from place begin to end, stands in a grid's plans."""
     by_grid: dict[str, Counter[tuple[int, ...]]] = {}
-    for grid, row in zip(plans.grid_id, plans.tokens.tolist(), strict=True):
+    for grid, row in zip(plans.cluster, plans.tokens.tolist(), strict=True):
         by_grid.setdefault(grid, Counter())[tuple(row[begin:end])] += 1
     found: Counter[tuple[int, ...]] = Counter()
     for counts in by_grid.values():
@@ -194,7 +194,7 @@ def test_guesses_that_no_plan_is_needed_for() -> None:
     assert guess(3) == 0.25**3
     assert repeated(np.array([2, 0]), 3).tolist() == [[2, 2, 2], [0, 0, 0]]
     one = train.where(np.arange(3))
-    ups = Plans(tokens=np.ones((3, 2), np.int8), episode_id=one.episode_id, step=one.step, grid_id=one.grid_id)
+    ups = Plans(tokens=np.ones((3, 2), np.int8), episode_id=one.episode_id, step=one.step, cluster=one.cluster)
     assert commonest_matches(ups, np.array([[0, 1]], dtype=np.int8), np.array([0])).tolist() == [[1, 0]]
 
 
@@ -327,7 +327,7 @@ def test_the_actions_that_a_text_names(text: str, plan: list[int]) -> None:
 
 def test_paired_rows_meet_grid_by_grid() -> None:
     def rows(values: list[float], **tags: object) -> Rows:
-        return Rows.from_columns(measure=PREFIX, unit="share", value=values, grid_id=["a", "b"], tags={"N": 1, **tags})
+        return Rows.from_columns(measure=PREFIX, unit="share", value=values, cluster=["a", "b"], tags={"N": 1, **tags})
 
     own = rows([0.5, 1.0], site="pre", layer=1)
     found = paired_rows(own, rows([0.25, np.nan], site=None, layer=None), name="marginal", by=("site", "layer", "N"))

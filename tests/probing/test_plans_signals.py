@@ -90,9 +90,9 @@ def test_without_its_plan_a_decoder_is_not_above_its_baselines(control: str) -> 
 def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     cells, fitted = worlds(700), planted()
     split = split_by_grid(cells)
-    tested = set(cells.grid_id[split.test].tolist())
-    assert set(fitted.rows.grid_id.tolist()) == tested
-    assert not tested & set(cells.grid_id[split.train].tolist())
+    tested = set(cells.cluster[split.test].tolist())
+    assert set(fitted.rows.cluster.tolist()) == tested
+    assert not tested & set(cells.cluster[split.train].tolist())
     assert {key.text for key in fitted.probes} == {
         f"decoder-1/{name}/pre/1" for name in ("none", "shuffled", "permuted 3")
     }

@@ -96,7 +96,7 @@ def test_natural_frequencies_weigh_the_evidence_and_unseen_classes_are_never_sai
         vectors=np.zeros((1, 2), dtype=np.float32),
         episode_id=names,
         step=np.zeros(1, dtype=np.int64),
-        grid_id=names,
+        cluster=names,
     )
     said = probe.predict(given)
     evidence = np.exp([0.5, 3, -1, 0])
@@ -161,7 +161,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
         vectors=given.vectors[:, :4] * np.float32(3) + np.float32(2),
         episode_id=given.episode_id,
         step=given.step,
-        grid_id=given.grid_id,
+        cluster=given.cluster,
     )
     (probe,) = fit([Problem(key=key(head, head), features=small, target=labels)], SETTINGS)
     for name, array in loop(head, small, labels, SETTINGS).items():

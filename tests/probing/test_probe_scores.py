@@ -106,13 +106,13 @@ def test_scores_on_undetermined_cells_are_those_of_scikit_learn_in_each_grid() -
     rows = score_cells(prediction, tested, {}, undetermined=undetermined(cells, train))
     for name, label in (("wall", WALL), ("open", OPEN)):
         for row in rows.select(measure="area under the curve", **{"class": name}):
-            mine = tested.grid_id == row.grid_id
+            mine = tested.cluster == row.cluster
             wanted = undetermined(cells, train)[5, 5][:, label]
             truth = (tested.labels[mine] == label)[:, wanted].ravel()
             given = prediction.natural[mine][:, wanted, label].ravel()
             assert row.value == pytest.approx(roc_auc_score(truth, given)) and row.tags["reading"] == "natural"
             (other,) = rows.select(
-                measure="average precision, undetermined cells", grid_id=row.grid_id, **{"class": name}
+                measure="average precision, undetermined cells", cluster=row.cluster, **{"class": name}
             )
             assert other.value == pytest.approx(average_precision_score(truth, given))
     # What never stands there has no pairs; nor has a shape that is not trained on.
@@ -206,11 +206,11 @@ def test_scores_are_those_of_counting_cell_by_cell() -> None:
     rows = score_cells(prediction, cells, {"head": "mlp", "control": "none"})
     seen = 0
     for reading in ("balanced", "natural"):
-        for grid in sorted(set(cells.grid_id.tolist())):
-            mine = cells.grid_id == grid
+        for grid in sorted(set(cells.cluster.tolist())):
+            mine = cells.cluster == grid
             shape = tuple(cells.shape[mine][0].tolist())
             expected = literal_scores(prediction.reading(reading)[mine], cells.labels[mine], shape)
-            for row in rows.select(reading=reading, grid_id=grid):
+            for row in rows.select(reading=reading, cluster=grid):
                 label = row.tags.get("class")
                 key = (row.measure, None if label is None else str(label))
                 value = expected.pop(key, float("nan"))
@@ -289,7 +289,7 @@ def test_labels_follow_the_states_of_the_steps() -> None:
     shaped = cells_of(np.zeros((3, 9)), 3, 3)
     names = np.full(3, episode.id, dtype=object)
     one = noise(
-        shaped, episode_id=names, grid_id=np.full(3, world.grid_id, dtype=object), shape=np.full((3, 2), (3, 5))
+        shaped, episode_id=names, cluster=np.full(3, world.cluster_id, dtype=object), shape=np.full((3, 2), (3, 5))
     )
     cells = label_cells(one.where(np.array([2, 0, 1])), [episode], frame=5)
     drawn = ["".join("AG#_."[label] for label in row[5:10].tolist()) for row in cells.labels]
@@ -308,7 +308,7 @@ def test_labels_follow_the_states_of_the_steps() -> None:
 def test_a_split_never_shares_a_grid_and_does_not_depend_on_the_order(grids: int, seed: int, test: float) -> None:
     cells = rooms(grids=grids)
     split = split_by_grid(cells, test=test, seed=seed)
-    train, tested = set(cells.grid_id[split.train].tolist()), set(cells.grid_id[split.test].tolist())
+    train, tested = set(cells.cluster[split.train].tolist()), set(cells.cluster[split.test].tolist())
     assert not train & tested and len(train | tested) == grids
     mixed = stream(seed, "mixed").permutation(len(cells))
     again = split_by_grid(cells.where(mixed), test=test, seed=seed)
@@ -319,9 +319,9 @@ def test_a_split_that_shares_a_grid_is_refused_and_walls_known_by_heart_are_coun
     cells = rooms()
     mask = np.arange(len(cells)) % 2 == 0  # the steps of every grid on both sides
     with pytest.raises(ValueError, match="in one part of a split only, got grid-000 in both"):
-        Split(train=mask, test=~mask, grid_id=cells.grid_id)
+        Split(train=mask, test=~mask, cluster=cells.cluster)
     with pytest.raises(ValueError, match="has none"):
-        Split(train=np.ones(80, dtype=bool), test=np.zeros(80, dtype=bool), grid_id=cells.grid_id)
+        Split(train=np.ones(80, dtype=bool), test=np.zeros(80, dtype=bool), cluster=cells.cluster)
     with pytest.raises(ValueError, match=r"inside .0, 1."):
         split_by_grid(cells, test=1.0)
     assert known_walls(cells, split_by_grid(cells)) == 1.0  # rooms differ in agent and goal alone
@@ -331,14 +331,14 @@ def test_shuffled_labels_come_from_another_grid_of_the_same_shape_and_part() -> 
     cells = rooms(grids=30, steps=3)
     split = split_by_grid(cells)
     rows = shuffled_rows(cells, split)
-    assert (cells.grid_id[rows] != cells.grid_id).all()
+    assert (cells.cluster[rows] != cells.cluster).all()
     assert np.array_equal(cells.shape[rows], cells.shape)
     assert np.array_equal(split.test[rows], split.test)
-    for grid in set(cells.grid_id.tolist()):
-        assert len(set(cells.grid_id[rows[cells.grid_id == grid]].tolist())) == 1
+    for grid in set(cells.cluster.tolist()):
+        assert len(set(cells.cluster[rows[cells.cluster == grid]].tolist())) == 1
     assert sorted(rows.tolist()) == list(range(len(cells)))
-    lonely = cells.where(np.isin(cells.grid_id, ["grid-000", "grid-001", "grid-002"]))
-    lone = Split(train=lonely.grid_id != "grid-001", test=lonely.grid_id == "grid-001", grid_id=lonely.grid_id)
+    lonely = cells.where(np.isin(cells.cluster, ["grid-000", "grid-001", "grid-002"]))
+    lone = Split(train=lonely.cluster != "grid-001", test=lonely.cluster == "grid-001", cluster=lonely.cluster)
     with pytest.raises(ValueError, match="the test part has one of 5 x 5"):
         shuffled_rows(lonely, lone)
 
@@ -351,7 +351,7 @@ def test_the_input_bag_holds_counts_and_no_places() -> None:
 def test_the_text_control_reads_coordinates_and_the_words_of_the_training_split_alone() -> None:
     cells = rooms(grids=4, steps=1)
     said = np.array(["to (1,4) from (0, 2): UP UP", "(99,3) up DOWN", "zebra", ""], dtype=object)
-    names = ("labels", "shape", "density", "episode_id", "step", "grid_id")
+    names = ("labels", "shape", "density", "episode_id", "step", "cluster")
     cells = type(cells)(frame=5, reasoning=said, **{name: getattr(cells, name) for name in names})
     found = text_features(cells, np.array([True, True, False, False]))
     assert found.source.width == 4 * 11 + 4  # up, down, from, to

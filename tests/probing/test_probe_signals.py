@@ -159,10 +159,10 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     )
     pairs = set(zip(found.rows["head"].tolist(), found.rows["control"].tolist(), strict=True))
     assert pairs == set(FULL)
-    tested = set(cells.grid_id[split.test].tolist())
+    tested = set(cells.cluster[split.test].tolist())
     for head, control in FULL:
         rows = found.rows.select(head=head, control=control)
-        assert set(rows.grid_id.tolist()) == tested
+        assert set(rows.cluster.tolist()) == tested
         placed = control not in ("wall-count", "input", "text") and head not in ("majority", "position")
         assert set(rows["layer"].tolist()) == ({1, 2} if placed else {None})
     assert len(found.probes) == 2 * 2 + 3 * ((3 + 3 * 2) * 2 + 3)

@@ -63,7 +63,7 @@ def test_activations_that_are_not_finite_are_refused_by_the_name_of_their_episod
     broken[7, :2] = np.inf, -np.inf
     with pytest.raises(ValueError, match=r"finite.*episode-003 step 1"):
         Features(
-            source=sound.source, vectors=broken, episode_id=cells.episode_id, step=cells.step, grid_id=cells.grid_id
+            source=sound.source, vectors=broken, episode_id=cells.episode_id, step=cells.step, cluster=cells.cluster
         )
 
 

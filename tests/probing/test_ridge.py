@@ -47,7 +47,7 @@ def numbers(count: int = 60, inputs: int = 120, seed: int = 0) -> tuple[Features
         source=replace(whole.source, width=inputs),
         positions=1,
         vectors=np.ascontiguousarray(whole.vectors[:, :inputs] * np.float32(3) + np.float32(1)),
-        grid_id=names,
+        cluster=names,
     )
     return given, 10 + given.vectors[:, :5].sum(axis=1) + 2 * rng.standard_normal(len(names))
 
@@ -85,8 +85,8 @@ def test_the_path_is_the_least_penalised_squared_error_for_every_penalty(inputs:
 def test_a_number_gets_the_penalty_of_least_error_on_held_back_grids(inputs: int) -> None:
     given, target = numbers(inputs=inputs)
     (probe,) = fit([Problem(key=key("n", "linear", "distance"), features=given, target=target)], SETTINGS)
-    weights, held = grid_weights(given.grid_id), validation_rows(given.grid_id, SETTINGS)
-    assert 0 < held.sum() < len(held) and not set(given.grid_id[held]) & set(given.grid_id[~held])
+    weights, held = grid_weights(given.cluster), validation_rows(given.cluster, SETTINGS)
+    assert 0 < held.sum() < len(held) and not set(given.cluster[held]) & set(given.cluster[~held])
     vectors, error = scaled(given), {}
     for penalty in SETTINGS.penalties:
         share = weights[~held] / weights[~held].sum()
@@ -114,7 +114,7 @@ def test_classes_are_penalised_and_calibrated_as_scikit_learn_and_scipy_do_it() 
     cells = rooms(grids=80, steps=2, sizes=(4,), frame=4)
     given, labels = coded(cells, 12.0), cells.labels
     (probe,) = fit([Problem(key=key("c", "percell"), features=given, target=labels)], SETTINGS)
-    vectors, held = scaled(given), validation_rows(given.grid_id, SETTINGS)
+    vectors, held = scaled(given), validation_rows(given.cluster, SETTINGS)
     prior = np.bincount(labels.ravel(), minlength=5) / labels.size
     known = [label for label in range(5) if prior[label] > 0]
     assert PADDING not in known
@@ -198,7 +198,7 @@ def test_grids_weigh_alike_however_many_steps_they_have() -> None:
     """Steps that stand there twice change neither what is fitted nor the frequencies nor the loss of trained heads."""
     cells = rooms(grids=40, steps=1)
     rows = np.concatenate([np.arange(40), np.flatnonzero(np.arange(40) % 3 == 0)])
-    weights = grid_weights(cells.grid_id[rows])
+    weights = grid_weights(cells.cluster[rows])
     assert sorted(set(weights.tolist())) == [0.5, 1.0] and weights.sum() == 40
     code = coded(cells, 8.0)
     vectors, target = torch.tensor(scaled(code)), torch.tensor(cells.labels == WALL).double()
@@ -289,7 +289,7 @@ def test_the_penalty_curve_is_that_of_the_choice() -> None:
             best = curve.held_back[:, label].max()
             good = curve.penalties[curve.held_back[:, label] >= best - 1e-4 * abs(best)]
             assert probe.tags[f"penalty {name}"] == good[-1]
-    held = validation_rows(given.grid_id[train], FitSettings())
+    held = validation_rows(given.cluster[train], FitSettings())
     mean, std = given.vectors[train].mean(axis=0), given.vectors[train].std(axis=0)
     vectors, fitted = (given.vectors - mean) / std, np.flatnonzero(train)[~held]
     wanted = (labels == AGENT).astype(float)

@@ -49,7 +49,7 @@ def three() -> Cells:
     cells = cells_of(labels, 1, 3, np.array([(2, 2), (3, 3), (2, 2), (1, 3), (3, 3), (1, 3)]))
     names = {name: getattr(cells, name) for name in ("frame", "labels", "shape", "episode_id", "step", "reasoning")}
     grid = np.array(["x", "y", "x", "z", "y", "z"], dtype=object)
-    return Cells(**names, grid_id=grid, density=np.array([0.5, np.nan, 0.5, 0.25, np.nan, 0.25]))
+    return Cells(**names, cluster=grid, density=np.array([0.5, np.nan, 0.5, 0.25, np.nan, 0.25]))
 
 
 def said(called: list[list[int]]) -> Prediction:
@@ -60,12 +60,12 @@ def said(called: list[list[int]]) -> Prediction:
 
 
 def plans(cells: Cells, tokens: list[list[int]]) -> Plans:
-    names = {name: getattr(cells, name) for name in ("episode_id", "step", "grid_id")}
+    names = {name: getattr(cells, name) for name in ("episode_id", "step", "cluster")}
     return Plans(tokens=np.array(tokens, dtype=np.int8), **names)
 
 
 def kinds(rows: Rows) -> set[tuple[Any, ...]]:
-    return set(zip(rows.grid_id.tolist(), rows["size"].tolist(), rows["density"].tolist(), strict=True))
+    return set(zip(rows.cluster.tolist(), rows["size"].tolist(), rows["density"].tolist(), strict=True))
 
 
 def test_every_row_has_the_size_and_density_of_its_grid() -> None:
@@ -111,7 +111,7 @@ def test_what_is_called_what_is_counted_grid_by_grid() -> None:
 
     def share(truth: str, name: str) -> dict[str, float]:
         kept = chosen(rows, measure=f"called {name}", **{"class": truth})
-        return dict(zip(kept.grid_id.tolist(), kept.value.tolist(), strict=True))
+        return dict(zip(kept.cluster.tolist(), kept.value.tolist(), strict=True))
 
     assert share("wall", "open") == pytest.approx({"x": 1 / 4, "y": np.nan, "z": np.nan}, nan_ok=True)
     assert share("wall", "padding") == pytest.approx({"x": 1 / 4, "y": np.nan, "z": np.nan}, nan_ok=True)
@@ -122,12 +122,12 @@ def test_what_is_called_what_is_counted_grid_by_grid() -> None:
     found = confusion(said(called.tolist()), cells)
     assert found.counts.sum() == 2 * 4 + 2 * 9 + 2 * 9  # no padding: x shows four cells
     with pytest.raises(ValueError, match="counts must have shape"):
-        Confusion(grid_id=found.grid_id[:2], counts=found.counts)
+        Confusion(cluster=found.cluster[:2], counts=found.counts)
 
 
 def test_intervals_of_scores_stay_where_scores_can_be() -> None:
     def rows(measure: str, unit: str, values: list[float]) -> Rows:
-        return Rows.from_columns(measure=measure, unit=unit, value=values, grid_id=list("abcd"), tags=WHO)
+        return Rows.from_columns(measure=measure, unit=unit, value=values, cluster=list("abcd"), tags=WHO)
 
     (share,) = summarise(rows("recall", "share", [1, 1, 1, 0.2]), by=("head",))
     assert share.estimate.high <= 1
@@ -164,17 +164,17 @@ def test_differences_are_of_one_prefix_subset_and_control() -> None:
     found = plan_differences(rows, "mlp", "none", {"head": "mlp", "control": "permuted"}, name="permuted")
     assert set(found.measure.tolist()) == {f"{PREFIX} less permuted"}
     assert set(found["control"].tolist()) == {"none"}
-    value = {(row.grid_id, row.tags["N"], row.tags["plans"]): row.value for row in found if row.tags["plans"] == "all"}
+    value = {(row.cluster, row.tags["N"], row.tags["plans"]): row.value for row in found if row.tags["plans"] == "all"}
     assert value == {(grid, n, "all"): float(n - 1) for grid in "xyz" for n in (1, 2)}
     long = chosen(found, plans="long", N=2)
-    assert dict(zip(long.grid_id.tolist(), long.value.tolist(), strict=True)) == pytest.approx(
+    assert dict(zip(long.cluster.tolist(), long.value.tolist(), strict=True)) == pytest.approx(
         {"x": 1, "y": 1, "z": np.nan}, nan_ok=True
     )
 
 
 def test_partners_that_read_nothing_stand_against_every_place_and_only_those() -> None:
     def rows(value: float, **tags: Any) -> Rows:
-        return Rows.from_columns(measure="m", unit="share", value=[value], grid_id=["a"], tags=tags)
+        return Rows.from_columns(measure="m", unit="share", value=[value], cluster=["a"], tags=tags)
 
     own = Rows.concatenate([rows(0.9, site="pre", layer=1, n=1), rows(0.5, site="post", layer=2, n=2)])
     other = Rows.concatenate([rows(0.25, site=None, layer=None, n=1), rows(0.125, site="pre", layer=1, n=2)])

@@ -36,7 +36,7 @@ def every_step(episodes: list[Episode], frame: int) -> Cells:
         reasoning=np.full(count, "", dtype=object),
         episode_id=np.array([one.id for one, _ in steps], dtype=object),
         step=np.array([at for _, at in steps]),
-        grid_id=np.array([one.world.grid_id for one, _ in steps], dtype=object),
+        cluster=np.array([one.world.cluster_id for one, _ in steps], dtype=object),
     )
 
 
@@ -63,7 +63,7 @@ def test_without_fog_the_whole_grid_was_seen(tmp_path: Path) -> None:
 def test_the_walls_that_were_seen_are_scored_alone_as_by_scikit_learn() -> None:
     cells = half_walls(grids=60)
     train = np.arange(len(cells)) < 40
-    split = Split(train=train, test=~train, grid_id=cells.grid_id)
+    split = Split(train=train, test=~train, cluster=cells.cluster)
     own = wall_map(cells)
     data = ProbeInputs(activations=[own], cells=cells, split=split)
     seen = stream(1, "seen").random(cells.labels.shape) < 0.4
@@ -76,7 +76,7 @@ def test_the_walls_that_were_seen_are_scored_alone_as_by_scikit_learn() -> None:
     said = fitted.probe("percell", own).predict(own.where(~train)).natural
     tested, masks = cells.where(~train), undetermined(cells, train)[5, 5][:, WALL]
     for row in told.select(**{"class": "wall"}):
-        at = int(np.flatnonzero(tested.grid_id == row.grid_id)[0])
+        at = int(np.flatnonzero(tested.cluster == row.cluster)[0])
         counted = seen[~train][at] & masks
         truth = tested.labels[at][counted] == WALL
         if len(set(truth.tolist())) == 2:

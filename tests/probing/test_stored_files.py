@@ -27,7 +27,7 @@ def given() -> Features:
         vectors=stream(0, "stored probes").standard_normal((12, 6), dtype=np.float32),
         episode_id=names,
         step=np.arange(12) % 2,
-        grid_id=names,
+        cluster=names,
         positions=3,
     )
 

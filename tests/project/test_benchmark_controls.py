@@ -49,7 +49,7 @@ def planted(count: int = 400, side: int = 4) -> tuple[Cells, dict[str, np.ndarra
         density=np.full(count, np.nan),
         episode_id=names,
         step=np.zeros(count, dtype=np.int64),
-        grid_id=names,
+        cluster=names,
         reasoning=np.full(count, "", dtype=object),
     )
     code = np.concatenate([labels == label for label in (WALL, GOAL, AGENT)], axis=1).astype(float)
@@ -60,14 +60,14 @@ def planted(count: int = 400, side: int = 4) -> tuple[Cells, dict[str, np.ndarra
 def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     cells, vectors = planted()
     places = np.zeros((len(cells), 3), dtype=np.int64)
-    names = {name: getattr(cells, name) for name in ("episode_id", "step", "grid_id", "shape")}
+    names = {name: getattr(cells, name) for name in ("episode_id", "step", "cluster", "shape")}
     given = {
         name: Activations(
             site="pre",
             layer=7,
             model=f"model-{name}",
             vectors=one.reshape(-1, 3, 20).astype(np.float32),
-            world_id=cells.grid_id,
+            world_id=cells.cluster,
             positions=places,
             tokens=places,
             reconstructed=np.zeros(len(cells), dtype=bool),
@@ -79,7 +79,7 @@ def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, capsys: py
     data = ProbeInputs(
         activations=[given["code"]],
         cells=cells,
-        split=Split(train=train, test=~train, grid_id=cells.grid_id),
+        split=Split(train=train, test=~train, cluster=cells.cluster),
         random={("permuted", seed): [given[str(seed)]] for seed in range(2)},
     )
     script.tables(script.scored(data, FitSettings()))

@@ -77,7 +77,7 @@ def made(controls: tuple[str, ...] = ("none", "noise"), **tags: Any) -> Rows:
             measure="score",
             unit="share",
             value=rng.random(12) / 2 + 0.5 * (control == "none"),
-            grid_id=GRIDS,
+            cluster=GRIDS,
             tags={"control": control, "size": size, **tags},
         )
         for control in controls
@@ -97,8 +97,8 @@ def test_a_declaration_gives_tables_sentences_and_curves_of_the_rows() -> None:
     assert [row[0] for row in table.rows] == ["7", "9"]
     # A column without any estimate is left out; the last one counts the grids.
     assert table.headings == ("size", "own", "grids")
-    assert table.rows[0][1].value == short(estimate_mean(own.value, own.grid_id, unit="share").value, "share")
-    difference = paired_difference(own.value, own.grid_id, noise.value, noise.grid_id, unit="share").difference
+    assert table.rows[0][1].value == short(estimate_mean(own.value, own.cluster, unit="share").value, "share")
+    difference = paired_difference(own.value, own.cluster, noise.value, noise.cluster, unit="share").difference
     assert difference.low > 0
     ((title, text),) = section.facts
     assert title == "less noise" and text.startswith(f"higher for size 7 (+{short(difference.value, 'share')}")
@@ -130,7 +130,7 @@ def test_the_main_read_point_is_the_middle_layer_of_the_first_site(layers: tuple
 def behaviour(**tags: Any) -> Rows:
     about: dict[str, Any] = {"agent": "a", "size": "large", "density": 0.5, **tags}
     parts = [
-        Rows.from_columns(measure=name, unit="share", value=np.linspace(0, 1, 12), grid_id=GRIDS, tags=about)
+        Rows.from_columns(measure=name, unit="share", value=np.linspace(0, 1, 12), cluster=GRIDS, tags=about)
         for name in ("success", "action accuracy")
     ]
     return Rows.concatenate(parts)

@@ -111,7 +111,7 @@ def test_the_numbers_of_a_curve_are_those_of_the_ledger(directory: Path) -> None
     for one in shown.drawn.records:
         mine = rows.select(measure="success", agent=one["series"], size=int(one["x"]))
         assert one["value"] == pytest.approx(mine.value.mean(), rel=1e-6)
-        assert one["grids"] == len(set(mine.grid_id.tolist())) and one["low"] <= one["value"] <= one["high"]
+        assert one["grids"] == len(set(mine.cluster.tolist())) and one["low"] <= one["value"] <= one["high"]
 
 
 def test_a_figure_of_a_notebook_has_the_axes_of_the_page(directory: Path) -> None:

@@ -23,7 +23,7 @@ OFTEN = "JSD from optimal, excess, 5+ visits"
 def rows_of(behind: int, grids: int = 10) -> Rows:
     tags: dict[str, Tag] = {"agent": "model", "size": 7, "density": 0.0}
     listed = [
-        Row(measure=measure, unit=unit, value=0.3 + 0.01 * index, grid_id=f"grid {index}", tags=tags)
+        Row(measure=measure, unit=unit, value=0.3 + 0.01 * index, cluster=f"grid {index}", tags=tags)
         for measure, unit, count in (("success", "share", grids), (OFTEN, "bits", behind))
         for index in range(count)
     ]
@@ -127,7 +127,7 @@ def test_a_table_without_such_cells_says_nothing() -> None:
 
 def test_a_curve_of_one_agent_among_several_names_it() -> None:
     alone = rows_of(4)
-    other = Rows.from_rows([Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "other"})])
+    other = Rows.from_rows([Row(measure="success", unit="share", value=1.0, cluster="g", tags={"agent": "other"})])
     for rows, title in (
         (alone, ">Excess JSD (5+ visits) by size<"),
         (Rows.concatenate([alone, other]), "size, model<"),

@@ -31,7 +31,7 @@ def steps_of(episodes: list[Any]) -> Any:
 
     return Steps(
         episode_id=text([one.id for one, _ in listed]),
-        grid_id=text([one.world.grid_id for one, _ in listed]),
+        cluster=text([one.world.cluster_id for one, _ in listed]),
         step=np.array([step.index for _, step in listed]),
         shape=np.array([one.world.grid.walls.shape for one, _ in listed]),
     )
@@ -87,7 +87,7 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
     mine = inside.select(layer=3)
     pooled = pooled_share(mine, "accuracy against truth")
     assert pooled.value == pytest.approx(decisions.is_optimal[decisions.taken].mean())
-    assert pooled.n == len(set(decisions.grid_id.tolist()))
+    assert pooled.n == len(set(decisions.cluster.tolist()))
     control = mine.select(measure=DECODED + SHUFFLED).value
     assert np.nanmean(control) < np.nanmean(mine.select(measure=DECODED).value)
 

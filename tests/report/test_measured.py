@@ -26,20 +26,20 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.put_episodes(sample_episodes())
         store.put_rows(measured_parts(store, most=30), source="behaviour")
         beside = {"agent": "optimal", "head": "linear", "control": "none"}
-        store.put_rows(Rows.from_columns(measure="recovery", unit="share", value=[0.5], grid_id="g", tags=beside), "p")
+        store.put_rows(Rows.from_columns(measure="recovery", unit="share", value=[0.5], cluster="g", tags=beside), "p")
     return folder
 
 
 def lines(rows: Rows) -> list[str]:
     return sorted(
-        repr((row.measure, row.value, row.grid_id, row.episode_id, row.step, sorted(row.tags.items()))) for row in rows
+        repr((row.measure, row.value, row.cluster, row.episode_id, row.step, sorted(row.tags.items()))) for row in rows
     )
 
 
 def test_parts_of_whole_clusters_measure_what_all_episodes_together_do(sampled: Path) -> None:
     with Store(sampled) as store:
         parts = [walks for walks, _ in walk_parts(store, most=30)]
-        seen: list[set[str]] = [{str(world.grid_id) for world in walks.worlds} for walks in parts]
+        seen: list[set[str]] = [{str(world.cluster_id) for world in walks.worlds} for walks in parts]
         assert len(parts) > 2 and sum(map(len, seen)) == len(set().union(*seen)), "no cluster is in two parts"
         pieces = Rows.concatenate(rows for _, rows in measured_parts(store, most=30))
         whole = measure_episodes(store.episodes())

@@ -199,4 +199,4 @@ def test_a_ledger_needs_rows_with_agents() -> None:
     with pytest.raises(ValueError, match="a ledger needs rows"):
         build_ledger(Rows.from_rows([]))
     with pytest.raises(ValueError, match="must name its agent"):
-        build_ledger(Rows.from_columns(measure="success", unit="share", value=[1.0], grid_id=["g"]))
+        build_ledger(Rows.from_columns(measure="success", unit="share", value=[1.0], cluster=["g"]))

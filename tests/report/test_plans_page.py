@@ -24,7 +24,7 @@ def distance_sections(given: Rows) -> list[Declared]:
 
 
 def rows(measure: str, unit: str, value: Any, **tags: Any) -> Rows:
-    return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=GRIDS, tags={"agent": "a", **tags})
+    return Rows.from_columns(measure=measure, unit=unit, value=value, cluster=GRIDS, tags={"agent": "a", **tags})
 
 
 def made() -> Rows:
@@ -76,7 +76,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     table = plans.tables[0]
     line = next(row for row in table.rows if row[0] == "pre, layer 4: decoder of 2 layers")
     wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
-    estimate = estimate_mean(wanted.value, wanted.grid_id, unit="share", bounds=(0, 1))
+    estimate = estimate_mean(wanted.value, wanted.cluster, unit="share", bounds=(0, 1))
     assert line[2].value == short(estimate.value, "share")
     assert line[2].interval and line[0] in [row[0] for row in plans.tables[2].rows]
     long = plans.folds[1].tables[0].rows
@@ -102,7 +102,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
         for control in ("none", "permuted")
     )
     wanted = crossed_difference(
-        own.value, own.grid_id, other.value, other.grid_id, other["draw"], unit="share", bounds=(0, 1)
+        own.value, own.cluster, other.value, other.cluster, other["draw"], unit="share", bounds=(0, 1)
     )
     line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: less permuted weights")
     assert line[1].value == short(wanted.value, "share")
@@ -118,7 +118,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
-    wanted = paired_difference(own.value, own.grid_id, other.value, other.grid_id, unit="steps").difference
+    wanted = paired_difference(own.value, own.cluster, other.value, other.cluster, unit="steps").difference
     (line,) = distance.tables[1].rows
     at = distance.tables[1].headings.index("less the mean of the training grids")
     assert line[at].value == short(wanted.value, "steps")

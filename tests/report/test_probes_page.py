@@ -48,7 +48,7 @@ def scored(head: str, control: str, site: str | None, layer: int | None, level: 
             value = np.clip(level + 0.02 * rng.standard_normal(12), 0, 1)
             found.append(
                 Rows.from_columns(
-                    measure=name, unit="share", value=value, grid_id=GRIDS, tags={**about, "class": label}
+                    measure=name, unit="share", value=value, cluster=GRIDS, tags={**about, "class": label}
                 )
             )
     return found
@@ -96,7 +96,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     first = sections[0]
     rows = made().select(head="mlp", control="none", site="pre", layer=4, reading="natural")
     mine = rows.where((rows.measure == "average precision") & (rows["class"] == "wall"))
-    wanted = estimate_mean(mine.value, mine.grid_id, unit="share", bounds=(0, 1))
+    wanted = estimate_mean(mine.value, mine.cluster, unit="share", bounds=(0, 1))
     assert cell(first, 0, "MLP", "average precision: wall").value == short(wanted.value, "share")
     assert "12 grids" in cell(first, 0, "MLP", "average precision: wall").hint
     mine = rows.where((rows.measure == "area under the curve") & (rows["class"] == "wall"))
@@ -104,7 +104,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     other = made().select(head="mlp", control="permuted", site="pre", layer=4, reading="natural")
     less = other.where((other.measure == "area under the curve") & (other["class"] == "wall"))
     difference = crossed_difference(
-        mine.value, mine.grid_id, less.value, less.grid_id, less["draw"], unit="share", bounds=(0, 1)
+        mine.value, mine.cluster, less.value, less.cluster, less["draw"], unit="share", bounds=(0, 1)
     )
     shown = cell(first, 1, "MLP less permuted weights", "area under the curve: wall")
     assert shown.value == short(difference.value, "share")
@@ -224,7 +224,7 @@ def test_controls_without_their_probe_are_shown_and_not_compared() -> None:
         (first, *_) = map_sections(rows.where(rows["control"] == control))
         assert not first.facts and "of what is inside nothing can be said" in " ".join(first.paragraphs)
         assert first.tables or first.folds
-    own = (rows["control"] == "none") & np.isin(rows.grid_id.astype(str), GRIDS[:4])
-    other = (rows["control"] != "none") & np.isin(rows.grid_id.astype(str), GRIDS[4:])
+    own = (rows["control"] == "none") & np.isin(rows.cluster.astype(str), GRIDS[:4])
+    other = (rows["control"] != "none") & np.isin(rows.cluster.astype(str), GRIDS[4:])
     (first, *_) = map_sections(rows.where(own | other))
     assert not [name for name, _ in first.facts if "training" in name or "shuffled" in name]

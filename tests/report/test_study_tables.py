@@ -146,7 +146,7 @@ def test_the_pooled_bias_is_a_ratio_of_sums(rooms: Run) -> None:
     mine = data.rows.select(measure=KEY_STEPWISE, agent="random", kind="key-no-door", control=False)
     found = data.ledger.find("agent", KEY_POOLED, agent="random", kind="key-no-door", control=False)
     assert found is not None and found.value == pytest.approx(mine.value.mean())
-    assert (found.n, found.clusters) == (len(mine), len(set(mine.grid_id)))
+    assert (found.n, found.clusters) == (len(mine), len(set(mine.cluster)))
 
 
 def test_the_arms_under_fog(fog: Run) -> None:
@@ -198,7 +198,7 @@ def test_figures_4_and_12_hold_the_means_over_grids(grids: Run) -> None:
     shown = tables["Success (share) of epsilon-greedy(0.3)"]
     assert list(shown) == ["7", "9"]
     mine = data.rows.select(measure="success", agent="epsilon-greedy(0.3)", size=9, density=1.0)
-    by_grid = [mine.value[mine.grid_id == grid].mean() for grid in sorted(set(mine.grid_id.tolist()))]
+    by_grid = [mine.value[mine.cluster == grid].mean() for grid in sorted(set(mine.cluster.tolist()))]
     assert float(shown["9"][1]) == pytest.approx(np.mean(by_grid), abs=5e-4) and len(by_grid) == 3
     near = {table.caption: cells(table) for fold in four.folds for table in fold.tables}
     by_size = near["Accuracy (share) of optimal by size and distance to the goal in steps"]

@@ -93,7 +93,7 @@ def test_the_models_of_the_papers_are_ready_in_every_study_with_a_language_model
 
 def rows_of(measure: str, values: Any, **tags: Any) -> list[Row]:
     return [
-        Row(measure=measure, unit="share", value=float(value), grid_id=f"g{at}", tags={"agent": "A", **tags})
+        Row(measure=measure, unit="share", value=float(value), cluster=f"g{at}", tags={"agent": "A", **tags})
         for at, value in enumerate(values)
     ]
 
@@ -128,7 +128,7 @@ def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success"
     for value, mean in means.items():
         for at, one in enumerate(mean + 0.05 * rng.normal(size=grids)):
             tags = {"agent": "A", tag: value}
-            rows.append(Row(measure=measure, unit="share", value=one, grid_id=f"{value}-{at}", tags=tags))
+            rows.append(Row(measure=measure, unit="share", value=one, cluster=f"{value}-{at}", tags=tags))
     return rows
 
 
@@ -164,7 +164,7 @@ def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
             measure="success",
             unit="share",
             value=0.9 + slope * at + bend * (at - 10) ** 2 + 0.05 * rng.normal(),
-            grid_id=f"g{grid}",
+            cluster=f"g{grid}",
             tags={"agent": "A", "distance": at, "size": 7 + 2 * (grid % 2)},
         )
         for grid in range(40)
@@ -194,7 +194,7 @@ def test_a_factor_that_only_goes_along_with_another_is_not_shown() -> None:
             distance = size + rng.normal()  # goes with size, does nothing by itself
             tags: dict[str, Any] = {"agent": "A", "size": size, "density": density, "distance": distance}
             value = 1 - 0.03 * size - 0.2 * density + 0.05 * rng.normal()
-            rows.append(Row(measure="success", unit="share", value=value, grid_id=f"g{grid}", tags=tags))
+            rows.append(Row(measure="success", unit="share", value=value, cluster=f"g{grid}", tags=tags))
     assert verdict(rows, test="controlled", factors=["size", "density"]) == "shown"
     assert verdict(rows, test="controlled", factors=["size", "density", "distance"]) == "not shown"
     assert verdict(rows, test="controlled", factors=["distance"]) == "shown"  # what comes of not controlling

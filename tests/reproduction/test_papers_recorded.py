@@ -20,7 +20,7 @@ def test_recorded_trajectories_stand_beside_the_published_numbers(recorded: Path
         rows = store.rows().select(measure="action accuracy", agent="gpt-oss-20b low t=0.7", size=7)
     grids: dict[str, list[float]] = {}
     for row in rows:
-        grids.setdefault(row.grid_id, []).append(row.value)
+        grids.setdefault(row.cluster, []).append(row.value)
     means = [sum(values) / len(values) for values in grids.values()]
     assert line["ours"]["value"] == pytest.approx(sum(means) / len(means))
     again = call("reproduce", "telos table 2", "--logs", recorded, "--out", tmp_path / "b", status=2)

@@ -36,7 +36,7 @@ def literal(store: Store) -> str:
         for cells in store.query(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)):
             add("step", cells)
     rows = [
-        (source, one.measure, one.unit, one.value, one.grid_id, one.episode_id, one.step, canonical_json(one.tags))
+        (source, one.measure, one.unit, one.value, one.cluster, one.episode_id, one.step, canonical_json(one.tags))
         for source, part in store.row_groups()
         for one in part
     ]

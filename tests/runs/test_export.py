@@ -15,7 +15,7 @@ def test_parquet_holds_everything_with_types(tmp_path: Path) -> None:
     run(small_study(), tmp_path / "run", agents=[Dice(), *small_study().agents()])
     with Store(tmp_path / "run", "w") as store:
         tags = {"size": [7, 7], "mixed": [1, "x"], "flag": [True, None], "real": [1, 0.5]}
-        store.put_rows(Rows.from_columns(measure="m", unit="u", value=[1, float("nan")], grid_id="gh", tags=tags), "s")
+        store.put_rows(Rows.from_columns(measure="m", unit="u", value=[1, float("nan")], cluster="gh", tags=tags), "s")
         episodes = list(store.episodes())
         paths = export_parquet(store, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in paths.values())

@@ -25,7 +25,7 @@ def everything(directory: Path) -> tuple[object, ...]:
         return (
             content_hash(store),
             [(episode.spec, episode.world.tags, episode.world.cluster, episode.tags) for episode in store.episodes()],
-            [[column.tolist() for column in (found.measure, found.grid_id, found.step)] for found in (rows, measured)],
+            [[column.tolist() for column in (found.measure, found.cluster, found.step)] for found in (rows, measured)],
             [list(map(repr, found.value.tolist())) for found in (rows, measured)],
             [list(map(repr, found[name].tolist())) for found in (rows, measured) for name in found.tags],
             sorted(store.usage().items()),

@@ -44,7 +44,7 @@ def drawn(count: int, seed: int) -> list[Row]:
                 measure=draw.choice(("success", "steps", "m\x00")),
                 unit=draw.choice(("share", "steps")),
                 value=draw.choice(values) if draw.random() < 0.9 else draw.random(),
-                grid_id=f"grid-{draw.randrange(5)}",
+                cluster=f"grid-{draw.randrange(5)}",
                 episode_id=draw.choice(("", f"episode-{number}")),
                 step=draw.choice((-1, 0, 7, 300, 2**40)),
                 tags={name: tag for name, tag in tags.items() if tag is not None},
@@ -54,7 +54,7 @@ def drawn(count: int, seed: int) -> list[Row]:
 
 
 def told(rows: Rows) -> list[str]:
-    return [repr((row.measure, row.unit, row.value, row.grid_id, row.episode_id, row.step, row.tags)) for row in rows]
+    return [repr((row.measure, row.unit, row.value, row.cluster, row.episode_id, row.step, row.tags)) for row in rows]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300, 1000])
@@ -69,7 +69,7 @@ def test_packed_rows_come_back_as_they_were(count: int) -> None:
 
 def replaced(row: Row) -> tuple[Any, ...]:
     tags = sorted((name, type(tag).__name__, tag) for name, tag in row.tags.items())
-    return row.measure, row.unit, row.value, row.grid_id, row.episode_id, row.step, tags
+    return row.measure, row.unit, row.value, row.cluster, row.episode_id, row.step, tags
 
 
 def test_columns_by_codes_do_what_arrays_of_objects_do() -> None:
@@ -78,7 +78,7 @@ def test_columns_by_codes_do_what_arrays_of_objects_do() -> None:
     coded = unpack(packed.data, packed.count)
     mask = np.arange(400) % 3 == 0
     for one, other in ((plain, coded), (plain.where(mask), coded.where(mask))):
-        for name in ("measure", "grid_id", "episode_id", "a", "size", "absent"):
+        for name in ("measure", "cluster", "episode_id", "a", "size", "absent"):
             codes, labels = other.numbered(name)
             wanted = one.columns().get(name, np.full(len(one), None, dtype=object)).tolist()
             listed = list(dict.fromkeys(wanted))
@@ -97,7 +97,7 @@ def test_columns_by_codes_do_what_arrays_of_objects_do() -> None:
 
 def test_long_runs_of_a_measure_are_groups_of_their_own() -> None:
     names = ["a"] * 5 + ["b"] * (GROUP_ROWS + 2000) + ["c", "d"] * 10
-    rows = Rows.from_columns(measure=names, unit="u", value=np.arange(len(names)), grid_id="g")
+    rows = Rows.from_columns(measure=names, unit="u", value=np.arange(len(names)), cluster="g")
     parts = list(cut(rows))
     assert [sorted(set(part.measure.tolist())) for part in parts] == [["a"], ["b"], ["b"], ["c", "d"]]
     assert np.concatenate([part.value for part in parts]).tolist() == list(range(len(names)))
@@ -169,7 +169,7 @@ def earlier(tmp_path: Path) -> Path:
 
 def about(store: Store) -> tuple[str, int, str]:
     lines = [
-        repr((row.measure, row.unit, row.value, row.grid_id, row.episode_id, row.step, sorted(row.tags.items())))
+        repr((row.measure, row.unit, row.value, row.cluster, row.episode_id, row.step, sorted(row.tags.items())))
         for row in store.rows()
     ]
     return content_hash(store), len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -133,7 +133,7 @@ def test_the_order_of_reading_does_not_depend_on_the_order_of_writing(tmp_path: 
 
 def test_the_hash_sees_every_content_and_no_attempt_or_cost(tmp_path: Path) -> None:
     step = Step(index=0, state=State((1, 1)), action=Action.UP, extra={"k": 1})
-    rows = Rows.from_columns(measure="m", unit="u", value=[1.0], grid_id=["g"])
+    rows = Rows.from_columns(measure="m", unit="u", value=[1.0], cluster=["g"])
 
     def hash_of(name: str, stored: Episode, usage: float = 1.0, values: Rows = rows) -> str:
         with Store(tmp_path / name, "w") as store:
@@ -168,7 +168,7 @@ def test_rows_come_back_with_their_kinds_of_tags_and_replace_their_source(tmp_pa
         measure="m\x00",
         unit="u",
         value=[0.0, math.nan, math.inf, -1.5, 2.0],
-        grid_id=list("vwxyz"),
+        cluster=list("vwxyz"),
         step=np.arange(5),
         tags=tags,
     )
@@ -183,7 +183,7 @@ def test_rows_come_back_with_their_kinds_of_tags_and_replace_their_source(tmp_pa
     np.testing.assert_array_equal(back.value, [0, math.nan, math.inf, -1.5, 2, 0, math.nan])
     assert [(type(tag), tag) for tag in back["a"][:5]] == [(type(tag), tag) for tag in tags["a"]]
     assert [(type(tag), tag) for tag in back["b"][:4]] == [(int, 3), (float, 0.5), (bool, True), (str, "x")]
-    assert list(back.grid_id) == list("vwxyzvw") and list(back.step) == [0, 1, 2, 3, 4, 0, 1]
+    assert list(back.cluster) == list("vwxyzvw") and list(back.step) == [0, 1, 2, 3, 4, 0, 1]
 
 
 def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_run_of_an_earlier_version_is_read_and_measured_as_it_was(tmp_path: Pa
         study = store.study()
         rows = measure_store(store)
         kept = ~np.isin(rows.measure.astype(str), LATER)
-        columns = (rows.measure, rows.value, rows.grid_id, rows.episode_id, rows.step)
+        columns = (rows.measure, rows.value, rows.cluster, rows.episode_id, rows.step)
         lines = sorted(map(repr, zip(*(column[kept].tolist() for column in columns), strict=True)))
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         assert study is not None

@@ -117,7 +117,7 @@ def test_transforms_share_a_cluster_and_are_the_transformed_grids() -> None:
     names = ["identity", "rotate", "swap"]
     worlds = Study.parse({**STUDY, "worlds": [{**GRID, "transforms": names, "fog_radius": 3}]}).worlds()
     plain = Study.parse({**STUDY, "worlds": [{**GRID, "transforms": ["identity"]}]}).worlds()
-    clusters = Counter(world.grid_id for world in worlds)
+    clusters = Counter(world.cluster_id for world in worlds)
     assert set(clusters.values()) == {3}
     for index in range(0, len(worlds), 3):
         base = worlds[index]
@@ -137,7 +137,7 @@ def test_layouts_and_their_controls_are_paired() -> None:
         assert door[index].grid == layout("key-door", seed=5, index=index)
         assert bare[index].grid == control(door[index].grid)
         assert vestigial[index].grid == layout("key-no-door", seed=5, index=index)
-        assert door[index].grid_id == bare[index].grid_id == vestigial[index].grid_id
+        assert door[index].cluster == bare[index].cluster == vestigial[index].cluster
         assert [world.tags["control"] for world in (door[index], bare[index])] == [False, True]
         assert door[index].tags["kind"] == bare[index].tags["kind"] == "key-door"
 

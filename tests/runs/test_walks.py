@@ -50,7 +50,7 @@ def literal(episodes: list[Episode]) -> dict[str, list[object]]:
         "episode_id": [episode.id for episode in episodes],
         "agent": [episode.agent for episode in episodes],
         "outcome": [episode.outcome for episode in episodes],
-        "grid_id": [episode.world.grid_id for episode in episodes],
+        "cluster": [episode.world.cluster_id for episode in episodes],
         "trajectory": [episode.spec.trajectory for episode in episodes],
         "seed": [episode.spec.seed for episode in episodes],
         "horizon": [episode.spec.horizon for episode in episodes],

@@ -141,7 +141,7 @@ def drawn(values: np.ndarray, measure: str = "recall", **tags: object) -> Rows:
         measure=measure,
         unit="share",
         value=values.ravel(),
-        grid_id=[f"g{grid}" for grid in range(grids) for _ in range(seeds)],
+        cluster=[f"g{grid}" for grid in range(grids) for _ in range(seeds)],
         tags={"control": "permuted", "draw": list(range(seeds)) * grids, **tags},
     )
 
@@ -165,7 +165,7 @@ def test_rows_of_random_controls_are_estimated_over_grids_and_seeds() -> None:
         measure="recall",
         unit="share",
         value=model,
-        grid_id=[f"g{grid}" for grid in range(30)],
+        cluster=[f"g{grid}" for grid in range(30)],
         tags={"control": "none"},
     )
     (two,) = estimate_rows(paired_rows(own, rows, name="permuted", by=()), by=())

@@ -102,7 +102,7 @@ def test_shares_that_cannot_be_have_no_exact_interval(successes: int, trials: in
 
 def grouped(measure: str, values: list[float], unit: str = "share", **more: Any) -> Estimate:
     grids = [f"g{index}" for index in range(len(values))]
-    rows = Rows.from_columns(measure=measure, unit=unit, value=np.array(values), grid_id=grids, tags={})
+    rows = Rows.from_columns(measure=measure, unit=unit, value=np.array(values), cluster=grids, tags={})
     (found,) = estimate_rows(rows, by=("measure",), **more)
     return found.estimate
 

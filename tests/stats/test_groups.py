@@ -19,7 +19,7 @@ def _rows(count: int = 400) -> Rows:
         measure=rng.choice(["success", "entropy"], count).tolist(),
         unit="share",
         value=np.where(rng.random(count) < 0.1, np.nan, rng.random(count)),
-        grid_id=[f"grid {index}" for index in rng.integers(0, 12, count)],
+        cluster=[f"grid {index}" for index in rng.integers(0, 12, count)],
         tags={"agent": rng.choice(["zeta", "alpha"], count).tolist(), "size": rng.choice([11, 7, 9], count).tolist()},
     )
 
@@ -29,10 +29,10 @@ def test_groups_agree_with_a_literal_loop() -> None:
     groups: dict[tuple[object, ...], tuple[list[float], list[str]]] = {}
     whole: dict[tuple[object, ...], set[str]] = {}
     for row in rows:
-        whole.setdefault((row.tags["agent"], row.tags["size"]), set()).add(row.grid_id)
+        whole.setdefault((row.tags["agent"], row.tags["size"]), set()).add(row.cluster)
         values, grids = groups.setdefault((row.measure, row.tags["agent"], row.tags["size"]), ([], []))
         values.append(row.value)
-        grids.append(row.grid_id)
+        grids.append(row.cluster)
     found = estimate_rows(rows)
     assert len(found) == len(groups) == 12
     for group in found:
@@ -46,7 +46,7 @@ def test_groups_agree_with_a_literal_loop() -> None:
 
 def _on(count: int, measure: str, **tags: Tag) -> list[Row]:
     return [
-        Row(measure=measure, unit="bits", value=0.1 * index, grid_id=f"{tags['size']}/{index}", tags=tags)
+        Row(measure=measure, unit="bits", value=0.1 * index, cluster=f"{tags['size']}/{index}", tags=tags)
         for index in range(count)
     ]
 
@@ -87,12 +87,12 @@ def test_order_is_natural_and_stable() -> None:
 
 def test_order_of_mixed_labels() -> None:
     labels = ["b", 10, None, 9, "a", 9.5]
-    rows = Rows.from_columns(measure="m", unit="bits", value=np.ones(6), grid_id=["g"] * 6, tags={"kind": labels})
+    rows = Rows.from_columns(measure="m", unit="bits", value=np.ones(6), cluster=["g"] * 6, tags={"kind": labels})
     assert [group.key["kind"] for group in estimate_rows(rows, by=("kind",))] == [None, 9, 9.5, 10, "a", "b"]
 
 
 def test_a_tag_that_no_row_has_is_none() -> None:
-    rows = Rows.from_rows([Row(measure="m", unit="bits", value=1.0, grid_id="g")])
+    rows = Rows.from_rows([Row(measure="m", unit="bits", value=1.0, cluster="g")])
     assert estimate_rows(rows)[0].key == {"measure": "m", "agent": None, "size": None}
     assert estimate_rows(rows.where(np.array([False]))) == []
 
@@ -102,7 +102,7 @@ def test_bounds_given_or_by_unit() -> None:
         measure=["rate"] * 4 + ["change"] * 4 + ["entropy"] * 4,
         unit=["share"] * 8 + ["bits"] * 4,
         value=[1.0] * 4 + [-0.25] * 4 + [2.0] * 4,
-        grid_id=["a", "b", "c", "d"] * 3,
+        cluster=["a", "b", "c", "d"] * 3,
     )
     rate, change, entropy = (group.estimate for group in estimate_rows(rows, by=()))
     agreeing = 0.025 ** (1 / 4)
@@ -121,7 +121,7 @@ def test_a_measure_less_another_is_a_paired_difference() -> None:
     rng = np.random.default_rng(1)
     grids = [f"grid {index}" for index in range(30)]
     own, other = rng.random(30), (rng.random(30) < 0.5).astype(float)
-    rows = Rows.from_columns(measure="success less shuffled", unit="share", value=own - other, grid_id=grids, tags={})
+    rows = Rows.from_columns(measure="success less shuffled", unit="share", value=own - other, cluster=grids, tags={})
     ((estimate,),) = [[one.estimate for one in estimate_rows(rows, by=())]]
     assert estimate == paired_difference(own, grids, other, grids, unit="share", bounds=(0, 1)).difference
     assert estimate.method.startswith("wider of t")
@@ -129,7 +129,7 @@ def test_a_measure_less_another_is_a_paired_difference() -> None:
 
 def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None:
     def interval(measure: str, values: list[float]) -> tuple[float, float]:
-        rows = Rows.from_columns(measure=measure, unit="share", value=values, grid_id=list("abcd"), tags={})
+        rows = Rows.from_columns(measure=measure, unit="share", value=values, cluster=list("abcd"), tags={})
         (found,) = estimate_rows(rows, by=())
         return found.estimate.low, found.estimate.high
 
@@ -140,7 +140,7 @@ def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None
 
 
 def test_mixed_units_and_repeated_names_are_refused() -> None:
-    rows = Rows.from_columns(measure="m", unit=["bits", "nats"], value=[1.0, 2.0], grid_id=["a", "b"])
+    rows = Rows.from_columns(measure="m", unit=["bits", "nats"], value=[1.0, 2.0], cluster=["a", "b"])
     with pytest.raises(ValueError, match="share one unit"):
         estimate_rows(rows, by=())
     with pytest.raises(ValueError, match="each tag once"):
@@ -162,18 +162,18 @@ def test_one_row_of_each_kind_tells_the_grids_of_every_group(seed: int) -> None:
         measure=rng.choice(["a", "b"], count).tolist(),
         unit="share",
         value=rng.random(count),
-        grid_id=[f"g{at}" for at in drawn["grid"]],
+        cluster=[f"g{at}" for at in drawn["grid"]],
         tags={
             "agent": [f"x{at}" for at in drawn["agent"]],
             "size": drawn["size"].tolist(),
             "distance": list(range(count)),
         },
     )
-    few = distinct(rows, ("agent", "size", "distance", "grid_id"))
+    few = distinct(rows, ("agent", "size", "distance", "cluster"))
     assert len(few) == len(set(zip(*(drawn[name].tolist() for name in drawn), strict=True))) < count
     for by in ((), ("agent",), ("size", "agent"), ("agent", "distance")):
         wanted: dict[tuple[Tag, ...], set[str]] = {}
         for row in rows:
-            wanted.setdefault(tuple(row.tags[name] for name in by if name != "distance"), set()).add(row.grid_id)
+            wanted.setdefault(tuple(row.tags[name] for name in by if name != "distance"), set()).add(row.cluster)
         assert grids_of(few, by) == {key: len(grids) for key, grids in wanted.items()}
         assert grids_of(rows, by) == grids_of(few, by)

@@ -20,7 +20,7 @@ def rows_of(values: Values) -> Rows:
     """Rows of agent -> map -> (success, error) of each episode."""
     return Rows.from_rows(
         Row(
-            measure=name, unit="share", value=value, grid_id=grid, episode_id=f"{agent}{grid}{i}", tags={"agent": agent}
+            measure=name, unit="share", value=value, cluster=grid, episode_id=f"{agent}{grid}{i}", tags={"agent": agent}
         )
         for agent, maps in values.items()
         for grid, episodes in maps.items()
@@ -112,7 +112,7 @@ def test_pairs_are_agents_that_succeed_often_and_alike_on_maps_that_both_solve()
             for episode, share in enumerate(shares):
                 base: dict[str, Tag] = {"agent": agent}
                 name, grid = f"{agent} {number} {episode}", f"map {number}"
-                one = {"unit": "share", "grid_id": grid, "episode_id": name}
+                one = {"unit": "share", "cluster": grid, "episode_id": name}
                 rows.append(Row(measure="success", value=float(number in maps), tags=base, **one))  # type: ignore[arg-type]
                 for tenth in range(1, 11):
                     tags = {**base, "progress": tenth / 10}
@@ -145,7 +145,7 @@ def test_success_rates_five_hundredths_apart_are_compared_whatever_floats_make_o
         for number in range(20):
             one: dict[str, Any] = {
                 "unit": "share",
-                "grid_id": f"map {number}",
+                "cluster": f"map {number}",
                 "episode_id": f"{agent} {number}",
             }
             rows.append(Row(measure="success", value=float(number < solved), tags={"agent": agent}, **one))

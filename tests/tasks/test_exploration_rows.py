@@ -36,7 +36,7 @@ def summary(actions: Sequence[str | None]) -> Summary:
 
 
 def values(actions: Sequence[str | None]) -> dict[str, float | None]:
-    rows = episode_score_rows(summary(actions), grid_id="g")
+    rows = episode_score_rows(summary(actions), cluster="g")
     return {row.measure: None if math.isnan(row.value) else row.value for row in rows}
 
 
@@ -63,7 +63,7 @@ def test_every_value_of_a_whole_episode_by_hand() -> None:
         "coverage": 1.0,
         "achieved nodes": 1.0,
     }
-    units = {row.measure: row.unit for row in episode_score_rows(summary(WHOLE), grid_id="g")}
+    units = {row.measure: row.unit for row in episode_score_rows(summary(WHOLE), cluster="g")}
     assert {name.removesuffix(" of valid moves") for name, unit in units.items() if unit == "share"} == SHARES
     assert set(units.values()) == {"share", "steps"}
 
@@ -91,10 +91,10 @@ def test_values_of_episodes_that_stop(actions: list[str | None], expected: dict[
     found = values(actions)
     assert {name: found[name] for name in expected} == expected
     assert found["success"] == 0 and found["steps of successful episodes"] is None
-    rows = episode_score_rows(summary(actions), grid_id="g", episode_id="e", tags={"agent": "x"})
-    assert set(rows.grid_id) == {"g"} and set(rows.episode_id) == {"e"}
+    rows = episode_score_rows(summary(actions), cluster="g", episode_id="e", tags={"agent": "x"})
+    assert set(rows.cluster) == {"g"} and set(rows.episode_id) == {"e"}
     assert set(rows["agent"]) == {"x"} and set(rows["distances"]) == {"known"}
-    assert set(episode_score_rows(summary(actions), grid_id="g").tags) == {"distances"}
+    assert set(episode_score_rows(summary(actions), cluster="g").tags) == {"distances"}
 
 
 def test_a_summary_names_its_world_and_its_budget() -> None:

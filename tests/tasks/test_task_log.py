@@ -196,7 +196,7 @@ def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path: Path
 def test_rows_carry_both_errors_and_their_counts() -> None:
     task_map = generate_task_map("medium-small", seed=0)
     summary = score_episode(task_map, play(task_map, Oscillator()).actions).summary
-    rows = episode_score_rows(summary, grid_id=task_map.id, episode_id="episode-1", tags={"agent": "oscillator"})
+    rows = episode_score_rows(summary, cluster=task_map.id, episode_id="episode-1", tags={"agent": "oscillator"})
     assert rows.select(measure="exploration error").value.tolist() == [summary.exploration_error]
     assert rows.select(measure="exploration errors").value.tolist() == [summary.exploration_errors]
     missing = rows.select(measure="exploitation error").value

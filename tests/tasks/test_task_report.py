@@ -46,7 +46,7 @@ def made(values: dict[str, dict[str, tuple[float, float]]], error: str = "explor
                         measure=name,
                         unit="share",
                         value=value,
-                        grid_id=grid,
+                        cluster=grid,
                         episode_id=agent + grid,
                         tags={"agent": agent},
                     )
@@ -88,7 +88,7 @@ def test_divergence_is_zero_for_equal_curves_and_found_where_it_was_planted() ->
     def curve(agent: str, grid: str, shares: list[float]) -> list[Row]:
         def row(name: str, value: float, **more: float) -> Row:
             tags: dict[str, Tag] = {"agent": agent, **more}
-            return Row(measure=name, unit="share", value=value, grid_id=grid, episode_id=agent + grid, tags=tags)
+            return Row(measure=name, unit="share", value=value, cluster=grid, episode_id=agent + grid, tags=tags)
 
         return [row("success", 1.0), *(row(PROGRESS_SHARE, s, progress=(i + 1) / 10) for i, s in enumerate(shares))]
 
@@ -287,7 +287,7 @@ def test_figures_of_many_agents_are_drawn_without_bands_and_tabled(agents: int) 
     for number in range(agents):
         for grid in ("a", "b", "c"):
             tags: dict[str, Tag] = {"agent": f"agent {number}"}
-            one = {"unit": "share", "grid_id": grid, "episode_id": f"{number}{grid}"}
+            one = {"unit": "share", "cluster": grid, "episode_id": f"{number}{grid}"}
             rows.append(Row(measure="success", value=1.0, tags=tags, **one))  # type: ignore[arg-type]
             for tenth in range(1, 11):
                 of = {**tags, "progress": tenth / 10}

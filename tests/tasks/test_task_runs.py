@@ -116,14 +116,14 @@ def test_rows_are_the_scores_of_the_recorded_actions(tmp_path: Path) -> None:
         assert isinstance(episode.world, TaskWorld)
         scored = score_episode(episode.world.task_map, [step.action for step in episode.steps])
         summary = scored.summary
-        wanted = episode_score_rows(summary, grid_id=episode.world.grid_id, episode_id=episode.id)
+        wanted = episode_score_rows(summary, cluster=episode.world.cluster_id, episode_id=episode.id)
         by_tenth = rows.among("measure", (PROGRESS_SHARE, ONLY_EXPLORATION))
         mine = rows.where((rows.episode_id == episode.id) & ~by_tenth)
         assert len(mine) == len(wanted)
         for row in wanted:
             (same,) = mine.select(measure=row.measure)
             assert same.unit == row.unit and np.array_equal(same.value, row.value, equal_nan=True)
-        assert set(mine.grid_id) == {episode.world.grid_id} and set(mine["agent"]) == {"dice"}
+        assert set(mine.cluster) == {episode.world.cluster_id} and set(mine["agent"]) == {"dice"}
         assert set(mine["preset"]) == {"high-small"} and set(mine["distances"]) == {"known"}
         shares = rows.where((rows.episode_id == episode.id) & (rows.measure == PROGRESS_SHARE))
         assert shares["progress"].tolist() == [tenth / 10 for tenth in range(1, 11)]
@@ -175,13 +175,13 @@ def test_maps_are_presets_with_changes_and_do_not_depend_on_their_number() -> No
     assert few[0].tags["demand"] == "low" and few[0].tags["graph"] == "small" and "demand" not in few[2].tags
     changed = maps(generator={"size": [6, 6], "alpha": 5})
     assert all(world.task_map.frame.width <= 6 and world.task_map.alpha == 5 for world in changed)
-    assert len({world.grid_id for world in many}) == 8
+    assert len({world.cluster_id for world in many}) == 8
 
 
 def test_cooking_maps_come_with_twins_and_starts_in_one_cluster() -> None:
     study = task_study(worlds=[{"kind": "cooking", "starts": 3}])
     worlds = [world for world in study.worlds() if isinstance(world, TaskWorld)]
-    assert len(worlds) == 4 * 3 * 2 and len({world.grid_id for world in worlds}) == 4
+    assert len(worlds) == 4 * 3 * 2 and len({world.cluster_id for world in worlds}) == 4
     for name in COOKING:
         mine = [world for world in worlds if world.tags["map"] == name]
         by_names = {kind: [w.task_map for w in mine if w.tags["names"] == kind] for kind in ("semantic", "symbolic")}

@@ -36,7 +36,7 @@ def test_goal_and_rival_of_a_grid_are_as_far_from_the_start_and_the_rival_is_a_c
     assert len(worlds) == 3 * 8
     for usual, goal, rival in zip(worlds[::3], worlds[1::3], worlds[2::3], strict=True):
         assert [one.tags["named"] for one in (usual, goal, rival)] == ["no", "goal", "rival"]
-        assert usual.grid_id == goal.grid_id == rival.grid_id
+        assert usual.cluster == goal.cluster == rival.cluster
         assert len({usual.id, goal.id, rival.id}) == 3
         size = usual.grid.height
         steps = distances_to(usual.grid.walls, [usual.grid.start])

@@ -124,7 +124,7 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
         )
     steps_of_grid: dict[str, list[tuple[str, int]]] = {}
     for item in sorted(item for item in read_heads(store) if item.agent_id == agent_id):
-        grid = store.world(item.world_id).grid_id
+        grid = store.world(item.world_id).cluster_id
         steps_of_grid.setdefault(grid, []).extend((item.id, step) for step in range(item.length))
     by_episode: dict[str, set[int]] = {}
     for grid, steps in steps_of_grid.items():
@@ -168,7 +168,7 @@ def windows(
             last = max(int(positions.max()) for positions in sites_found.positions.values())
             ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
             item = Item(
-                episode=(episode.id, episode.world.id, episode.world.grid_id),
+                episode=(episode.id, episode.world.id, episode.world.cluster_id),
                 step=step.index,
                 shape=(episode.world.grid.height, episode.world.grid.width),
                 reconstructed=bool(step.extra.get("reconstructed", False)),

@@ -17,6 +17,7 @@ from goalscope.activations.load import SHARD, Capture, captures, of_shape, opene
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
 from goalscope.activations.sites import Site
 from goalscope.extras import lacking
+from goalscope.rows import CLUSTER_IN_FILES
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "safetensors")
 README: Final = "README.json"
-_TEXTS: Final = ("episode_id", "world_id", "grid_id")
+_TEXTS: Final = {"episode_id": "episode_id", "world_id": "world_id", "cluster": CLUSTER_IN_FILES}
+"""Text columns of captures, and their names in a file."""
 _DESCRIBED: Final = {
     "pre": "the last three tokens of the prompt, before the reasoning",
     "post": "the three tokens that open the final answer, after the reasoning",
@@ -160,7 +162,7 @@ def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
     place = pyarrow.list_(pyarrow.int64(), positions)
     vectors = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
     kinds = {
-        **dict.fromkeys(_TEXTS, pyarrow.string()),
+        **dict.fromkeys(_TEXTS.values(), pyarrow.string()),
         "step": pyarrow.int64(),
         "height": pyarrow.int64(),
         "width": pyarrow.int64(),
@@ -220,7 +222,8 @@ def _tables(
                 vectors = shard.vectors(site, layer)[kept]
             columns = {name: column[kept] for name, column in columns.items()}
             plain = {
-                **{name: columns[name] for name in (*_TEXTS, "step", "reconstructed")},
+                **{stored: columns[name] for name, stored in _TEXTS.items()},
+                **{name: columns[name] for name in ("step", "reconstructed")},
                 "height": columns["shape"][:, 0],
                 "width": columns["shape"][:, 1],
                 "site": [site] * count,

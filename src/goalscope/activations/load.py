@@ -37,7 +37,7 @@ class Activations:
         episode_id: ``[N]`` text (object array), content id of the episode.
         step: ``[N]`` int64, number of the step in its episode.
         world_id: ``[N]`` text, content id of the world.
-        grid_id: ``[N]`` text, the cluster that the world belongs to: splits and intervals go by it.
+        cluster: ``[N]`` text, the cluster that the world belongs to: splits and intervals go by it.
         shape: ``[N, 2]`` int64, height H and width W of the grid.
         positions: ``[N, P]`` int64, where in prompt and output together each vector was taken, 0-based.
         tokens: ``[N, P]`` int64, ids of the tokens there.
@@ -55,7 +55,7 @@ class Activations:
     episode_id: npt.NDArray[np.object_]
     step: npt.NDArray[np.int64]
     world_id: npt.NDArray[np.object_]
-    grid_id: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
     shape: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
 
 _SHAPES: Final = {
     "vectors": "N P D",
-    **dict.fromkeys(("episode_id", "step", "world_id", "grid_id", "reconstructed"), "N"),
+    **dict.fromkeys(("episode_id", "step", "world_id", "cluster", "reconstructed"), "N"),
     "shape": "N 2",
     "positions": "N P",
     "tokens": "N P",

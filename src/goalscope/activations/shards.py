@@ -180,7 +180,7 @@ class ShardFile:
             raise ValueError(f"{site}.{layer} must have shape {list(must)}, got {list(there)}")
         names = np.array([*self.episodes, ["", "", ""]], dtype=object)[episode[rows]]
         return {
-            **{name: names[:, number] for number, name in enumerate(("episode_id", "world_id", "grid_id"))},
+            **{name: names[:, number] for number, name in enumerate(("episode_id", "world_id", "cluster"))},
             "step": step[rows],
             "shape": shape[rows],
             "positions": positions,

@@ -75,7 +75,7 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
             first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
             if len(first_rows) and len(second_rows):
                 compared = paired_difference(
-                    *(first_rows.value, first_rows.grid_id, second_rows.value, second_rows.grid_id),
+                    *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
                     unit="share",
                     bounds=bounds,
                     confidence=1 - level,

@@ -344,7 +344,7 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 continue
             data = by_arm[arm.name]
             episodes = data.rows.select(measure="success")
-            counts: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
+            counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
             reports.append(ArmReport(name=arm.name, title=arm.title, asked=True, **counts))
             decided = [decide(rule, data) for rule in rules if rule.arm == arm.name]

@@ -158,11 +158,11 @@ class ArmData:
     def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
         """Return the mean of shares over grids: of the values of some rows, or of ``values`` in their place."""
         value = rows.value if values is None else values
-        return estimate_mean(value, rows.grid_id, unit="share", bounds=SHARE, confidence=self.confidence)
+        return estimate_mean(value, rows.cluster, unit="share", bounds=SHARE, confidence=self.confidence)
 
     def difference(self, first: Rows, second: Rows, confidence: float | None = None) -> Estimate:
         """Return the difference of shares, paired by grid."""
-        columns = (first.value, first.grid_id, second.value, second.grid_id)
+        columns = (first.value, first.cluster, second.value, second.cluster)
         level = self.confidence if confidence is None else confidence
         return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
@@ -302,7 +302,7 @@ class ArmData:
         mean = wrong[decided].mean()
         pairs = (table.episode[1:] == table.episode[:-1]) & decided[1:] & decided[:-1]
         first, second = (wrong[:-1] - mean)[pairs], (wrong[1:] - mean)[pairs]
-        clusters = table.grid_id[table.episode[1:]][pairs]
+        clusters = table.cluster[table.episode[1:]][pairs]
         correlation = estimate_pooled(
             first * second,
             np.full(len(first), mean * (1 - mean)),

@@ -34,7 +34,7 @@ def made_moves(data: ArmData) -> Evidence:
         return Evidence(why="the run has no episodes of task worlds")
     moved = steps.value - invalid.value
     estimate = estimate_pooled(
-        moved, steps.value, steps.grid_id, unit="share", bounds=SHARE, confidence=data.confidence
+        moved, steps.value, steps.cluster, unit="share", bounds=SHARE, confidence=data.confidence
     )
     return Evidence.of(estimate)
 
@@ -167,7 +167,7 @@ def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
     shares = dict[str, Estimate]()
     for place, title in NAMED.items():
         rows = named_arm.among("success", named=place)
-        share = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=SHARE, confidence=confidence)
+        share = estimate_mean(rows.value, rows.cluster, unit="share", bounds=SHARE, confidence=confidence)
         shares |= {title: share} if share.has_interval else {}
     return shares
 
@@ -182,7 +182,7 @@ def between_wordings(data: ArmData, margin: float) -> Evidence:
     names = [USUAL if wording is None else str(wording) for wording in rows.tags.get("wording", [None] * len(rows))]
     if len(set(names)) < 2:
         return Evidence(why="it was not asked in other words")
-    deviation = spread_between(rows.value, rows.grid_id, names, unit="share", bounds=SHARE, confidence=data.confidence)
+    deviation = spread_between(rows.value, rows.cluster, names, unit="share", bounds=SHARE, confidence=data.confidence)
     means = {name: float(rows.value[np.array(names) == name].mean()) for name in dict.fromkeys(names)}
     lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     side: Side = "yes" if deviation.high < margin else "no" if deviation.low > margin else "not shown"

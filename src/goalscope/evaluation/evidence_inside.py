@@ -241,9 +241,9 @@ def plan_followed_by_grid(data: ArmData) -> Rows:
 def _less_by_grid(changed: Rows, control: Rows) -> Rows:
     """Return for each grid that both have the mean of some rows less that of their control."""
     means = [
-        {grid: float(rows.value[rows.grid_id == grid].mean()) for grid in dict.fromkeys(rows.grid_id.tolist())}
+        {grid: float(rows.value[rows.cluster == grid].mean()) for grid in dict.fromkeys(rows.cluster.tolist())}
         for rows in (changed, control)
     ]
     shared = [grid for grid in means[0] if grid in means[1]]
     values = [means[0][grid] - means[1][grid] for grid in shared]
-    return Rows.from_columns(measure=FOLLOWS, unit="share", value=values, grid_id=shared)
+    return Rows.from_columns(measure=FOLLOWS, unit="share", value=values, cluster=shared)

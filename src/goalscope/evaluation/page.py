@@ -232,7 +232,7 @@ def _chance_of_turns(data: ArmData) -> float:
         [table.per_episode(table.optimal[:, action]) for action in range(actions)], axis=0
     )  # of optimal actions
     chance = ratio(counts / actions, table.per_episode(np.any(table.optimal, axis=1)))
-    return estimate_mean(chance[of_agent], table.grid_id[of_agent], unit="share", bounds=(0.0, 1.0)).value
+    return estimate_mean(chance[of_agent], table.cluster[of_agent], unit="share", bounds=(0.0, 1.0)).value
 
 
 def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:

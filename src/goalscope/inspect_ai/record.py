@@ -108,7 +108,7 @@ class SampleRecord(_Values):
 def metadata_of(world: World, *, seed: int, horizon: int) -> dict[str, Any]:
     """Return the metadata of a sample: the tags of its world, its cluster, and the record of where it is played."""
     tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
-    return {**tags, CLUSTER: world.grid_id, KEY: SampleRecord.of(world, seed=seed, horizon=horizon).plain()}
+    return {**tags, CLUSTER: world.cluster_id, KEY: SampleRecord.of(world, seed=seed, horizon=horizon).plain()}
 
 
 class EpisodeRecord(_Values):

@@ -140,7 +140,7 @@ def _features(source: Source, vectors: Array, grids: Sequence[str] | None = None
         vectors=np.ascontiguousarray(vectors, dtype=np.float32),
         episode_id=names,
         step=np.zeros(count, dtype=np.int64),
-        grid_id=names if grids is None else np.array(list(grids), dtype=object),
+        cluster=names if grids is None else np.array(list(grids), dtype=object),
     )
 
 

@@ -160,7 +160,7 @@ class _Work:
         if self._settings.forced and not pair.control:
             rows += self._forced(self._passes(pair, sides, "forced"))
         return Rows.from_rows(
-            Row(measure=row.measure, unit=row.unit, value=row.value, grid_id=pair.cluster, tags={**base, **row.tags})
+            Row(measure=row.measure, unit=row.unit, value=row.value, cluster=pair.cluster, tags={**base, **row.tags})
             for row in rows
         )
 
@@ -279,4 +279,4 @@ def _must_equal(condition: Condition) -> int | None:
 
 
 def _row(measure: str, unit: str, value: float, tags: Mapping[str, Any]) -> Row:
-    return Row(measure=measure, unit=unit, value=value, grid_id="", tags=tags)
+    return Row(measure=measure, unit=unit, value=value, cluster="", tags=tags)

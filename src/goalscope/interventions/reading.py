@@ -348,14 +348,14 @@ def pair_tags(pair: Pair) -> dict[str, Tag]:
 def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
     """Yield a row of a pair for each measure, all shares, with its tags and further ones."""
     for measure, value in values.items():
-        yield Row(measure=measure, unit="share", value=value, grid_id=pair.cluster, tags={**pair_tags(pair), **tags})
+        yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags={**pair_tags(pair), **tags})
 
 
 def averaged(rows: Iterable[Row]) -> Rows:
     """Return one row for each measure, grid and set of tags: the mean over random draws."""
     groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.measure, row.grid_id, tuple(row.tags.items())), []).append(row)
+        groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)
     return Rows.from_rows(
         replace(group[0], value=float(np.mean([member.value for member in group]))) for group in groups.values()
     )

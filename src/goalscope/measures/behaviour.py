@@ -200,9 +200,9 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
     for name in rows.tags:
         if name in (*CONDITIONS, *_REPEATS):
             continue
-        values = set(_column(episodes, ("agent", "grid_id", name)))
+        values = set(_column(episodes, ("agent", "cluster", name)))
         shared = len(set(_column(episodes, ("agent", name)))) < len(episodes)
-        if shared and len(values) > len(set(_column(episodes, ("agent", "grid_id")))):
+        if shared and len(values) > len(set(_column(episodes, ("agent", "cluster")))):
             conditions.append(name)
     return tuple(conditions)
 

@@ -251,7 +251,7 @@ def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[
     if len(units) > 1:
         measures = ", ".join(dict.fromkeys([*first.measure.tolist(), *second.measure.tolist()]))
         raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {measures}")
-    return (first.value, first.grid_id, second.value, second.grid_id), {"unit": "".join(units), "bounds": bounds}
+    return (first.value, first.cluster, second.value, second.cluster), {"unit": "".join(units), "bounds": bounds}
 
 
 def judge(

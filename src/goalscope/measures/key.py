@@ -130,7 +130,7 @@ def control_overlap(table: StepTable) -> Entries:
         bare = [(world.fog_radius, world.grid.at(key=None)) for world in table.worlds]
         numbers = {grid: number for number, grid in enumerate(dict.fromkeys(bare))}
         number = np.array([numbers[grid] for grid in bare])[table.world]
-        columns = (table.grid_id, number, table.agent, table.trajectory, table.seed)
+        columns = (table.cluster, number, table.agent, table.trajectory, table.seed)
         identities = list(zip(*(column.tolist() for column in columns), strict=True))
         with_key = keyed[table.world]
         twins = {identities[index]: index for index in np.flatnonzero(~with_key).tolist()}
@@ -225,7 +225,7 @@ def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], Mask]:
     The cell of a control is that of its twin in the table; without one it is (-1, -1).
     """
     keyed = [world for world in table.worlds if world.grid.key is not None]
-    twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in keyed}
-    keys = [world.grid.key or twins.get((world.grid_id, world.grid)) or (-1, -1) for world in table.worlds]
+    twins = {(world.cluster_id, world.grid.at(key=None)): world.grid.key for world in keyed}
+    keys = [world.grid.key or twins.get((world.cluster_id, world.grid)) or (-1, -1) for world in table.worlds]
     cells = np.array(keys, dtype=np.int64).reshape(-1, 2)[table.world]
     return cells, cells[:, 0] >= 0

@@ -33,7 +33,7 @@ PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
 """Tags of the origin of a single episode, not of its condition: they split no group."""
 
 _SHAPES = {
-    **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "grid_id"), "E"),
+    **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "cluster"), "E"),
     **dict.fromkeys(("trajectory", "seed", "length", "horizon", "optimal_length", "world"), "E"),
     **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
     "reward": "N",
@@ -48,7 +48,7 @@ class StepTable:
     """Episodes as columns: E episodes, N steps, G worlds; all arrays are read-only.
 
     Attributes:
-        episode_id, agent, outcome, world_id, grid_id: ``[E]`` text of each episode.
+        episode_id, agent, outcome, world_id, cluster: ``[E]`` text of each episode.
         trajectory: ``[E]`` int64 number of the trajectory on its world.
         seed: ``[E]`` root seed of the study (object: of any size).
         length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
@@ -75,7 +75,7 @@ class StepTable:
     agent: Texts
     outcome: Texts
     world_id: Texts
-    grid_id: Texts
+    cluster: Texts
     trajectory: Ints
     seed: Texts
     length: Ints
@@ -170,7 +170,7 @@ class StepTable:
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         same = ("world", "length", "state", "action", "reward", "final", "worlds")
         columns: dict[str, Any] = {name: getattr(walks, name) for name in same}
-        columns |= {name: _text(getattr(walks, name)) for name in ("episode_id", "agent", "outcome", "grid_id", "seed")}
+        columns |= {name: _text(getattr(walks, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
         columns |= {name: np.array(getattr(walks, name), dtype=np.int64) for name in ("trajectory", "horizon")}
         return cls(
             **columns,
@@ -222,11 +222,6 @@ class StepTable:
         acted = self.action >= 0
         result: npt.NDArray[np.bool_] = acted & self.optimal[np.arange(len(acted)), np.where(acted, self.action, 0)]
         return result
-
-    @property
-    def cluster(self) -> Texts:
-        """``[E]`` text: the cluster of each episode's world, which intervals count."""
-        return self.grid_id
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
@@ -294,7 +289,7 @@ class StepTable:
             measure=measure,
             unit=unit,
             value=value,
-            grid_id=self.grid_id[episode],
+            cluster=self.cluster[episode],
             episode_id="" if per == "group" else self.episode_id[episode],
             step=self.step[units] if per == "step" else WHOLE_EPISODE,
             tags={

@@ -106,7 +106,7 @@ def sample_worlds(seed: int = 0) -> list[GridWorld]:
     locked = key_door(rng=stream(seed, "sample", "key-door"))
     paths = two_path(rng=stream(seed, "sample", "two-path"))
     keyed = GridWorld(grid=paths, tags={"layout": "two-path", "control": False})
-    control = GridWorld(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
+    control = GridWorld(grid=paths.at(key=None), cluster=keyed.cluster_id, tags={"layout": "two-path", "control": True})
     maze = next(iter(generate_batch(9, 0.8, seed=seed + 1, count=1, minimum_distance=6)))
     fogged = GridWorld(grid=maze, fog_radius=3, tags={"layout": "fog"})
     return [*worlds, GridWorld(grid=locked, tags={"layout": "key-door"}), keyed, control, fogged]
@@ -143,7 +143,7 @@ def transformed(episode: Episode, transform: Transform) -> Episode:
     original = episode.world
     shape = original.grid.walls.shape
     grid = transform.grid(original.grid)
-    world = GridWorld(grid=grid, fog_radius=original.fog_radius, cluster=original.grid_id, tags=original.tags)
+    world = GridWorld(grid=grid, fog_radius=original.fog_radius, cluster=original.cluster_id, tags=original.tags)
 
     def moved(state: State) -> State:
         return State(transform.position(state.position, shape), state.carrying_key, state.door_open)
@@ -306,7 +306,7 @@ def _check_declaration(measure: Measure) -> None:
 
 
 def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
-    grids = set(table.grid_id)
+    grids = set(table.cluster)
     index_of = {name: index for index, name in enumerate(table.episode_id)}
     low, high = measure.bounds
     for row in rows:
@@ -314,12 +314,12 @@ def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
         _demand(row.unit == measure.unit, measure, f"must give its rows the unit {measure.unit!r}, got {row.unit!r}")
         within = math.isnan(row.value) or (math.isfinite(row.value) and low <= row.value <= high)
         _demand(within, measure, f"must have values that are NaN or finite and within {low:g} to {high:g}, got {row}")
-        _demand(row.grid_id in grids, measure, f"must use grid ids of the table, got {row.grid_id!r}")
+        _demand(row.cluster in grids, measure, f"must use grid ids of the table, got {row.cluster!r}")
         if row.episode_id:
             _demand(row.episode_id in index_of, measure, f"must use episode ids of the table, got {row.episode_id!r}")
             index = index_of[row.episode_id]
-            grid_id = table.grid_id[index]
-            _demand(row.grid_id == grid_id, measure, f"must give a row the grid of its episode {grid_id!r}, got {row}")
+            cluster = table.cluster[index]
+            _demand(row.cluster == cluster, measure, f"must give a row the grid of its episode {cluster!r}, got {row}")
             valid_step = row.step == WHOLE_EPISODE or 0 <= row.step < table.length[index]
             _demand(valid_step, measure, f"must use steps of the episode (0..{table.length[index] - 1}), got {row}")
         else:
@@ -345,7 +345,7 @@ def _same(measure: Measure, rows: Rows, others: Rows, law: str, advice: str) -> 
 def _sorted(rows: Rows) -> list[tuple[_Key, Row]]:
     def key(row: Row) -> _Key:
         tags = tuple(sorted((name, repr(value)) for name, value in row.tags.items()))
-        return row.measure, row.unit, row.grid_id, row.episode_id, row.step, tags
+        return row.measure, row.unit, row.cluster, row.episode_id, row.step, tags
 
     return sorted(
         ((key(row), row) for row in rows), key=lambda item: (item[0], math.isnan(item[1].value), item[1].value)

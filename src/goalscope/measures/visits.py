@@ -252,7 +252,7 @@ def paired_overlap(first: StepTable, second: StepTable) -> Rows:
         measure="Jaccard similarity between conditions",
         unit="share",
         value=[jaccard(sets[index], other_sets[other_index]) for index, other_index in pairs],
-        grid_id=first.grid_id[first_rows],
+        cluster=first.cluster[first_rows],
         episode_id=first.episode_id[first_rows],
         tags={
             name: first.tags[name][first_rows]
@@ -283,7 +283,7 @@ def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 def _pairing(table: StepTable, which: str) -> dict[tuple[str, str, int], int]:
     index_of: dict[tuple[str, str, int], int] = {}
-    columns = (table.grid_id, table.agent, table.trajectory)
+    columns = (table.cluster, table.agent, table.trajectory)
     for index, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if key in index_of:
             raise ValueError(

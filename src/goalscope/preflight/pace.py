@@ -100,7 +100,7 @@ def stored_pace(run: str | Path, study: Study) -> list[Pace]:
 
 
 def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | None:
-    grids = {head.id: store.world(head.world_id).grid_id for head in read_heads(store)}
+    grids = {head.id: store.world(head.world_id).cluster_id for head in read_heads(store)}
     totals: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
     under_way: list[tuple[float, float]] = []

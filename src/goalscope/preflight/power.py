@@ -110,7 +110,7 @@ def layout(study: Study) -> PowerPlan:
     """
     transforms: dict[str, set[str]] = {}
     for world in study.worlds():
-        transforms.setdefault(world.grid_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
+        transforms.setdefault(world.cluster_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
     transform_names = sorted(
         {name for names_of_grid in transforms.values() for name in names_of_grid if ORIGINAL in names_of_grid}
         - {ORIGINAL}
@@ -250,7 +250,7 @@ def _design_from_rows(rows: Rows, plan: PowerPlan, assumed: Assumptions) -> Pair
     bounds = bounds_of(rows)
     original = rows.where(_is_original(rows))
     original = original.where(~np.isnan(original.value))
-    codes, _ = factorize(original.grid_id)
+    codes, _ = factorize(original.cluster)
     order = np.argsort(codes, kind="stable")
     values_by_grid = np.split(original.value[order], np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
     grids = [values for values in values_by_grid if len(values) > 1]
@@ -284,10 +284,10 @@ def _difference_deviation(rows: Rows, original: Rows, bounds: tuple[float, float
     transforms: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
     for name in transforms:
         transformed = rows.select(transform=name)
-        sides = (transformed.value, transformed.grid_id, original.value, original.grid_id)
+        sides = (transformed.value, transformed.cluster, original.value, original.cluster)
         rng = stream(0, "pilot", name)
         square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
-        after, before = (estimate_mean(side.value, side.grid_id, unit="").value for side in (transformed, original))
+        after, before = (estimate_mean(side.value, side.cluster, unit="").value for side in (transformed, original))
         if not (math.isnan(square.value) or math.isnan(after - before)):
             variances.append(square.value - (after - before) ** 2)
     return math.sqrt(max(0.0, float(np.mean(variances)))) if variances else None

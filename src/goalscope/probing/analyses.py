@@ -132,8 +132,8 @@ class ProbeDataset:
             "steps left out": self.left_out,
             "training steps": int(split.train.sum()),
             "test steps": int(split.test.sum()),
-            "training grids": len(set(split.grid_id[split.train].tolist())),
-            "test grids": len(set(split.grid_id[split.test].tolist())),
+            "training grids": len(set(split.cluster[split.train].tolist())),
+            "test grids": len(set(split.cluster[split.test].tolist())),
         }
 
 

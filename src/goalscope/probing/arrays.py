@@ -225,7 +225,7 @@ def _cells(
         reasoning=np.array([*map(str, texts)], dtype=object),
         episode_id=np.array(episode_names, dtype=object),
         step=np.array([next(numbers[episode]) for episode in episode_names], dtype=np.int64),
-        grid_id=np.array([*map(str, clusters)], dtype=object),
+        cluster=np.array([*map(str, clusters)], dtype=object),
     )
 
 
@@ -234,7 +234,7 @@ def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Ce
     rows_by_content: dict[tuple[bytes, ...], int] = {}
     for row in range(len(cells)):
         key = (
-            cells.grid_id[row].encode(),
+            cells.cluster[row].encode(),
             cells.labels[row].tobytes(),
             *(array[row].tobytes() for array in vectors.values()),
         )
@@ -255,8 +255,8 @@ def _activations(vectors: npt.NDArray[np.float32], place: Place, model: str, cel
         vectors=vectors,
         episode_id=cells.episode_id,
         step=cells.step,
-        world_id=cells.grid_id,
-        grid_id=cells.grid_id,
+        world_id=cells.cluster,
+        cluster=cells.cluster,
         shape=cells.shape,
         positions=nowhere,
         tokens=nowhere,

@@ -205,12 +205,12 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
     """
     count_measure = {RECOVERY: WRONG, INVERSE: WRONG_ON_MAP}.get(measure, ACTIONS)
     shares, counts = rows.select(measure=measure), rows.select(measure=count_measure)
-    if shares.grid_id.tolist() != counts.grid_id.tolist():
+    if shares.cluster.tolist() != counts.cluster.tolist():
         raise ValueError(
             f"rows must hold {measure!r} and {count_measure!r} of the same grids in the same order, they do not"
         )
     sums = np.where(counts.value > 0, shares.value * counts.value, 0.0)
-    return estimate_pooled(sums, counts.value, counts.grid_id, unit="share", bounds=(0.0, 1.0))
+    return estimate_pooled(sums, counts.value, counts.cluster, unit="share", bounds=(0.0, 1.0))
 
 
 def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
@@ -266,7 +266,7 @@ def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     shape = map(tuple, decisions.shape.tolist())
     density = [None if np.isnan(value) else value for value in decisions.density.tolist()]
     kinds = factorize(list(zip(decisions.agent.tolist(), shape, density, strict=True)))[0]
-    grids = factorize(list(zip(kinds.tolist(), decisions.grid_id.tolist(), strict=True)))[0]
+    grids = factorize(list(zip(kinds.tolist(), decisions.cluster.tolist(), strict=True)))[0]
     return kinds, grids
 
 

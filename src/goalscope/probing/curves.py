@@ -75,7 +75,7 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
 
 def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
     """Return the training grids, or raise a ValueError unless these are rising numbers of them."""
-    pool, counts = set(cells.grid_id[split.train].tolist()), list(grids)
+    pool, counts = set(cells.cluster[split.train].tolist()), list(grids)
     if not counts or counts != sorted(set(counts)) or counts[0] < 1 or counts[-1] > len(pool):
         raise ValueError(
             f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
@@ -122,7 +122,7 @@ def learning_curve(
     rows = []
     for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
         chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
-        subset = _trained_on(data, split.train & of_grids(cells.grid_id, chosen), split.test)
+        subset = _trained_on(data, split.train & of_grids(cells.cluster, chosen), split.test)
         scored = _fitted(subset, heads, ["none"], score, used)
         rows.append(_tagged(scored, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
         progress(number + 1, len(seeds) * len(grids))
@@ -232,7 +232,7 @@ def description_length(
         ValueError: too few grids for so many blocks.
     """
     used, cells = settings or FitSettings(), data.cells
-    names = set(cells.grid_id.tolist())
+    names = set(cells.cluster.tolist())
     ends = [round(len(names) * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
     if blocks < 2 or ends[0] < 2 or not orders:
         raise ValueError(
@@ -248,7 +248,7 @@ def description_length(
     rows = []
     for number, seed in enumerate(orders):
         ordered = nested_order(cells, names, "online code", seed)
-        parts = [of_grids(cells.grid_id, set(ordered[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
+        parts = [of_grids(cells.cluster, set(ordered[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
         coded = []
         for block in range(1, blocks):
             sent = np.any(parts[:block], axis=0)
@@ -287,12 +287,12 @@ def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "lay
     if not len(position):
         raise ValueError("compression must have the code of the position alone beside it, add the head position")
     others = codes.where(~codes.among("head", ["position"]))
-    position_bits = dict(zip(zip(position.grid_id, position["order"], strict=True), position.value, strict=True))
+    position_bits = dict(zip(zip(position.cluster, position["order"], strict=True), position.value, strict=True))
     groups = []
     for group in estimate_rows(others, by=by):
         own_rows = others.select(**{name: value for name, value in group.key.items() if name != "measure"})
-        bits = [position_bits[key] for key in zip(own_rows.grid_id, own_rows["order"], strict=True)]
-        ratio = estimate_pooled(bits, own_rows.value, own_rows.grid_id, unit="ratio", bounds=(0.0, np.inf))
+        bits = [position_bits[key] for key in zip(own_rows.cluster, own_rows["order"], strict=True)]
+        ratio = estimate_pooled(bits, own_rows.value, own_rows.cluster, unit="ratio", bounds=(0.0, np.inf))
         groups.append(Grouped(key={**group.key, "measure": "compression"}, estimate=ratio))
     return groups
 
@@ -306,7 +306,7 @@ def _fitted(
 
 
 def _trained_on(data: ProbeInputs, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_]) -> ProbeInputs:
-    return replace(data, split=Split(train=train, test=test, grid_id=data.split.grid_id))
+    return replace(data, split=Split(train=train, test=test, cluster=data.split.cluster))
 
 
 def _bits_rows(bits: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]) -> Rows:
@@ -365,7 +365,7 @@ def penalty_curve(
     used = settings or FitSettings()
     test_problem = Problem(key=problem.key, features=tested, target=truth)
     penalties, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
-    held_out = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or INNER))
+    held_out = validation_rows(problem.features.cluster, replace(used, validation=used.validation or INNER))
     parts = []
     for source, rows in ((problem, ~held_out), (problem, held_out), (test_problem, slice(None))):
         arrays = (normalised(source.features.vectors, *norm), source.target.values, source.target.weights)

@@ -92,7 +92,7 @@ def probe_distances(
     train, test = truth_of["own"].train, truth_of["own"].test
     train_target, target, true_cells, in_split = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
-    weights = grid_weights(cells.grid_id[train])
+    weights = grid_weights(cells.cluster[train])
     mean = np.full(len(target), np.average(train_target, weights=weights))
     rows = [fitted.rows, score_distance(mean, target, true_cells, {**nowhere, "head": "mean", "control": "none"})]
     for decoded in (maps or {}).values():
@@ -152,7 +152,7 @@ def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
     codes, keys = factorize(list(zip(*(squared.columns()[name].tolist() for name in by), strict=True)))
     for key, group in zip(keys, members(codes, len(keys)), strict=True):
         draws = squared[DRAW][group] if squared.known(DRAW).any() else None
-        estimate = r_squared(squared.value[group], deviation.value[group], squared.grid_id[group], draws)
+        estimate = r_squared(squared.value[group], deviation.value[group], squared.cluster[group], draws)
         groups.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
     return groups
 
@@ -218,7 +218,7 @@ def grid_folds(
         ValueError: fewer than two folds or training grids.
     """
     check_whole("the number of folds", folds, 2)
-    kinds = {grid: kind for grid, kind in grid_kinds(cells).items() if grid in set(cells.grid_id[train].tolist())}
+    kinds = {grid: kind for grid, kind in grid_kinds(cells).items() if grid in set(cells.cluster[train].tolist())}
     if len(kinds) < 2:
         raise ValueError(f"folds need two training grids or more, got {len(kinds)}: record more grids")
     fold_of: dict[str, int] = {}
@@ -226,7 +226,7 @@ def grid_folds(
         grids = sorted(grid for grid, grid_kind in kinds.items() if grid_kind == kind)
         for index in stream(seed, "folds", *kind).permutation(len(grids)).tolist():
             fold_of[grids[index]] = len(fold_of) % folds
-    return np.array([fold_of.get(grid, -1) for grid in cells.grid_id.tolist()], dtype=np.int64)
+    return np.array([fold_of.get(grid, -1) for grid in cells.cluster.tolist()], dtype=np.int64)
 
 
 def cross_fitted(
@@ -258,7 +258,7 @@ def cross_fitted(
     parts = {"general": (data.split, fold < 0)}
     count = int(fold.max()) + 1
     for index in range(count):
-        split = Split(train=data.split.train & (fold != index), test=fold == index, grid_id=data.split.grid_id)
+        split = Split(train=data.split.train & (fold != index), test=fold == index, cluster=data.split.cluster)
         parts[f"fold {index + 1} of {count}"] = (split, fold == index)
     side = data.cells.frame
     posteriors = {

@@ -280,17 +280,17 @@ def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: 
         yield shuffled[begin : begin + settings.batch]
 
 
-def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
+def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
     """Return which steps belong to the grids that are held back of a fit and choose its pass or penalty, ``[N]``."""
     if settings.validation == 0:
-        return np.zeros(len(grid_id), dtype=bool)
-    grids = sorted(set(grid_id.tolist()))
+        return np.zeros(len(cluster), dtype=bool)
+    grids = sorted(set(cluster.tolist()))
     if len(grids) < 2:
         raise ValueError("a validation part needs two training grids or more, got one: give more, or validation=0")
     count = min(len(grids) - 1, max(1, round(settings.validation * len(grids))))
     drawn = stream(settings.seed, "plan validation", len(grids)).permutation(len(grids))[:count]
     held_grids = {grids[index] for index in drawn}
-    return of_grids(grid_id, held_grids)
+    return of_grids(cluster, held_grids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -314,7 +314,7 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     if hasattr(module, "solve"):
         inner = replace(settings, validation=(settings.validation or INNER) if reads else 0.0)
         return _solve(module, stack, vectors, inner, passed)
-    held_out = validation_rows(first.features.grid_id, settings)
+    held_out = validation_rows(first.features.cluster, settings)
     rows, checked = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     targets = first.target.loss([problem.target for problem in stack], device)
 
@@ -365,7 +365,7 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
 
 def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, passed: Passed) -> _Trained:
     """Solve Q problems one by one."""
-    held_out, penalties = validation_rows(stack[0].features.grid_id, settings), settings.penalties or PENALTIES
+    held_out, penalties = validation_rows(stack[0].features.cluster, settings), settings.penalties or PENALTIES
     solutions = []
     for index, problem in enumerate(stack):
         solutions.append(module.solve(vectors[index if len(vectors) > 1 else 0], problem.target, penalties, held_out))

@@ -116,18 +116,18 @@ class Features(Steps):
 class Split(Columns):
     """Which of N steps a probe is trained on and which it is tested on; no step is in both, and no grid."""
 
-    SHAPES: ClassVar = {"train": "N", "test": "N", "grid_id": "N"}
+    SHAPES: ClassVar = {"train": "N", "test": "N", "cluster": "N"}
 
     train: npt.NDArray[np.bool_]
     test: npt.NDArray[np.bool_]
-    grid_id: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
 
     def __post_init__(self) -> None:
         self._accept()
         for name, part in self.parts:
             if not part.any():
                 raise ValueError(f"the {name} part of a split must have steps, it has none: give more grids")
-        shared = set(self.grid_id[self.train].tolist()) & set(self.grid_id[self.test].tolist())
+        shared = set(self.cluster[self.train].tolist()) & set(self.cluster[self.test].tolist())
         if shared:
             raise ValueError(f"a grid must be in one part of a split only, got {min(shared)} in both: split by grid")
 
@@ -156,19 +156,19 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
         shuffled = stream(seed, "probe split", *kind).permutation(len(grids))
         count = min(max(1, round(test * len(grids))), len(grids) - 1)
         tested |= {grids[index] for index in shuffled[:count]}
-    mask = of_grids(cells.grid_id, tested)
-    return Split(train=~mask, test=mask, grid_id=cells.grid_id)
+    mask = of_grids(cells.cluster, tested)
+    return Split(train=~mask, test=mask, cluster=cells.cluster)
 
 
-def of_grids(grid_id: npt.NDArray[np.object_], grids: Collection[str]) -> npt.NDArray[np.bool_]:
+def of_grids(cluster: npt.NDArray[np.object_], grids: Collection[str]) -> npt.NDArray[np.bool_]:
     """Return which steps are of some grids, ``[N]``."""
-    return np.fromiter((grid in grids for grid in grid_id.tolist()), dtype=bool, count=len(grid_id))
+    return np.fromiter((grid in grids for grid in cluster.tolist()), dtype=bool, count=len(cluster))
 
 
 def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
     """Return the kind of each grid, its sides and density; turned versions that share its id stay with the first."""
     kinds: dict[str, tuple[str, ...]] = {}
-    for row, grid in enumerate(cells.grid_id.tolist()):
+    for row, grid in enumerate(cells.cluster.tolist()):
         kind = (*map(str, sorted(cells.shape[row].tolist())), str(cells.density[row]))
         kinds[grid] = min(kinds.get(grid, kind), kind)
     return kinds
@@ -181,7 +181,7 @@ def known_walls(cells: Cells, split: Split) -> float:
     """
     packed = [row.tobytes() for row in np.packbits(cells.labels == WALL, axis=1)]
     trained = {packed[row] for row in np.flatnonzero(split.train)}
-    is_known = {cells.grid_id[row]: packed[row] in trained for row in np.flatnonzero(split.test)}
+    is_known = {cells.cluster[row]: packed[row] in trained for row in np.flatnonzero(split.test)}
     return sum(is_known.values()) / len(is_known)
 
 
@@ -223,7 +223,7 @@ class ProbeInputs:
         places = [site_layer(activations) for activations in self.activations]
         if len(set(places)) != len(places):
             raise ValueError(f"the sites and layers of activations must be different, got {places}")
-        if not np.array_equal(self.split.grid_id, self.cells.grid_id):
+        if not np.array_equal(self.split.cluster, self.cells.cluster):
             raise ValueError("the split must be one of the same steps as the labels, its grids are others")
         unknown = sorted({kind for kind, _ in self.random} - set(RANDOM_WEIGHTS))
         if unknown:
@@ -376,7 +376,7 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
     for name, mask in split.parts:
         shapes: dict[tuple[int, ...], dict[str, list[int]]] = {}
         for row in np.flatnonzero(mask).tolist():
-            shapes.setdefault(tuple(cells.shape[row].tolist()), {}).setdefault(str(cells.grid_id[row]), []).append(row)
+            shapes.setdefault(tuple(cells.shape[row].tolist()), {}).setdefault(str(cells.cluster[row]), []).append(row)
         for (height, width), grids in shapes.items():
             names: list[Any] = sorted(grids)
             if len(names) < 2:

@@ -57,7 +57,7 @@ class Columns:
         return replace(self, **{name: getattr(self, name)[mask] for name in self.SHAPES})
 
 
-_STEP: Final = {"episode_id": "N", "step": "N", "grid_id": "N"}
+_STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class Steps(Columns):
 
     episode_id: npt.NDArray[np.object_]
     step: npt.NDArray[np.int64]
-    grid_id: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

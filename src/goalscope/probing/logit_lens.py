@@ -248,7 +248,7 @@ def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.
     train_known, test_known = train.action != NO_ACTION, test_steps.action != NO_ACTION
     if not train_known.any():
         return {}
-    weights = grid_weights(train.grid_id[train_known])
+    weights = grid_weights(train.cluster[train_known])
     taken = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
     optimal = (weights @ train.optimal[train_known]).argmax()
     return {

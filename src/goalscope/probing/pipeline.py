@@ -300,11 +300,11 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
                 "of the probe stands for a door, leave --beliefs out"
             )
         probes, fitted = _at_first(Reader(store, dataset, settings, stage, device), (site, layer))
-        tested = set(dataset.cells.grid_id[dataset.split.test].tolist())
+        tested = set(dataset.cells.cluster[dataset.split.test].tolist())
         vectors = {}
         for (name, _), item in dataset.captures.items():
             loaded = load_activations(store, site=site, layer=layer, capture=item.id)
-            vectors[name] = loaded.where(of_grids(loaded.grid_id, tested) & (loaded.step == 0))
+            vectors[name] = loaded.where(of_grids(loaded.cluster, tested) & (loaded.step == 0))
     episodes = vectors["none"].episode_id
     if not len(episodes):
         raise ValueError(

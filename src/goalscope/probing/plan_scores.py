@@ -139,7 +139,7 @@ def summarise_plans(
     medians = rows.where(median)
     for grouped in estimate_rows(medians, by=by, bounds=bounds, confidence=confidence):
         own_rows = chosen(medians, **{name: value for name, value in grouped.key.items() if name != "measure"})
-        estimate = median_over_grids(own_rows.value, own_rows.grid_id, unit="steps", confidence=confidence)
+        estimate = median_over_grids(own_rows.value, own_rows.cluster, unit="steps", confidence=confidence)
         if own_rows.known(DRAW).any():
             seed_note = "all seeds of the control together, interval over grids alone"
             estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, seed_note))))
@@ -252,7 +252,7 @@ def _commonest(
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return which plans are scored at N, and how many of them are of the same grid: one over it weighs."""
     scored = np.flatnonzero(in_subset(train, number, subset))
-    grids, counts = np.unique(train.grid_id[scored], return_inverse=True, return_counts=True)[1:]
+    grids, counts = np.unique(train.cluster[scored], return_inverse=True, return_counts=True)[1:]
     return scored, counts[grids]
 
 

@@ -236,9 +236,9 @@ class _PlanTarget(CellTarget):
         return lambda scored, rows: plan_loss(scored, tokens[:, rows], steps[rows])
 
 
-def grid_weights(grid_id: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
     """Return the weights of steps, ``[N]``: those of one grid add up to 1, as scores weigh them."""
-    codes, _ = factorize(grid_id)
+    codes, _ = factorize(cluster)
     found: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
     return found
 
@@ -314,7 +314,7 @@ class Problem:
             raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
         given = self.target
         values = given.values if isinstance(given, CellTarget) else np.asarray(given)
-        target = _TARGETS[self.key.target](values=values, weights=grid_weights(self.features.grid_id))
+        target = _TARGETS[self.key.target](values=values, weights=grid_weights(self.features.cluster))
         if len(target.values) != len(self.features):
             raise ValueError(
                 f"the target of {self.key.text!r} must have shape [N] of {len(self.features)} steps, got "
@@ -355,7 +355,7 @@ class Problem:
     def company(self) -> tuple[Any, ...]:
         """What problems that train together share: head, shapes, and grids, which decide what is held back."""
         own = tuple(sorted(self.settings.items()))
-        return (self.head, own, self.sizes, self.features.vectors.shape, tuple(self.features.grid_id.tolist()))
+        return (self.head, own, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 
     def weights(self, settings: FitSettings) -> int:
         """Return how many numbers the weights are."""
@@ -371,7 +371,7 @@ class Problem:
         self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
     ) -> Probe:
         """Return what was fitted: ``kept`` is the pass whose weights these are, None where they were solved for."""
-        tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.grid_id.tolist()))}
+        tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
         values = {"rate": settings.lr, "decay": settings.weight_decay, "kept": kept}
         if kept is not None:
             tags |= {name: values.get(name, getattr(settings, name, None)) for name in self.target.TRAINED}

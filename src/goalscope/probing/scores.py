@@ -57,11 +57,11 @@ class Grids:
     @classmethod
     def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
         """Return the grids of some steps; ``codes`` where steps of one grid are told apart."""
-        codes = factorize(steps.grid_id)[0] if codes is None else codes
+        codes = factorize(steps.cluster)[0] if codes is None else codes
         first = np.unique(codes, return_index=True)[1]
         density = [None if np.isnan(one) else float(one) for one in steps.density[first]]
         tags = {"size": steps.shape[first].max(axis=1).tolist(), "density": density}
-        return cls(codes=codes, names=steps.grid_id[first].tolist(), tags=tags)
+        return cls(codes=codes, names=steps.cluster[first].tolist(), tags=tags)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,7 +81,7 @@ class Grids:
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row for each measure and grid."""
-        return Rows.of_measures(measured, grid_id=self.names, tags={**tags, **self.tags})
+        return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
@@ -94,9 +94,9 @@ def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int
 class Confusion(Columns):
     """How many cells that are no padding were called what: ``counts`` ``[G, K, K]``, true by predicted class."""
 
-    SHAPES: ClassVar = {"grid_id": "G", "counts": "G K K"}
+    SHAPES: ClassVar = {"cluster": "G", "counts": "G K K"}
 
-    grid_id: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
     counts: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Confusion(Columns):
         return self._pooled(self.counts[:, label, called], self.counts[:, label].sum(axis=1))
 
     def _pooled(self, above: npt.NDArray[np.int64], below: npt.NDArray[np.int64]) -> Estimate:
-        return estimate_pooled(above, below, self.grid_id, unit="share", bounds=(0.0, 1.0))
+        return estimate_pooled(above, below, self.cluster, unit="share", bounds=(0.0, 1.0))
 
 
 def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") -> Confusion:
@@ -123,7 +123,7 @@ def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") ->
     called = _checked(prediction, cells, reading).argmax(axis=2)
     grids = Grids.of(cells)
     return Confusion(
-        grid_id=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids, cells.labels != PADDING)
+        cluster=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids, cells.labels != PADDING)
     )
 
 
@@ -224,7 +224,7 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
     """
     found = pairs(own, other, name=name, by=by)
     if not len(found):
-        shared = ", ".join(("measure", *by, "grid_id"))
+        shared = ", ".join(("measure", *by, "cluster"))
         raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
     return found
 
@@ -248,7 +248,7 @@ def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
 
 
 def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
-    names = ("measure", *by, "grid_id")
+    names = ("measure", *by, "cluster")
     keys = _keys(other, names)
     known = dict(zip(keys, other.value.tolist(), strict=True))
     if len(known) < len(keys):
@@ -263,7 +263,7 @@ def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
         measure=[f"{measure}{LESS}{name}" for measure in kept.measure],
         unit=kept.unit.tolist(),
         value=kept.value - less,
-        grid_id=kept.grid_id,
+        cluster=kept.cluster,
         tags=dict(kept.tags),
     )
 

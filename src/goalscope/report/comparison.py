@@ -140,7 +140,7 @@ def worlds_of(rows: Rows) -> list[World]:
         for name in CONDITIONS
         if name != "kind"  # the name of a grid does not make it another world
     ]
-    return list(zip(rows.grid_id.tolist(), *columns, strict=True))
+    return list(zip(rows.cluster.tolist(), *columns, strict=True))
 
 
 def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:

@@ -245,7 +245,7 @@ def _pooled(
 ) -> Iterator[Grouped]:
     """Yield the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
     tags = ("agent", *conditions)
-    codes, members = rows.numbered("grid_id")[0], dict[tuple[Tag, ...], list[int]]()
+    codes, members = rows.numbered("cluster")[0], dict[tuple[Tag, ...], list[int]]()
     for index, values in enumerate(zip(*(tag_of(rows, tag) for tag in tags), strict=True)):
         members.setdefault(values, []).append(index)
     for values, indices in members.items():

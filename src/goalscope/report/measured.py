@@ -24,7 +24,7 @@ _INSIDE = "head"  # tag of rows about activations
 _CHANGED = "intervention"  # tag of rows about changed activations
 _MAX_CACHED_ROWS = 1 << 20  # rows
 _NONE = Rows.from_rows([])
-_WITHOUT_EPISODES = ("unit", "grid_id")  # the texts to read
+_WITHOUT_EPISODES = ("unit", "cluster")  # the texts to read
 
 
 class MeasuredRows:
@@ -87,7 +87,7 @@ class MeasuredRows:
         for code, (measure, count) in enumerate(zip(measures, np.bincount(codes).tolist(), strict=True)):
             self.measures.setdefault(measure, names[units[first[code]]])
             self.counts[measure] = self.counts.get(measure, 0) + count
-        for grid in rows.numbered("grid_id")[1]:
+        for grid in rows.numbered("cluster")[1]:
             self.order.setdefault(grid, len(self.order))
         for name in {**dict.fromkeys(rows.tags), **tag_values}:
             # Rows before the first with this tag lack it.
@@ -128,8 +128,8 @@ class MeasuredRows:
     def distinct(self, names: Sequence[str]) -> Rows:
         """Return the first of all rows that are equal in some tags and in their grid."""
         groups = self._groups(names=_WITHOUT_EPISODES)
-        parts = [distinct(_behaviour(rows), [*names, "grid_id"]) for _, rows in groups]
-        return distinct(Rows.concatenate(parts), [*names, "grid_id"])
+        parts = [distinct(_behaviour(rows), [*names, "cluster"]) for _, rows in groups]
+        return distinct(Rows.concatenate(parts), [*names, "cluster"])
 
     def estimated(self, by: Sequence[str], measures: Collection[str] | None = None) -> list[Grouped]:
         """Return the estimates of measures, all by default, by some tags; see `goalscope.stats.estimate_rows`."""
@@ -162,7 +162,7 @@ def _condensed(rows: Rows, counts: Iterable[Counts] = ()) -> tuple[Rows, Counts]
     count_parts = list(counts)
     count = np.concatenate(count_parts) if count_parts else np.ones(len(rows), dtype=np.int64)
     bits = np.unique(rows.value.view(np.int64), return_inverse=True)[1].reshape(-1)
-    codes = numbers_of(rows, ["measure", "unit", "grid_id", *rows.tags], bits)
+    codes = numbers_of(rows, ["measure", "unit", "cluster", *rows.tags], bits)
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     total = np.bincount(which.reshape(-1), weights=count, minlength=len(first)).astype(np.int64)

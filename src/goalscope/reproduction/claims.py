@@ -156,7 +156,7 @@ def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int
 
 def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Regression:
     units = list(dict.fromkeys(rows.unit.tolist()))
-    return regress(rows.value, columns, rows.grid_id.tolist(), unit=units[0] if units else "")
+    return regress(rows.value, columns, rows.cluster.tolist(), unit=units[0] if units else "")
 
 
 def _verdict(parts: Sequence[Estimate], sign: int) -> Verdict:

@@ -144,7 +144,7 @@ def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
     return [
         Grouped(
             key=key,
-            estimate=estimate_pooled(part.value, np.ones(len(part)), part.grid_id, unit="share", bounds=(0.0, 1.0)),
+            estimate=estimate_pooled(part.value, np.ones(len(part)), part.cluster, unit="share", bounds=(0.0, 1.0)),
         )
         for key, part in _parts(_of(rows, measure), by)
     ]

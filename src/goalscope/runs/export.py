@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
-from goalscope.rows import Tag
+from goalscope.rows import CLUSTER_IN_FILES, Tag
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
@@ -65,7 +65,10 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
         tags.add({name: rows.numbered(name)[1] for name in rows.tags})
     with _parquet(paths["rows"], tags.schema(schemas["rows"])) as write:
         for _, rows in store.row_groups():
-            columns = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
+            columns = {
+                name: getattr(rows, "cluster" if name == CLUSTER_IN_FILES else name).tolist()
+                for name in schemas["rows"].names
+            }
             table = pyarrow.Table.from_pydict(columns, schema=schemas["rows"])
             write(tags.with_columns(table, {name: column.tolist() for name, column in rows.tags.items()}))
     return paths
@@ -174,7 +177,7 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
 
 
 def _world(world: World) -> dict[str, Any]:
-    return {"world_id": world.id, "grid_id": world.grid_id, "grid": world.stored, "fog_radius": world.fog_radius}
+    return {"world_id": world.id, "grid_id": world.cluster_id, "grid": world.stored, "fog_radius": world.fog_radius}
 
 
 def _episode(episode: Episode) -> dict[str, Any]:
@@ -182,7 +185,7 @@ def _episode(episode: Episode) -> dict[str, Any]:
     return {
         "episode_id": episode.id,
         "world_id": spec.world_id,
-        "grid_id": episode.world.grid_id,
+        "grid_id": episode.world.cluster_id,
         "agent_id": spec.agent_id,
         "agent": episode.agent,
         "trajectory": spec.trajectory,

@@ -148,23 +148,23 @@ def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[li
     grids: set[str] = set()
     units: set[str] = set()
     values = np.zeros(0)
-    for rows in store.rows_of(source, [measure], names=("unit", "grid_id")):
-        grids.update(rows.numbered("grid_id")[1])
+    for rows in store.rows_of(source, [measure], names=("unit", "cluster")):
+        grids.update(rows.numbered("cluster")[1])
         units.update(rows.numbered("unit")[1])
         values = np.unique(np.concatenate([values, _value_keys(rows)]))
-    labels = {"unit": units, "grid_id": grids}
+    labels = {"unit": units, "cluster": grids}
     ranks = {
         name: {label: rank for rank, label in enumerate(sorted(values_of_column))}
         for name, values_of_column in labels.items()
     }
 
     def keys(rows: Rows) -> npt.NDArray[np.int64]:
-        unit, grid = (_ranked(rows, name, ranks[name]) for name in ("unit", "grid_id"))
+        unit, grid = (_ranked(rows, name, ranks[name]) for name in ("unit", "cluster"))
         value = np.searchsorted(values, _value_keys(rows))
         result: npt.NDArray[np.int64] = (unit * len(values) + value) * len(grids) + grid
         return result
 
-    pages = store.rows_of(source, [measure], names=("unit", "grid_id"))
+    pages = store.rows_of(source, [measure], names=("unit", "cluster"))
     all_keys = np.sort(np.concatenate([keys(rows) for rows in pages]))
     lower_bounds = np.unique(all_keys[::most]).tolist()
     del all_keys
@@ -178,10 +178,10 @@ def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[li
 
 def _sorted(source: str, rows: Rows) -> Iterator[list[Line]]:
     tags, texts = _tag_texts(rows)
-    names = ("measure", "unit", "grid_id", "episode_id")
+    names = ("measure", "unit", "cluster", "episode_id")
     rank = {name: _ranked(rows, name, None) for name in names}
     order = np.lexsort(
-        (tags, rows.step, rank["episode_id"], rank["grid_id"], _value_keys(rows), rank["unit"], rank["measure"])
+        (tags, rows.step, rank["episode_id"], rank["cluster"], _value_keys(rows), rank["unit"], rank["measure"])
     )
     for begin in range(0, len(order), _PAGE):
         indices = order[begin : begin + _PAGE]

@@ -15,14 +15,15 @@ import numpy.typing as npt
 
 from goalscope.columns import Coded, Column, column_of, constant, encoded
 from goalscope.ids import canonical_json
-from goalscope.rows import Rows
+from goalscope.rows import CLUSTER_IN_FILES, Rows
 from goalscope.runs.codec import encode_tags
 from goalscope.untrusted import UntrustedError, decode_object
 
 GROUP_ROWS: Final = 16_384
 """Maximum number of rows of a group."""
 
-TEXTS: Final = ("measure", "unit", "grid_id", "episode_id")
+TEXTS: Final = {"measure": "measure", "unit": "unit", "cluster": CLUSTER_IN_FILES, "episode_id": "episode_id"}
+"""Text columns of rows, and their names in a file."""
 
 _MIN_RUN = 1024  # rows of one measure from which on they have groups of their own
 _LEVEL = 6
@@ -75,7 +76,10 @@ def pack(rows: Rows) -> Packed:
     described: list[list[Any]] = []
     numbers: list[bytes] = []
     names = _tags_in_order(rows)
-    for name, column in [*((name, rows.held(name)) for name in TEXTS), *((f"tag.{n}", rows.held(n)) for n in names)]:
+    for name, column in [
+        *((stored, rows.held(name)) for name, stored in TEXTS.items()),
+        *((f"tag.{n}", rows.held(n)) for n in names),
+    ]:
         coded = _plain_values(encoded(column).compact())
         labels = coded.labels.tolist()
         _check_labels(name, labels)
@@ -160,14 +164,15 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
     wanted_names = set(TEXTS if names is None else names)
     texts: dict[str, Column] = {name: constant("", count) for name in TEXTS}
     tags: dict[str, Column] = {}
+    columns = {stored: name for name, stored in TEXTS.items()}
     for name, width, labels in described[:-2]:
         codes = buffer.take(_CODES[width], count) if width else np.zeros(count, dtype=np.uint8)
         if count and (not labels or codes.max() >= len(labels)):
             raise ValueError("codes must be those of its labels")
         if name.startswith("tag."):
             tags[name.removeprefix("tag.")] = Coded(column_of(labels), codes)
-        elif name in wanted_names:
-            texts[name] = Coded(column_of(labels), codes)
+        elif columns[name] in wanted_names:
+            texts[columns[name]] = Coded(column_of(labels), codes)
     (_, value_width, label_count), (_, step_width, constant_step) = described[-2:]
     value, step = buffer.values(value_width, label_count, count), buffer.steps(step_width, constant_step, count)
     if buffer.remaining:
@@ -181,7 +186,7 @@ def labels_of(data: bytes, count: int, name: str) -> list[str]:
     Raises:
         ValueError: it is not a valid group.
     """
-    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
+    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == TEXTS[name])
 
 
 class _Buffer:
@@ -246,14 +251,16 @@ def _well_formed(columns: Any) -> bool:
         return False
     names = [column[0] for column in columns]
     tags = names[len(TEXTS) : -2]
-    if names[: len(TEXTS)] != list(TEXTS) or names[-2:] != ["value", "step"] or len(set(map(str, names))) < len(names):
+    if names[: len(TEXTS)] != [*TEXTS.values()] or names[-2:] != ["value", "step"]:
+        return False
+    if len(set(map(str, names))) < len(names):
         return False
     if not all(isinstance(name, str) and name.startswith("tag.") for name in tags):
         return False
     for name, width, labels in columns[:-2]:
         if width not in ("", *_CODES) or not isinstance(labels, list) or width != _width(len(labels)):
             return False
-        kinds = (str,) if name in TEXTS else (str, int, float, bool, type(None))
+        kinds = (str, int, float, bool, type(None)) if name.startswith("tag.") else (str,)
         if not all(isinstance(label, kinds) for label in labels):
             return False
     return True

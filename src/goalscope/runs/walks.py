@@ -25,7 +25,7 @@ NO_ACTION = -1
 
 _FAILED, _ACTED = 1, 2  # last column of `WALK_COLUMNS`: a failure without an action, or an action
 
-_HEAD_NAMES = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
+_HEAD_NAMES = ("episode_id", "agent", "outcome", "cluster", "trajectory", "seed", "horizon", "tags")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class Walks:
     """E episodes in G different worlds, N steps in all.
 
     Attributes:
-        episode_id, agent, outcome, grid_id: E texts each.
+        episode_id, agent, outcome, cluster: E texts each.
         trajectory, seed, horizon: E whole numbers each, as in `EpisodeSpec`.
         tags: of each episode: those of its world, its own, and its agent as "agent".
         worlds: the G worlds in the order in which the episodes name them.
@@ -54,7 +54,7 @@ class Walks:
     episode_id: Sequence[str]
     agent: Sequence[str]
     outcome: Sequence[str]
-    grid_id: Sequence[str]
+    cluster: Sequence[str]
     trajectory: Sequence[int]
     seed: Sequence[int]
     horizon: Sequence[int]
@@ -256,7 +256,7 @@ class _Heads:
         self._world.append(self._worlds.setdefault(spec.world_id, (len(self._worlds), world))[0])
         self._length.append(length)
         merged = {**world.tags, **tags, "agent": agent}
-        cells = (spec.id, agent, outcome, world.grid_id, spec.trajectory, spec.seed, spec.horizon, merged)
+        cells = (spec.id, agent, outcome, world.cluster_id, spec.trajectory, spec.seed, spec.horizon, merged)
         for column, cell in zip(self._columns.values(), cells, strict=True):
             column.append(cell)
 

@@ -82,7 +82,7 @@ def estimate_rows(
         return []
     measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
     kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
-    grid, labels = rows.numbered("grid_id")
+    grid, labels = rows.numbered("cluster")
     if order is not None:
         grid = np.array([order[label] for label in labels], dtype=np.int64)[grid]
     is_control = rows.known(DRAW)
@@ -140,7 +140,7 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
         Values of the other tags, in order -> number of grids.
     """
     factors = [rows.numbered(name) for name in by if name not in PARTS]
-    grid, grids = rows.numbered("grid_id")
+    grid, grids = rows.numbered("cluster")
     kinds, first, group = np.unique(_combined(factors, len(rows)), return_index=True, return_inverse=True)
     pairs = np.unique(group * len(grids) + grid)
     counts = np.bincount(pairs // len(grids), minlength=len(kinds))

@@ -209,7 +209,7 @@ class World(_Reads, ABC):
         return content_id("world", self.described())
 
     @property
-    def grid_id(self) -> str:
+    def cluster_id(self) -> str:
         """The cluster that this world belongs to in every interval."""
         return self.cluster or self.id
 

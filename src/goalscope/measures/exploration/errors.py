@@ -318,13 +318,13 @@ def progress_shares(marked: Sequence[int]) -> _Values:
 
 
 def episode_score_rows(
-    summary: Summary, *, grid_id: str, episode_id: str = "", tags: Mapping[str, Tag] | None = None
+    summary: Summary, *, cluster: str, episode_id: str = "", tags: Mapping[str, Tag] | None = None
 ) -> Rows:
     """Return the rows of one scored episode of a task map.
 
     Args:
         summary: its summary.
-        grid_id: id of its map, the unit of every interval (`TaskMap.id`).
+        cluster: id of its map, the unit of every interval (`TaskMap.id`).
         episode_id: content id of the episode.
         tags: agent, preset, prompt, ...; the graph of distances is added as "distances".
     """
@@ -332,7 +332,7 @@ def episode_score_rows(
         measure=list(_EPISODE),
         unit=[unit for unit, _, _ in _EPISODE.values()],
         value=np.array([number(summary) for _, _, number in _EPISODE.values()], dtype=np.float64),
-        grid_id=[grid_id] * len(_EPISODE),
+        cluster=[cluster] * len(_EPISODE),
         episode_id=episode_id,
         tags={**(tags or {}), "distances": summary.distances},
     )

@@ -182,7 +182,7 @@ def _curves(rows: Rows) -> dict[str, Values]:
     """Return the mean curve of each map."""
     sums: dict[str, Values] = {}
     counts: dict[str, int] = {}
-    for grid, progress, value in zip(rows.grid_id, rows["progress"], rows.value, strict=True):
+    for grid, progress, value in zip(rows.cluster, rows["progress"], rows.value, strict=True):
         sums.setdefault(grid, np.zeros(TENTHS))[round(progress * TENTHS) - 1] += value
         counts[grid] = counts.get(grid, 0) + 1
     return {grid: total / (counts[grid] / TENTHS) for grid, total in sums.items()}
@@ -190,11 +190,11 @@ def _curves(rows: Rows) -> dict[str, Values]:
 
 def _by_map(rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = None) -> tuple[Values, list[str]]:
     """Return ``[A, G]`` means within each map, NaN where an agent has no value there, and the maps."""
-    maps = sorted(set(rows.grid_id.tolist())) if grids is None else list(grids)
+    maps = sorted(set(rows.cluster.tolist())) if grids is None else list(grids)
     column = {grid: index for index, grid in enumerate(maps)}
     number = {agent: index for index, agent in enumerate(agents)}
     total, count = np.zeros((len(agents), len(maps))), np.zeros((len(agents), len(maps)))
-    for agent, grid, value in zip(rows["agent"], rows.grid_id, rows.value, strict=True):
+    for agent, grid, value in zip(rows["agent"], rows.cluster, rows.value, strict=True):
         if agent in number and not math.isnan(value):
             total[number[agent], column[grid]] += value
             count[number[agent], column[grid]] += 1

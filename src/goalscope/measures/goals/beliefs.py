@@ -84,7 +84,7 @@ def measure_beliefs(
     used = [episode for episode in episodes if episode.world.id in beliefs]
     if not used:
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
-    worlds = {episode.world.id: (episode.world.grid, episode.world.grid_id) for episode in used}
+    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used}
     of_agent = {world: beliefs[world] for world in worlds}
     kind, of_random_network = random or ("", of_agent)
     missing = [world for world in worlds if world not in of_random_network]
@@ -241,10 +241,10 @@ def _elsewhere(
     for shape, names in by_shape.items():
         order = [names[index] for index in stream(seed, "beliefs of others", *shape, draw).permutation(len(names))]
         for position, world in enumerate(order):
-            grid, grid_id = worlds[world]
+            grid, cluster = worlds[world]
             for other in (*order[position + 1 :], *order[:position]):
                 fits = not on_map or _map(grid, beliefs[other]) is not None
-                if worlds[other][1] != grid_id and fits:
+                if worlds[other][1] != cluster and fits:
                     result[world] = beliefs[other]
                     break
     return result

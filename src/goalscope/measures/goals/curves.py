@@ -71,9 +71,9 @@ def normalized(counts: npt.NDArray[np.integer], grid: npt.NDArray[np.int64], wit
     return chosen
 
 
-def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
+def weigh(clusters: Sequence[str], *, seed: int) -> Weights:
     """Return the weights of worlds from their grids ``[U]``; equal numbers of grids share their draws."""
-    _, code, size = np.unique(np.array(grid_ids, dtype=str), return_inverse=True, return_counts=True)
+    _, code, size = np.unique(np.array(clusters, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
     within = 1 / size[code]
     whole = normalized(np.ones((1, count), dtype=np.int64), code, within)
@@ -323,10 +323,10 @@ class CurveBank:
         self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
         self._weights: dict[tuple[int, ...], Weights] = {}
 
-    def grid_ids(self, numbers: Iterable[int]) -> list[str]:
+    def clusters(self, numbers: Iterable[int]) -> list[str]:
         """Return the clusters of some worlds."""
         units = next(iter(self.returns.values())).units  # numbered alike for all draws
-        return [units[number].grid_id for number in numbers]
+        return [units[number].cluster for number in numbers]
 
     def curves(self, draw: str, numbers: Sequence[int]) -> Curves:
         """Return the curves of some worlds."""
@@ -338,7 +338,7 @@ class CurveBank:
         if stored is not None:
             return stored
         if numbers not in self._weights:
-            self._weights[numbers] = weigh(self.grid_ids(numbers), seed=self.settings.seed)
+            self._weights[numbers] = weigh(self.clusters(numbers), seed=self.settings.seed)
         ensemble = Ensemble(self.curves(draw, numbers), self._weights[numbers])
         if draw in self.names:  # ensembles of draws are many and large
             self._ensembles[draw, numbers] = ensemble

@@ -193,7 +193,7 @@ class _Estimator:
         numbers, first = np.unique(returns.unit[used], return_index=True)
         parts = dict(zip(numbers.tolist(), np.split(used, first[1:]), strict=False))
         units = returns.units
-        order = sorted(parts, key=lambda u: (units[u].grid_id, units[u].world_id, units[u].horizon))
+        order = sorted(parts, key=lambda u: (units[u].cluster, units[u].world_id, units[u].horizon))
         return {number: parts[number] for number in order}
 
     def _fit(
@@ -311,7 +311,7 @@ class _Estimator:
                 measure=f"MEG towards the {name}",
                 unit="nats",
                 value=parts,
-                grid_id=self.bank.grid_ids(sample),
+                cluster=self.bank.clusters(sample),
                 tags={tag: column[first] for tag, column in self.episodes.tags.items() if tag not in PROVENANCE},
             )
         )

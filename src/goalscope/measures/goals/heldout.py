@@ -45,7 +45,7 @@ class _Scored:
     """Scores of one agent's episodes in one world."""
 
     world_id: str
-    grid_id: str
+    cluster: str
     agent: float  # score of the agent, also where it never acted
     null: float  # of a random agent
     n: int
@@ -163,7 +163,7 @@ class _Halves:
         occupancy = visits(table, unit, episodes, exact=returns.exact[episodes] & exact)
         return _Scored(
             world_id=unit.world_id,
-            grid_id=unit.grid_id,
+            cluster=unit.cluster,
             agent=_score(mdp, occupancy, first_states(table, unit, episodes), self._ridge, settings.seed),
             null=null[number, count, exact],
             n=count,
@@ -186,7 +186,7 @@ class _Halves:
         return tuple(estimates)
 
     def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_Scored], *, acts: bool) -> HeldOut:
-        grids = [world.grid_id for world in worlds]
+        grids = [world.cluster for world in worlds]
         estimate, null = (
             estimate_mean(column, grids, unit="nats", confidence=self._settings.confidence)
             for column in ([world.agent if acts else np.nan for world in worlds], [world.null for world in worlds])

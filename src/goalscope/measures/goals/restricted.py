@@ -46,7 +46,7 @@ _DRAWN: Final = "in some worlds the ties of that member were drawn"
 class _Scored:
     """Scores of the class in one world with its horizon."""
 
-    grid_id: str
+    cluster: str
     scores: dict[int, Array]  # episode -> [B] nats at each rationality
     returns: dict[int, float]  # episode -> steps at the goal, or 1 for arrival
     random: Array  # [RANDOM_WALKS, B] the same of random walks
@@ -179,7 +179,7 @@ def _score(table: StepTable, members: Numbers, settings: GoalSettings, unseen: U
         for rationality in (LARGEST, -LARGEST)
     )
     return _Scored(
-        grid_id=str(table.grid_id[first]),
+        cluster=str(table.cluster[first]),
         scores=dict(zip(members.tolist(), scores, strict=False)),
         returns=returns,
         random=scores[len(members) :],
@@ -228,7 +228,7 @@ def _estimate(
     means = np.zeros((len(worlds), len(KNOTS)))
     np.add.at(means, inverse, np.array([world.scores[episode] for world, episode in world_and_episode]))
     means /= counts[:, None]
-    weights = weigh([world.grid_id for world in worlds], seed=settings.seed)
+    weights = weigh([world.cluster for world in worlds], seed=settings.seed)
     fraction = weights.whole[0]
     signed, beta = (float(part[0]) for part in _best(weights.whole @ means))
     null = _best(_random_agents(worlds, counts, fraction, settings.seed))[0]

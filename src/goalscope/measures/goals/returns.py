@@ -33,7 +33,7 @@ class Unit:
     """A world with a horizon, which has one rationality curve."""
 
     world_id: str
-    grid_id: str  # its cluster
+    cluster: str  # its cluster
     grid: Grid | Process  # the world, or the agent's belief about it
     horizon: int
     masks: Mapping[str, Mask]  # hypothesis -> [S] where it is fulfilled; only those defined here
@@ -337,8 +337,8 @@ def _units(
                 key = (int(cells[index, 0]), int(cells[index, 1])) if has_key_cell[index] else None
                 model, masks = _placed(world_id, world.grid, key, hypotheses, believed, hypothesis_cells)
             numbers[world_id, horizon] = len(units)
-            grid_id = str(table.grid_id[index])
-            units.append(Unit(world_id=world_id, grid_id=grid_id, grid=model, horizon=horizon, masks=masks))
+            cluster = str(table.cluster[index])
+            units.append(Unit(world_id=world_id, cluster=cluster, grid=model, horizon=horizon, masks=masks))
         unit[index] = numbers[world_id, horizon]
     return tuple(units), unit
 

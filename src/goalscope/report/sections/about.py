@@ -45,7 +45,7 @@ def summary(run: RunData) -> list[str]:
     agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success", episodes=False)
     steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
     known = tasks or steps or not len(episodes)
-    clusters = len(episodes.numbered("grid_id")[1])
+    clusters = len(episodes.numbered("cluster")[1])
     if tasks:
         on = f"on {counted(clusters, 'task map')}, judged by their actions alone"
     elif known:

@@ -33,7 +33,7 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
     elif pairs:
         rows = run.rows_of(*COMPARED, episodes=False)
         # The condition with the most grids, the first of equals.
-        group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("grid_id")[1]))
+        group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("cluster")[1]))
         wanted = _of_group(rows, group)
         sides = [Side(agent, wanted.select(agent=agent)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""

@@ -208,6 +208,6 @@ def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[E
         return [None, None]
     of = dict(zip(steps.episode_id, steps.value, strict=True))
     below = [of[episode] for episode in errors.episode_id]
-    pooled = estimate_pooled(errors.value, below, errors.grid_id, unit="share", bounds=(0.0, 1.0))
+    pooled = estimate_pooled(errors.value, below, errors.cluster, unit="share", bounds=(0.0, 1.0))
     counts = f"{int(errors.value.sum()):,} / {int(steps.value.sum()):,}"
     return [pooled, Cell(value=counts, hint=f"{counted(len(errors), 'episode')}, {counted(pooled.clusters, noun)}")]
