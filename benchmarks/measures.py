@@ -20,7 +20,7 @@ from goalscope.agents.scripted import EpsilonGreedy
 from goalscope.measures import measure_episodes, measure_store
 from goalscope.measures.testing import roll_out
 from goalscope.runs import Episode, Store, Study, content_hash
-from goalscope.runs.walks import read_walks
+from goalscope.runs.episode_columns import read_episode_columns
 
 TEXT = '{"action": "UP"}'
 PROMPT, ANSWER = tuple(range(200)), tuple(range(20))
@@ -77,7 +77,7 @@ def main() -> None:
             print(f"{count:,} episodes, {steps:,} steps\n{'':<42} {'records':>10} {'columns':>10} {'ratio':>6}")
 
             _, slow = timed(lambda: list(store.episodes()))
-            _, fast = timed(lambda: read_walks(store))
+            _, fast = timed(lambda: read_episode_columns(store))
             show("read and checked", slow, fast)
             wanted, slow = timed(lambda: WAYS["records"](store))
             rows, fast = timed(lambda: WAYS["columns"](store))

@@ -19,7 +19,7 @@ from goalscope.measures.goals import (
 )
 from goalscope.rows import Rows
 from goalscope.runs import Episode, Store
-from goalscope.runs.walks import parts_of
+from goalscope.runs.episode_columns import parts_of
 
 
 def episodes_of(*agents: str) -> list[Episode]:

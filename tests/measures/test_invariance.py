@@ -135,7 +135,7 @@ def test_an_unbiased_agent_is_equivalent_within_the_margin_and_not_flagged(plant
     assert perfect.paired.difference.high > 0.05
     assert perfect.verdict == "equivalent"
     assert "no non-zero difference: nothing to rank" in perfect.notes
-    assert "no variance between grids" in perfect.notes
+    assert "no variance between clusters" in perfect.notes
     # A margin that is smaller than forty agreeing grids can show is not shown: .95 ** 40 = .13.
     assert of(found, "optimal", "action accuracy").verdict == "undecided"
 
@@ -217,7 +217,7 @@ def test_nothing_disappears() -> None:
     )
     found = {one.agent: one for one in compare_transforms(rows, margin={"success": 0.1})}
     assert list(found) == ["few", "one grid", "originals only", "undefined"]
-    assert "one grid: undefined interval" in found["one grid"].notes
+    assert "one cluster: undefined interval" in found["one grid"].notes
     assert found["one grid"].verdict == "undecided"
     for name in ("originals only", "undefined"):
         assert found[name].verdict == "undefined"

@@ -15,7 +15,7 @@ from goalscope.report import RunData, build_ledger, measured, sections_of, split
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
-from goalscope.runs.walks import walk_parts
+from goalscope.runs.episode_columns import episode_column_parts
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def lines(rows: Rows) -> list[str]:
 
 def test_parts_of_whole_clusters_measure_what_all_episodes_together_do(sampled: Path) -> None:
     with Store(sampled) as store:
-        parts = [walks for walks, _ in walk_parts(store, most=30)]
-        seen: list[set[str]] = [{str(world.cluster_id) for world in walks.worlds} for walks in parts]
+        parts = [columns for columns, _ in episode_column_parts(store, most=30)]
+        seen: list[set[str]] = [{str(world.cluster_id) for world in columns.worlds} for columns in parts]
         assert len(parts) > 2 and sum(map(len, seen)) == len(set().union(*seen)), "no cluster is in two parts"
         pieces = Rows.concatenate(rows for _, rows in measured_parts(store, most=30))
         whole = measure_episodes(store.episodes())

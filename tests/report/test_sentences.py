@@ -120,7 +120,7 @@ def test_claims_name_the_rival_that_decides_and_say_nothing_without_the_needed_o
 
 
 def test_one_seed_of_a_random_network_is_said_beside_its_interval() -> None:
-    given = estimate(0.2, 0.1, 0.3, note=f"few grids; {ONE_SEED}")
+    given = estimate(0.2, 0.1, 0.3, note=f"few clusters; {ONE_SEED}")
     assert claim_in_words([("walls", {"permuted": given})], MADE).endswith(
         f"walls (permuted: +0.200 [0.100, 0.300], {ONE_SEED})"
     )

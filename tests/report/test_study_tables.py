@@ -126,7 +126,7 @@ def test_the_control_is_compared_pair_by_pair_and_nothing_disappears(rooms: Run,
         assert any("no common grid" in text for text in said) and "method: no interval, no test" in said
         success = by["Success"]
         assert success[column["first − second"]] == "0.000"
-        assert any("no variance between grids" in marked[mark] for mark in success[column["notes"]].split(", "))
+        assert any("no variance between clusters" in marked[mark] for mark in success[column["notes"]].split(", "))
     lure = by["Key path taken"]
     assert float(lure[column["first − second"]]) > 0.2 and lure[column["p / Holm"]].split(" / ")[1] < "0.05"
 

@@ -18,8 +18,8 @@ from goalscope.preflight.pace import _pace
 from goalscope.report.measured import episodes_by_agent
 from goalscope.report.run_comparison import _horizon_notes, _steps
 from goalscope.runs import Store, run
+from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
-from goalscope.runs.walks import read_heads
 
 DICE = Dice()
 

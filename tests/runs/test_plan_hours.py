@@ -27,7 +27,7 @@ def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_pa
         database.execute("UPDATE calls SET usage = json_object('seconds', 2, 'prompt_tokens', 30, 'output_tokens', 5)")
     (pace,) = stored_pace(tmp_path, planned())
     assert (pace.agent, pace.exact, pace.episodes) == ("theseus", False, 6)
-    assert pace.spent["calls"].value * 6 == pytest.approx(calls) and pace.spent["calls"].grids == 2
+    assert pace.spent["calls"].value * 6 == pytest.approx(calls) and pace.spent["calls"].all_clusters == 2
     assert pace.spent["prompt_tokens"].value == pytest.approx(30 * pace.spent["calls"].value)
     assert pace.spent["seconds"].value * 6 == pytest.approx(calls, abs=2), "two at a time, of two seconds"
     with sqlite3.connect(tmp_path / "run.db") as database:

@@ -104,7 +104,7 @@ def test_no_common_grid_is_undefined_not_missing() -> None:
     found = paired_difference([1.0], ["a"], [1.0], ["b"], unit="share", bounds=SHARE)
     assert math.isnan(found.difference.value)
     assert not equivalence(found, 0.1).equivalent
-    assert "no grid" in str(found)
+    assert "no cluster" in str(found)
 
 
 @settings(max_examples=60, deadline=None)

@@ -89,7 +89,7 @@ def test_the_line_of_a_comparison_says_test_effect_and_notes() -> None:
 def test_a_difference_beyond_the_margin_is_not_equivalent_at_any_level() -> None:
     beyond = equivalence(paired([0.3, 0.4, 0.5, 0.6] * 3), 0.1)
     assert (beyond.p_value, beyond.equivalent) == (0.5, False)
-    assert beyond.note.startswith("p is 0.5 or more") and "few grids" in beyond.note
+    assert beyond.note.startswith("p is 0.5 or more") and "few clusters" in beyond.note
     certain = equivalence(paired([-1e-6, 1e-6] * 60, (-math.inf, math.inf)), 0.5)
     assert certain.p_value == pytest.approx(1e-12) and certain.equivalent and certain.note == ""
 
@@ -133,7 +133,7 @@ def test_sensitivity_is_the_root_of_its_square_at_both_ends() -> None:
     assert (seen.low, seen.value, seen.high) == pytest.approx(
         tuple(math.sqrt(end) for end in (seen.square.low, seen.square.value, seen.square.high))
     )
-    assert seen.square.confidence == 0.8 and seen.method == "1999 random exchanges within 12 grids"
+    assert seen.square.confidence == 0.8 and seen.method == "1999 random exchanges within 12 clusters"
     assert seen.p_value == 1 / 2000 and seen.note == ""
 
 

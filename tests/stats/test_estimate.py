@@ -58,7 +58,7 @@ def test_agreement_without_bounds_is_undefined_and_says_so() -> None:
     assert "undefined" in str(found)
 
 
-@pytest.mark.parametrize(("values", "clusters", "word"), [([], [], "no grid"), ([1, 0], ["a", "a"], "one grid")])
+@pytest.mark.parametrize(("values", "clusters", "word"), [([], [], "no cluster"), ([1, 0], ["a", "a"], "one cluster")])
 def test_fewer_than_two_grids_are_undefined(values: list[float], clusters: list[str], word: str) -> None:
     found = estimate_mean(values, clusters, unit="share", bounds=SHARE)
     assert not found.has_interval
@@ -214,9 +214,9 @@ def test_exact_binomial(successes: int, trials: int, ends: tuple[float, float]) 
 
 def test_text_of_an_estimate() -> None:
     shown = Estimate(value=0.871, low=0.832, high=0.901, n=300, clusters=30, method="t", unit="share", confidence=0.95)
-    assert str(shown) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)"
-    assert str(replace(shown, note="few")) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300; few)"
-    assert "over 30 of 150 grids, n = 300" in str(replace(shown, without=120))
+    assert str(shown) == "0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300)"
+    assert str(replace(shown, note="few")) == "0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300; few)"
+    assert "over 30 of 150 clusters, n = 300" in str(replace(shown, without=120))
     narrow = replace(shown, value=0.9514, low=0.9502, high=0.9531)
     assert str(narrow).startswith("0.951 [0.950, 0.953]")
 
@@ -234,7 +234,7 @@ def test_an_estimate_refuses_width_zero_and_disorder(ends: tuple[float, float]) 
         ([0.5, math.inf], UNBOUNDED, 0.95, "must be finite"),
         ([0.5, 0.6], (1.0, 0.0), 0.95, "least < greatest"),
         ([0.5, 0.6], SHARE, 95, "inside"),
-        ([0.5], SHARE, 0.95, "one grid a value"),
+        ([0.5], SHARE, 0.95, "one cluster a value"),
         ([[0.5, 0.6]], SHARE, 0.95, r"shape \[N\]"),
     ],
 )
@@ -248,10 +248,10 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
     ("values", "bounds", "words"),
     [
-        ([0.2, 0.9, 0.5], SHARE, "fewer than 5 grids"),
+        ([0.2, 0.9, 0.5], SHARE, "fewer than 5 clusters"),
         ([1.0] * 9 + [0.5], SHARE, "mean near a bound"),
         ([0.0, 1.0] * 6, SHARE, "all or nothing"),
-        ([0.4, 0.5, 0.7, 0.6], UNBOUNDED, "fewer than 10 grids"),
+        ([0.4, 0.5, 0.7, 0.6], UNBOUNDED, "fewer than 10 clusters"),
         ([0.0] * 11 + [9.0], UNBOUNDED, "skewed"),
         ([0.5, 0.6, 0.4, 0.9, 0.7] * 3, SHARE, ""),
         ([0.5, 0.6, 0.4, 0.9, 0.7] * 8, UNBOUNDED, ""),

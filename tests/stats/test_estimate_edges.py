@@ -30,7 +30,7 @@ def test_counts_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 )
 def test_narrow_intervals_get_the_decimals_that_tell_their_ends_apart(width: float, shown: str) -> None:
     one = Estimate(value=0.5, low=0.5, high=0.5 + width, n=3, clusters=2, method="t", unit="share", confidence=0.9)
-    assert str(one) == f"{shown} (90 %, t over 2 grids, n = 3)"
+    assert str(one) == f"{shown} (90 %, t over 2 clusters, n = 3)"
 
 
 def test_values_beyond_a_bound_by_rounding_count_as_the_bound() -> None:
@@ -50,9 +50,10 @@ def test_labels_of_arrays_are_plain_values_in_the_order_of_appearance() -> None:
 
 def test_the_text_without_an_interval() -> None:
     assert (
-        str(estimate_mean([1.0, 0.5], ["a", "a"], unit="share")) == "0.75 (1 grid, n = 2, one grid: undefined interval)"
+        str(estimate_mean([1.0, 0.5], ["a", "a"], unit="share"))
+        == "0.75 (1 cluster, n = 2, one cluster: undefined interval)"
     )
-    assert str(estimate_mean([], [], unit="share")) == "undefined (0 grids, n = 0, no grid: undefined interval)"
+    assert str(estimate_mean([], [], unit="share")) == "undefined (0 clusters, n = 0, no cluster: undefined interval)"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_the_text_without_an_interval() -> None:
         ([1.0, 2.0], [1.0, 2.0, 3.0], SHARE, "equally long, got 2, 3, 2"),
         ([1.0, math.inf], [1.0, 2.0], SHARE, "numerator must be finite"),
         ([1.0, 1.0], [1.0, -2.0], UNBOUNDED, r"denominator must be finite and lie in \[0, inf\], got .*-2"),
-        ([1.0, 3.0], [1.0, 2.0], SHARE, r"the ratio of a grid must be finite and lie in \[0, 1\]"),
+        ([1.0, 3.0], [1.0, 2.0], SHARE, r"the ratio of a cluster must be finite and lie in \[0, 1\]"),
         ([1.0, 0.5], [1.0, 0.0], SHARE, "sum to 0 must have a numerator of 0"),
         ([1.0, 1.0], [1.0, 2.0], (1.0, 1.0), "least < greatest"),
         ([[1.0, 1.0]], [1.0, 2.0], SHARE, r"numerator must have shape \[N\]"),

@@ -10,7 +10,7 @@ import pytest
 
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
-from goalscope.stats import distinct, estimate_mean, estimate_pooled, estimate_rows, grids_of, paired_difference
+from goalscope.stats import clusters_of, distinct, estimate_mean, estimate_pooled, estimate_rows, paired_difference
 
 
 def _rows(count: int = 400) -> Rows:
@@ -58,10 +58,10 @@ def test_grids_without_a_value_are_counted_and_less_than_half_are_few(behind: in
     alone = rows.select(measure="entropy")
     for found in (estimate_rows(rows), estimate_rows(alone, whole=rows)):
         [estimate] = [one.estimate for one in found if one.key["measure"] == "entropy"]
-        assert (estimate.clusters, estimate.without, estimate.grids) == (behind, 10 - behind, 10)
+        assert (estimate.clusters, estimate.without, estimate.all_clusters) == (behind, 10 - behind, 10)
         assert estimate.sparse is sparse
     assert estimate_rows(alone)[0].estimate.without == 0
-    assert estimate_rows(alone, by=("agent",), whole=rows)[0].estimate.grids == 40
+    assert estimate_rows(alone, by=("agent",), whole=rows)[0].estimate.all_clusters == 40
 
 
 def test_parts_of_an_episode_choose_no_grids() -> None:
@@ -175,5 +175,5 @@ def test_one_row_of_each_kind_tells_the_grids_of_every_group(seed: int) -> None:
         wanted: dict[tuple[Tag, ...], set[str]] = {}
         for row in rows:
             wanted.setdefault(tuple(row.tags[name] for name in by if name != "distance"), set()).add(row.cluster)
-        assert grids_of(few, by) == {key: len(grids) for key, grids in wanted.items()}
-        assert grids_of(rows, by) == grids_of(few, by)
+        assert clusters_of(few, by) == {key: len(grids) for key, grids in wanted.items()}
+        assert clusters_of(rows, by) == clusters_of(few, by)

@@ -11,7 +11,7 @@ from goalscope.stats.intervals import mean_interval
 
 SHARE = (0.0, 1.0)
 SPAN = (-1.0, 1.0)
-SKEWED = "few grids, skewed or mostly equal: may cover 0.88-0.95 only"
+SKEWED = "few clusters, skewed or mostly equal: may cover 0.88-0.95 only"
 
 
 def even(count: int) -> list[float]:
@@ -26,7 +26,7 @@ def note(values: list[float], bounds: tuple[float, float] = UNBOUNDED, *, differ
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (even(9), "fewer than 10 grids: covers 0.86-0.95 if they are skewed"),
+        (even(9), "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"),
         (even(10), ""),
         ([*even(11), 14.0], ""),  # hardly skewed
         ([*[0.0, 0.1] * 9, 9.0], SKEWED),
@@ -44,16 +44,16 @@ def test_notes_where_no_bound_shapes_the_spread(values: list[float], said: str) 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([0.1, 0.4, 0.6, 0.9], "fewer than 5 grids: covers more than nominal"),
+        ([0.1, 0.4, 0.6, 0.9], "fewer than 5 clusters: covers more than nominal"),
         ([0.1, 0.4, 0.5, 0.6, 0.9], ""),
-        ([0.5, 0.25] + [0.0] * 18, "few grids, mean near a bound: covers 0.90-0.99"),
-        ([0.5, 0.625] + [0.0] * 18, "few grids, nearly all or nothing: may cover more than nominal"),
-        ([0.25] * 3 + [0.0] * 36, "few grids, mean near a bound: covers 0.90-0.99"),
+        ([0.5, 0.25] + [0.0] * 18, "few clusters, mean near a bound: covers 0.90-0.99"),
+        ([0.5, 0.625] + [0.0] * 18, "few clusters, nearly all or nothing: may cover more than nominal"),
+        ([0.25] * 3 + [0.0] * 36, "few clusters, mean near a bound: covers 0.90-0.99"),
         ([0.25] * 3 + [0.0] * 37, ""),
-        ([0.0, 1.0] * 19 + [0.5], "few grids, nearly all or nothing: may cover more than nominal"),
+        ([0.0, 1.0] * 19 + [0.5], "few clusters, nearly all or nothing: may cover more than nominal"),
         ([0.0, 1.0] * 20, ""),
-        ([0.0, 0.75] * 10, "few grids, nearly all or nothing: may cover more than nominal"),
-        ([0.1, 0.9] * 10, "few grids, nearly all or nothing: may cover more than nominal"),
+        ([0.0, 0.75] * 10, "few clusters, nearly all or nothing: may cover more than nominal"),
+        ([0.1, 0.9] * 10, "few clusters, nearly all or nothing: may cover more than nominal"),
         ([0.2, 0.8] * 10, ""),  # .36 of the greatest variance
     ],
 )
@@ -63,15 +63,15 @@ def test_notes_of_shares(values: list[float], said: str) -> None:
 
 
 def test_a_mean_is_near_a_bound_up_to_a_distance_of_one_grid() -> None:
-    assert note([0.5, 0.5] + [0.0] * 18, SHARE) == "few grids, mean near a bound: covers 0.90-0.99"
+    assert note([0.5, 0.5] + [0.0] * 18, SHARE) == "few clusters, mean near a bound: covers 0.90-0.99"
 
 
 @pytest.mark.parametrize(
     ("grids", "said"),
     [
-        (9, "fewer than 10 grids: covers 0.86-0.95 if they are skewed"),
-        (10, "few grids: covers 0.88-0.95 if single ones differ much more than the others"),
-        (24, "few grids: covers 0.88-0.95 if single ones differ much more than the others"),
+        (9, "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"),
+        (10, "few clusters: covers 0.88-0.95 if single ones differ much more than the others"),
+        (24, "few clusters: covers 0.88-0.95 if single ones differ much more than the others"),
         (25, ""),
     ],
 )
@@ -83,7 +83,7 @@ def test_notes_of_differences(grids: int, said: str) -> None:
 def test_agreement_needs_both_bounds(bounds: tuple[float, float]) -> None:
     found = mean_interval(np.full(10, 3.0), bounds=bounds, confidence=0.95)
     assert math.isnan(found.low) and math.isnan(found.high) and found.method == "none"
-    assert found.note == "all grids show the same value and the measure has no finite bounds: undefined interval"
+    assert found.note == "all clusters have one value and the measure no finite bounds: undefined interval"
 
 
 def test_agreement_at_and_inside_a_bound_are_named_apart() -> None:

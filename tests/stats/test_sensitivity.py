@@ -96,9 +96,9 @@ def test_order_does_not_matter_and_the_same_stream_gives_the_same_numbers() -> N
 def test_what_is_undefined_says_so() -> None:
     single = found([[1.0], [0.0]], [[1.0], [1.0]])
     assert math.isnan(single.value) and math.isnan(single.p_value)
-    assert "no grid has two values" in single.note
+    assert "no cluster has two values" in single.note
     partly = found([[1.0, 0.0], [0.0]], [[1.0, 1.0], [1.0]])
-    assert "1 of 2 grids without two values" in partly.note
+    assert "1 of 2 clusters without two values" in partly.note
     assert math.isnan(partly.low) and partly.value == 0
     equal = found([[1.0, 1.0]] * 5, [[1.0, 1.0]] * 5)
     assert equal.p_value == 1 and "nothing to exchange" in equal.note

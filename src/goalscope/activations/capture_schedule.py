@@ -18,9 +18,9 @@ from goalscope.activations.sites import Site, SiteFinder, steps_seen
 from goalscope.ids import content_id
 from goalscope.rng import stream
 from goalscope.runs import Store
+from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE
-from goalscope.runs.walks import read_heads
 
 SCOPES: Final = ("all", "first")
 """Which steps are captured: all, or the first one of each episode; or `some_steps`."""

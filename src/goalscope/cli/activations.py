@@ -345,4 +345,4 @@ def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
     if decisive := strictest(differences, higher=first.estimate.unit == "share"):
         value = f"{decisive[0]} {written(summarise(random_rows[decisive[0]], by=())[0].estimate)}"
         difference = written(decisive[1])
-    return written(first.estimate), value, difference, str(first.estimate.grids)
+    return written(first.estimate), value, difference, str(first.estimate.all_clusters)

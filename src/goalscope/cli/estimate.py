@@ -103,7 +103,7 @@ def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | Non
             if cost.prices is not None and "output_tokens" in spent:
                 usd = [cost.prices.usd(*map(round, pair)) for pair in zip(*list(spent.values())[1:], strict=True)]
             cells = [_with_interval(spent.get(name), "{:,.0f}") for name in list(SPENT)[:-1]]
-            grids = pace.spent["calls"].grids
+            grids = pace.spent["calls"].all_clusters
             rows.append(
                 [
                     cost.name,

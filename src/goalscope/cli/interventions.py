@@ -100,7 +100,7 @@ def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None
             str(estimated.key["measure"]),
             *(str(estimated.key[name]) for name in by),
             written(estimated.estimate),
-            str(estimated.estimate.grids),
+            str(estimated.estimate.all_clusters),
         )
         for estimated in estimate_rows(selected.where(selected.among("measure", measures)), by=by)
     ]

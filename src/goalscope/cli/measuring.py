@@ -19,8 +19,8 @@ from goalscope.report.page import not_measured
 from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
-from goalscope.runs.walks import count_episodes
 from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
@@ -133,7 +133,7 @@ def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: 
     lines = []
     for value in values:
         row = [estimates.get((agent, value)) for agent in agents]
-        grids = max((estimate.grids for estimate in row if estimate), default=0)
+        grids = max((estimate.all_clusters for estimate in row if estimate), default=0)
         lines.append((number(value), *map(written, row), str(grids)))
     columns = [tag, *agents, "grids"]
     table(columns, lines, title=f"{title_of(measure)} by {tag}", numbers=range(len(columns)))

@@ -37,7 +37,7 @@ from goalscope.report.sections.meg import (
     where,
 )
 from goalscope.runs import Store
-from goalscope.runs.walks import count_episodes, parts_of, walk_parts
+from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.studies.cliff_figures import write_figures, write_json
 from goalscope.studies.cliff_world import CliffCase, cliff_study
 from goalscope.worlds.world import World
@@ -240,8 +240,8 @@ def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
     # Exact policies are extra values of steps; without any, actions and states suffice.
     ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
     if grids and not tasks and not extra:
-        for walks, _ in walk_parts(store):
-            yield StepTable.from_walks(walks)
+        for columns, _ in episode_column_parts(store):
+            yield StepTable.from_columns(columns)
         return
     for worlds in parts_of(store):
         yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)

@@ -13,8 +13,8 @@ from goalscope.cli.console import say, table
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.blocks import counted
 from goalscope.runs import Outcome, Store
+from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.record import Episode
-from goalscope.runs.walks import read_heads
 
 _MIN_ELIDED = 4  # fewer unchanged lines are printed
 

@@ -19,8 +19,8 @@ from goalscope.measures.table import StepTable
 from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
 from goalscope.rows import Rows, Tag
+from goalscope.runs.episode_columns import read_episode_columns, read_heads
 from goalscope.runs.store import Store
-from goalscope.runs.walks import read_heads, read_walks
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate_pooled, holm, paired_difference
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.world import World
@@ -103,10 +103,10 @@ class ArmRun:
         """The steps in grids; for a run without grids, the steps in its other worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
-        walks, others = read_walks(self.store, None)
-        if others and not walks.episode_id:
+        columns, others = read_episode_columns(self.store, None)
+        if others and not columns.episode_id:
             return StepTable.from_episodes(self.store.episodes())
-        return StepTable.from_walks(walks)
+        return StepTable.from_columns(columns)
 
     def worlds_of(self, episodes: Iterable[str]) -> list[World]:
         """Return the worlds of some episodes, by their ids."""

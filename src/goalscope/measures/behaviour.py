@@ -9,9 +9,9 @@ from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
 from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
+from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.runs.walks import PART_EPISODES, walk_parts
 from goalscope.worlds.world import World
 
 COMPARED = ("success", "action accuracy")
@@ -128,10 +128,10 @@ def measured_parts(
         ValueError: an invalid stored value.
     """
     empty, offers = True, dict[int, frozenset[str]]()
-    for walks, apart in walk_parts(store, progress, most=most):
-        if len(walks.world):
+    for columns, apart in episode_column_parts(store, progress, most=most):
+        if len(columns.world):
             empty = False
-            yield from _numbered_rows(StepTable.from_walks(walks), 0)
+            yield from _numbered_rows(StepTable.from_columns(columns), 0)
         for number, table in _tables(store.episodes(apart)) if apart else ():
             empty = False
             if number not in offers:

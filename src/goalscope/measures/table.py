@@ -11,8 +11,8 @@ import numpy.typing as npt
 from goalscope.checks import check_shape, freeze
 from goalscope.planning.oracle import oracle
 from goalscope.rows import WHOLE_EPISODE, Rows, Tag
+from goalscope.runs.episode_columns import NO_ACTION, EpisodeColumns, episode_columns
 from goalscope.runs.record import Episode
-from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.world import Oracle, TimedOracle, World
 
@@ -127,30 +127,30 @@ class StepTable:
                 "task world: its tasks decide what is optimal; goalscope measure scores its errors of exploration and "
                 "exploitation"
             )
-        return cls.from_walks(walks_of(all_episodes), all_episodes)
+        return cls.from_columns(episode_columns(all_episodes), all_episodes)
 
     @classmethod
-    def from_walks(cls, walks: Walks, episodes: tuple[Episode, ...] | None = None) -> "StepTable":
-        """Build the table from the states and actions of episodes (`walks_of`, or `read_walks` of a store).
+    def from_columns(cls, columns: EpisodeColumns, episodes: tuple[Episode, ...] | None = None) -> "StepTable":
+        """Build the table from the states and actions of episodes.
 
         Args:
-            walks: their states and actions.
+            columns: of `episode_columns`, or `read_episode_columns` of a store.
             episodes: the same episodes, for measures that read more of them.
         """
-        world, length, state = walks.world, walks.length, walks.state
-        following = _following(state, walks.final, length)
+        world, length, state = columns.world, columns.length, columns.state
+        following = _following(state, columns.final, length)
         episode = np.repeat(np.arange(len(length)), length)
         step = np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length)
-        left = np.array(walks.horizon, dtype=np.int64)[episode] - step
-        oracles = [oracle(each) for each in walks.worlds]
-        offers = offers_of(zip(walks.worlds, oracles, strict=True)) | (
-            {"reward"} if np.isfinite(walks.reward).any() else set()
+        left = np.array(columns.horizon, dtype=np.int64)[episode] - step
+        oracles = [oracle(each) for each in columns.worlds]
+        offers = offers_of(zip(columns.worlds, oracles, strict=True)) | (
+            {"reward"} if np.isfinite(columns.reward).any() else set()
         )
         optimal = np.zeros((len(state), 0 if oracles else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
-        shortest = np.full(len(walks.worlds), -1, dtype=np.int64)
+        shortest = np.full(len(columns.worlds), -1, dtype=np.int64)
         order = np.argsort(world[episode], kind="stable")
-        bounds = np.searchsorted(world[episode][order], np.arange(len(walks.worlds) + 1))
+        bounds = np.searchsorted(world[episode][order], np.arange(len(columns.worlds) + 1))
         for index, world_oracle in enumerate(oracles):
             if world_oracle is None:
                 continue
@@ -165,16 +165,16 @@ class StepTable:
             optimal[in_world, : sets.shape[1]] = sets
             shortest[index] = world_oracle.length
         episode_tags = [
-            _tags(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)
+            _tags(tags, columns.worlds[index]) for tags, index in zip(columns.tags, world.tolist(), strict=True)
         ]
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         same = ("world", "length", "state", "action", "reward", "final", "worlds")
-        columns: dict[str, Any] = {name: getattr(walks, name) for name in same}
-        columns |= {name: _text(getattr(walks, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
-        columns |= {name: np.array(getattr(walks, name), dtype=np.int64) for name in ("trajectory", "horizon")}
+        cells: dict[str, Any] = {name: getattr(columns, name) for name in same}
+        cells |= {name: _text(getattr(columns, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
+        cells |= {name: np.array(getattr(columns, name), dtype=np.int64) for name in ("trajectory", "horizon")}
         return cls(
-            **columns,
-            world_id=_text([each.id for each in walks.worlds])[world],
+            **cells,
+            world_id=_text([each.id for each in columns.worlds])[world],
             optimal_length=_shortest(shortest[world], distance, length),
             tags={name: _text([tags.get(name) for tags in episode_tags]) for name in names},
             episode=episode,

@@ -19,7 +19,7 @@ from goalscope.preflight.prompts import planned
 from goalscope.runs import Store, Study
 from goalscope.runs.codec import decode_json
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.walks import read_heads
+from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import Estimate, estimate_mean
 
 SPENT: Final[Mapping[str, str]] = {

@@ -38,7 +38,7 @@ class Cell:
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         those = f"{estimate.clusters:,} of " if estimate.without else ""
-        hint = f"{those}{counted(estimate.grids, noun)}, n = {estimate.n}, {estimate.method}"
+        hint = f"{those}{counted(estimate.all_clusters, noun)}, n = {estimate.n}, {estimate.method}"
         if estimate.undefined:
             hint += f", {estimate.undefined} undefined values left out"
         if math.isnan(estimate.value):
@@ -135,7 +135,9 @@ def estimates_table(
             estimate if isinstance(estimate, Cell) else Cell.of(estimate, noun or "grid") for estimate in estimates
         ]
         if noun:
-            maximum = max((estimate.grids for estimate in estimates if isinstance(estimate, Estimate)), default=0)
+            maximum = max(
+                (estimate.all_clusters for estimate in estimates if isinstance(estimate, Estimate)), default=0
+            )
             cells.append(Cell(value=str(maximum)))
         lines.append((label, cells))
     return Table(
@@ -158,7 +160,7 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
     """Write the number of clusters behind a value: ``only 20 of 150 grids``, ``102 of 150 grids``, "" for all."""
     if not estimate.without or math.isnan(estimate.value):
         return ""
-    those = f"{estimate.clusters:,} of {counted(estimate.grids, noun) if noun else f'{estimate.grids:,}'}"
+    those = f"{estimate.clusters:,} of {counted(estimate.all_clusters, noun) if noun else f'{estimate.all_clusters:,}'}"
     return f"only {those}" if estimate.sparse else those
 
 

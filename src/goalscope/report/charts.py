@@ -208,7 +208,7 @@ def _draw_cell(
         value, below = f"{estimate.value:.2f}".replace("-", "−"), below.replace("-", "−") if ends else ""
         colour = colour if estimate.sparse else scale(estimate.value)
     if estimate is not None and estimate.sparse:
-        few = f"{estimate.clusters}/{estimate.grids} grids"
+        few = f"{estimate.clusters}/{estimate.all_clusters} grids"
     dark = _luminance(colour) < 0.36
     up = 0.09 if few else 0.0 if below else -0.13
     axes.add_artist(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))

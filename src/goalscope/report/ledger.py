@@ -18,7 +18,7 @@ from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, clusters_of, estimate_pooled, estimate_rows
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. Missing tags are None."""
@@ -203,7 +203,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     conditions = tuple(name for name in CONDITIONS if len(measured.values.get(name, ())) > 1)
     # Which grids a group has is counted once for all measures.
     all_groups = measured.distinct(GROUPING_TAGS)
-    grids = {name: grids_of(all_groups, (*tags, *conditions)) for name, tags in TABLES.items()}
+    grids = {name: clusters_of(all_groups, (*tags, *conditions)) for name, tags in TABLES.items()}
     tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
     pooled = list[Grouped]()
     for measure in measured.measures:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.rows import Rows, Tag
+from goalscope.runs.episode_columns import Head, read_heads
 from goalscope.runs.store import Store
-from goalscope.runs.walks import Head, read_heads
-from goalscope.stats import Grouped, distinct, estimate_rows, grids_of, numbers_of
+from goalscope.stats import Grouped, clusters_of, distinct, estimate_rows, numbers_of
 
 Counts = npt.NDArray[np.int64]
 
@@ -133,7 +133,7 @@ class MeasuredRows:
 
     def estimated(self, by: Sequence[str], measures: Collection[str] | None = None) -> list[Grouped]:
         """Return the estimates of measures, all by default, by some tags; see `goalscope.stats.estimate_rows`."""
-        grids, estimates = grids_of(self.distinct(by), by), list[Grouped]()
+        grids, estimates = clusters_of(self.distinct(by), by), list[Grouped]()
         for measure in self.measures if measures is None else [name for name in self.measures if name in measures]:
             rows, counts = self.condensed(measure)
             options: dict[str, Any] = {"bounds": measure_bounds(), "counts": counts, "order": self.order}

@@ -15,7 +15,7 @@ from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
-from goalscope.runs.walks import read_heads
+from goalscope.runs.episode_columns import read_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

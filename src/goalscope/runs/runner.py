@@ -18,6 +18,7 @@ from goalscope.checks import check_text
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.dispatch import Caller, budget_of, interruptible
 from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
 from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import session
@@ -27,7 +28,6 @@ from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
 from goalscope.runs.tables import Usage
-from goalscope.runs.walks import count_episodes
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]

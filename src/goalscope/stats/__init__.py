@@ -1,4 +1,4 @@
-"""Statistics: rows in, estimates with intervals over grids out."""
+"""Statistics: rows in, estimates with intervals over clusters out."""
 
 from goalscope.stats.between import spread_between
 from goalscope.stats.compare import (
@@ -12,7 +12,7 @@ from goalscope.stats.compare import (
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, corrected, holm
-from goalscope.stats.groups import DRAW, LESS, Grouped, distinct, estimate_rows, grids_of, numbers_of
+from goalscope.stats.groups import DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
     Paired,
@@ -45,6 +45,7 @@ __all__ = [
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
+    "clusters_of",
     "corrected",
     "crossed_difference",
     "distinct",
@@ -57,7 +58,6 @@ __all__ = [
     "estimate_table",
     "exact_binomial",
     "grids_needed",
-    "grids_of",
     "holm",
     "indicators",
     "minimum_detectable_effect",

@@ -1,8 +1,8 @@
-"""Standard deviation between conditions that share the same grids, with an interval.
+"""Standard deviation between conditions that share the same clusters, with an interval.
 
-With ``y[g, c]`` the value of grid g under condition c, the model is ``y = m + a_g + t_c + e[g, c]``. The conditions are
-fixed, not a sample: their standard deviation is ``sqrt(sum t_c**2 / (C - 1))``, and the noise of the grids biases its
-plug-in estimate upwards. The mean square between conditions over that of the residuals has a noncentral F
+With ``y[g, c]`` the value of cluster g under condition c, the model is ``y = m + a_g + t_c + e[g, c]``. The conditions
+are fixed, not a sample: their standard deviation is ``sqrt(sum t_c**2 / (C - 1))``, and the noise of the clusters
+biases its plug-in estimate upwards. The mean square between conditions over that of the residuals has a noncentral F
 distribution with C - 1 and (C - 1) (G - 1) degrees of freedom and noncentrality ``G sum t_c**2 / var(e)``; the values
 of it that are compatible with the observed ratio form the interval.
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from goalscope.stats.estimate import Estimate, Labels, check_bounds, factorize, vector
 from goalscope.stats.intervals import Bounds, check_confidence
 
-_SAME: Final = 1e-12  # residuals, relative to the range, below which the differences are the same on all grids
+_SAME: Final = 1e-12  # residuals, relative to the range, below which the differences are the same on all clusters
 _DOUBLINGS: Final = 60
 _HALVINGS: Final = 80
 
@@ -33,18 +33,18 @@ def spread_between(
     bounds: Bounds,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the standard deviation between conditions, corrected for the noise of the grids.
+    """Estimate the standard deviation between conditions, corrected for the noise of the clusters.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
-        clusters, conditions: ``[N]`` the grid and the condition of each.
+        clusters, conditions: ``[N]`` the cluster and the condition of each.
         unit: the unit of the values.
         bounds: least and greatest possible value; finite.
         confidence: nominal coverage.
 
     Returns:
-        The estimate over the grids that have a value under every condition; ``n`` counts these grids times conditions,
-        ``without`` the other grids. NaN ends with one grid or one condition.
+        The estimate over the clusters that have a value under every condition; ``n`` counts these clusters times
+        conditions, ``without`` the other clusters. NaN ends with one cluster or one condition.
 
     Raises:
         ValueError: vectors of different lengths, or values outside of the bounds.
@@ -52,22 +52,22 @@ def spread_between(
     check_confidence(confidence)
     low, high = check_bounds(bounds)
     numbers = vector("values", values)
-    grids, labels = factorize(clusters)
+    codes, labels = factorize(clusters)
     kinds, names = factorize(conditions)
-    if not len(numbers) == len(grids) == len(kinds):
+    if not len(numbers) == len(codes) == len(kinds):
         raise ValueError(
-            f"values, clusters and conditions must be equally long, got {len(numbers)}, {len(grids)} and {len(kinds)}"
+            f"values, clusters and conditions must be equally long, got {len(numbers)}, {len(codes)} and {len(kinds)}"
         )
     defined = ~np.isnan(numbers)
     if not (math.isfinite(low) and math.isfinite(high)) or ((numbers[defined] < low) | (numbers[defined] > high)).any():
         raise ValueError(f"values must lie in finite bounds, got some outside of [{low:g}, {high:g}]")
-    table = _table(numbers[defined], grids[defined], kinds[defined], (len(labels), len(names)))
+    table = _table(numbers[defined], codes[defined], kinds[defined], (len(labels), len(names)))
     complete = table[~np.isnan(table).any(axis=1)]
     value, ends, method, note = (
         math.nan,
         (math.nan, math.nan),
         "none",
-        f"grids {len(complete)}, conditions {len(names)}",
+        f"clusters {len(complete)}, conditions {len(names)}",
     )
     if len(complete) > 1 and len(names) > 1:
         value, ends, method = _estimated(complete, high - low, confidence)
@@ -93,7 +93,7 @@ def _table(
     columns: npt.NDArray[np.int64],
     shape: tuple[int, int],
 ) -> npt.NDArray[np.float64]:
-    """Return the mean of the values of each grid and condition, NaN without one."""
+    """Return the mean of the values of each cluster and condition, NaN without one."""
     codes, size = rows * shape[1] + columns, shape[0] * shape[1]
     counts, sums = np.bincount(codes, minlength=size), np.bincount(codes, weights=values, minlength=size)
     return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan).reshape(shape)
@@ -110,7 +110,7 @@ def _estimated(
     noise = float((residuals**2).sum()) / ((count - 1) * (conditions - 1))
     maximum = span / 2 * math.sqrt(conditions / (conditions - 1))
     if noise <= (_SAME * span) ** 2:
-        # All grids have the same differences. If a fraction q of all grids has, the others may differ in any way.
+        # All clusters have the same differences. If a fraction q of all clusters has, the others may differ in any way.
         agreeing = ((1 - confidence) / 2) ** (1 / count)
         value = math.sqrt(between / count)
         ends = max(0.0, agreeing * value - (1 - agreeing) * maximum), agreeing * value + (1 - agreeing) * maximum

@@ -1,4 +1,4 @@
-"""Two conditions compared on the same grids: difference, signed-rank test, equivalence."""
+"""Two conditions compared on the same clusters: difference, signed-rank test, equivalence."""
 
 import math
 from collections.abc import Callable
@@ -61,17 +61,17 @@ class Equivalence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
-    """Condition a minus condition b, paired by grid: P pairs.
+    """Condition a minus condition b, paired by cluster: P pairs.
 
     Attributes:
-        labels: the P grids that have both conditions, in the order of a.
-        differences: ``[P]`` mean of a minus mean of b, by grid.
-        difference: the mean difference with its interval over grids.
+        labels: the P clusters that have both conditions, in the order of a.
+        differences: ``[P]`` mean of a minus mean of b, by cluster.
+        difference: the mean difference with its interval over clusters.
         test: the signed-rank test.
         bounds: least and greatest possible difference.
-        unpaired_a, unpaired_b: grids that have a value in one condition only.
+        unpaired_a, unpaired_b: clusters that have a value in one condition only.
         undefined: number of NaN values left out.
-        counts: number of values of a and of b on the P grids.
+        counts: number of values of a and of b on the P clusters.
     """
 
     labels: tuple[Any, ...]
@@ -95,7 +95,7 @@ class PairedComparison:
         return "higher" if self.test.effect > 0 else "lower"
 
     def __str__(self) -> str:
-        """Return one line with difference, test and unpaired grids."""
+        """Return one line with difference, test and unpaired clusters."""
         effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"
         parts = [
             f"difference {self.difference}",
@@ -121,18 +121,18 @@ def paired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Compare two conditions on the grids that they share: mean within grid, then the difference by grid.
+    """Compare two conditions on the clusters that they share: mean within cluster, then the difference by cluster.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values, NaN where undefined.
-        clusters_a, clusters_b: the grid of each value.
+        clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
         bounds: least and greatest possible value (of a value, not of a difference).
         confidence: nominal coverage.
 
     Returns:
-        The comparison. Grids with values in one condition only are named; where no grid has both, the difference is
-        undefined.
+        The comparison. Clusters with values in one condition only are named; where no cluster has both, the difference
+        is undefined.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
@@ -153,7 +153,7 @@ def paired_difference(
         unit=unit,
         bounds=difference_bounds,
         confidence=confidence,
-        grids=len(labels),
+        all_clusters=len(labels),
         differences=True,
     )
     return PairedComparison(
@@ -234,7 +234,7 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
     """
     if not (math.isfinite(margin) and margin > 0):
         raise ValueError(
-            f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of grids can "
+            f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of clusters can "
             "show that a difference is exactly 0; name the greatest difference that does not matter"
         )
     maximum = comparison.bounds[1]

@@ -1,6 +1,6 @@
-"""Random controls with several seeds: intervals over grids and over seeds of the control.
+"""Random controls with several seeds: intervals over clusters and over seeds of the control.
 
-Values are a table of grids by seeds: the score of a control, or the difference of a model to it.
+Values are a table of clusters by seeds: the score of a control, or the difference of a model to it.
 """
 
 import math
@@ -28,25 +28,25 @@ def crossed_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the mean difference of a model to a random control, over grids and over seeds of the control.
+    """Estimate the mean difference of a model to a random control, over clusters and over seeds of the control.
 
-    With ``d[g, s]`` the difference of grid g to seed s, the mean over both varies with the sample of grids and with the
-    sample of seeds. The margin over grids is that of the mean over seeds
+    With ``d[g, s]`` the difference of cluster g to seed s, the mean over both varies with the sample of clusters and
+    with the sample of seeds. The margin over clusters is that of the mean over seeds
     (`paired_difference`); the margin over seeds is Student's, with S - 1 degrees of freedom, of the variance between
-    the seeds' means less the part ``s_e**2 / G`` due to the grids' noise. Both margins add in quadrature.
+    the seeds' means less the part ``s_e**2 / G`` due to the clusters' noise. Both margins add in quadrature.
 
     The interval is conditional on the one model whose values are compared.
 
     Args:
-        values, clusters: ``[N]`` values of the model, NaN where undefined, and the grid of each.
-        control, control_clusters, seeds: ``[M]`` values of the control, the grid and the seed of each.
+        values, clusters: ``[N]`` values of the model, NaN where undefined, and the cluster of each.
+        control, control_clusters, seeds: ``[M]`` values of the control, the cluster and the seed of each.
         unit: the unit of the values.
         bounds: least and greatest possible value (of a value, not of a difference).
         confidence: nominal coverage.
 
     Returns:
-        The estimate over the grids that have a value of the model and of every seed; ``n`` counts these grids times
-        seeds, ``without`` the other grids. NaN ends with one grid, one seed, or equal grids without
+        The estimate over the clusters that have a value of the model and of every seed; ``n`` counts these clusters
+        times seeds, ``without`` the other clusters. NaN ends with one cluster, one seed, or equal clusters without
         bounds.
 
     Raises:
@@ -95,23 +95,23 @@ def estimate_crossed(
     unit: str,
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
-    grids: int | None = None,
+    all_clusters: int | None = None,
     groups: float | None = None,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate the mean of values of random controls over grids and over seeds, see `estimate_table`.
+    """Estimate the mean of values of random controls over clusters and over seeds, see `estimate_table`.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
-        clusters, seeds: ``[N]`` numbers from 0 of the grid and the seed of each.
+        clusters, seeds: ``[N]`` numbers from 0 of the cluster and the seed of each.
         unit, bounds, confidence: of the values, and nominal coverage.
-        grids: number of grids of the group, with a value or without; by default those that occur.
-        groups: effective number of grids with unequal weights.
+        all_clusters: number of clusters of the group, with a value or without; by default those that occur.
+        groups: effective number of clusters with unequal weights.
         differences: whether the values are differences of a model to the controls.
 
     Returns:
-        With one seed the estimate over grids, noted "one seed". With several the estimate over the grids that have a
-        value of every seed.
+        With one seed the estimate over clusters, noted "one seed". With several the estimate over the clusters that
+        have a value of every seed.
     """
     numbers = vector("values", values)
     size, count = int(clusters.max(initial=-1)) + 1, int(seeds.max(initial=-1)) + 1
@@ -125,7 +125,7 @@ def estimate_crossed(
             bounds=bounds,
             confidence=confidence,
             undefined=undefined,
-            grids=size if grids is None else grids,
+            all_clusters=size if all_clusters is None else all_clusters,
             differences=differences,
         )
         return replace(estimate, note="; ".join(filter(None, (estimate.note, ONE_SEED))))
@@ -139,7 +139,7 @@ def estimate_crossed(
         differences=differences,
         groups=groups,
     )
-    return estimate if grids is None else replace(estimate, without=grids - estimate.clusters)
+    return estimate if all_clusters is None else replace(estimate, without=all_clusters - estimate.clusters)
 
 
 def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vector:
@@ -160,25 +160,25 @@ def estimate_table(
     differences: bool = False,
     groups: float | None = None,
 ) -> Estimate:
-    """Estimate the mean of a table ``[G, S]`` of grids and seeds over the grids that have a value of every seed.
+    """Estimate the mean of a table ``[G, S]`` of clusters and seeds over the clusters that have a value of every seed.
 
     Args:
         table: values, NaN where there is none.
         unit, bounds, confidence: of the values, and nominal coverage.
         undefined: number of values that were undefined.
         differences: whether the values are differences of a model to the controls.
-        groups: effective number of grids with unequal weights.
+        groups: effective number of clusters with unequal weights.
 
     Returns:
-        The estimate; NaN ends with one grid, one seed, or equal grids without bounds.
+        The estimate; NaN ends with one cluster, one seed, or equal clusters without bounds.
 
     Source: see `crossed_difference`.
     """
     complete = table[~np.isnan(table).any(axis=1)]
-    grids, seeds = complete.shape
+    clusters, seeds = complete.shape
     value = float(complete.mean()) if complete.size else math.nan
-    ends, method, note = (math.nan, math.nan), "none", f"grids: {grids}, seeds of the control: {seeds}"
-    if grids > 1 and seeds > 1:
+    ends, method, note = (math.nan, math.nan), "none", f"clusters: {clusters}, seeds of the control: {seeds}"
+    if clusters > 1 and seeds > 1:
         grid_means = complete.mean(axis=1)
         over_grids = mean_interval(
             grid_means, bounds=bounds, confidence=confidence, groups=groups, differences=differences
@@ -200,12 +200,12 @@ def estimate_table(
         high=ends[1],
         confidence=confidence,
         n=complete.size,
-        clusters=grids,
+        clusters=clusters,
         method=method,
         unit=unit,
         note=note,
         undefined=undefined,
-        without=len(table) - grids,
+        without=len(table) - clusters,
     )
 
 
@@ -213,9 +213,9 @@ def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> flo
     """Return the half width of the interval over seeds alone."""
     from scipy.special import stdtrit
 
-    grids, seeds = differences.shape
+    clusters, seeds = differences.shape
     seed_means = differences.mean(axis=0)
     residuals = differences - seed_means - differences.mean(axis=1, keepdims=True) + differences.mean()
-    noise = float((residuals**2).sum()) / ((grids - 1) * (seeds - 1))
-    variance = max(0.0, float(seed_means.var(ddof=1)) - noise / grids)
+    noise = float((residuals**2).sum()) / ((clusters - 1) * (seeds - 1))
+    variance = max(0.0, float(seed_means.var(ddof=1)) - noise / clusters)
     return float(stdtrit(seeds - 1, (1 + confidence) / 2)) * math.sqrt(variance / seeds)

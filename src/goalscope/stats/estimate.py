@@ -1,6 +1,6 @@
-"""Estimates: a value, its interval over grids, and the method.
+"""Estimates: a value, its interval over clusters, and the method.
 
-Grids are the unit of every interval, never steps: the steps of one grid share its walls, its start and its goal.
+Clusters are the unit of every interval, never steps: the steps of one cluster share its walls, its start and its goal.
 """
 
 import math
@@ -18,7 +18,7 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 
 UNBOUNDED = (-math.inf, math.inf)
 FEWEST: Final = 0.5
-"""Minimum fraction of a group's grids in an estimate; one with fewer grids is shown with a warning."""
+"""Minimum fraction of a group's clusters in an estimate; one with fewer clusters is shown with a warning."""
 _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
 
 
@@ -31,12 +31,12 @@ class Estimate:
         low, high: ends of the interval, both NaN where it is undefined; never equal to one another.
         confidence: nominal coverage of the interval.
         n: number of values used.
-        clusters: number of grids used.
+        clusters: number of clusters used.
         method: method of the interval, to cite.
         unit: the unit of value, low and high.
         note: a note to print with the interval, "" for none.
         undefined: number of NaN values left out.
-        without: number of further grids of the same group, in which no value is defined.
+        without: number of further clusters of the same group, in which no value is defined.
 
     Raises:
         ValueError: ends in the wrong order, an interval of width 0, a value outside of it, or one end only.
@@ -75,20 +75,21 @@ class Estimate:
         return not math.isnan(self.low)
 
     @property
-    def grids(self) -> int:
-        """Number of grids of the group, with a value or without."""
+    def all_clusters(self) -> int:
+        """Number of clusters of the group, with a value or without."""
         return self.clusters + self.without
 
     @property
     def sparse(self) -> bool:
-        """Whether the value comes from less than the fraction `FEWEST` of the grids of its group."""
-        return 0 < self.clusters < FEWEST * self.grids
+        """Whether the value comes from less than the fraction `FEWEST` of the clusters of its group."""
+        return 0 < self.clusters < FEWEST * self.all_clusters
 
     def __str__(self) -> str:
-        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)``, ``20 of 150 grids`` where some lack."""
+        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300)``, ``20 of 150 clusters`` where some
+        lack."""
         digits = self._digits()
-        grids_text = f"{self.clusters} of {self.grids}" if self.without else str(self.clusters)
-        counts = f"{grids_text} grid{'' if self.grids == 1 else 's'}, n = {self.n}"
+        used = f"{self.clusters} of {self.all_clusters}" if self.without else str(self.clusters)
+        counts = f"{used} cluster{'' if self.all_clusters == 1 else 's'}, n = {self.n}"
         value = "undefined" if math.isnan(self.value) else f"{self.value:.{digits}f}"
         if not self.has_interval:
             details = ", ".join(part for part in (counts, self.note) if part)
@@ -108,17 +109,17 @@ class Estimate:
 def estimate_mean(
     values: npt.ArrayLike, clusters: Labels, *, unit: str, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate a mean: within each grid first, then over grids.
+    """Estimate a mean: within each cluster first, then over clusters.
 
     Args:
         values: ``[N]`` values, NaN where undefined (left out and counted).
-        clusters: ``[N]`` the grid of each value.
+        clusters: ``[N]`` the cluster of each value.
         unit: the unit of the values.
         bounds: least and greatest possible value; give them where they exist: they improve the interval.
         confidence: nominal coverage.
 
     Returns:
-        The estimate; NaN ends where fewer than two grids have a value.
+        The estimate; NaN ends where fewer than two clusters have a value.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
@@ -128,7 +129,7 @@ def estimate_mean(
     numbers = vector("values", values)
     codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
-        raise ValueError(f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: one grid a value")
+        raise ValueError(f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: one cluster a value")
     defined = ~np.isnan(numbers)
     return from_codes(
         numbers[defined],
@@ -137,7 +138,7 @@ def estimate_mean(
         bounds=bounds,
         confidence=confidence,
         undefined=int((~defined).sum()),
-        grids=len(labels),
+        all_clusters=len(labels),
     )
 
 
@@ -148,14 +149,14 @@ def from_codes(
     unit: str,
     bounds: Bounds,
     confidence: float,
-    grids: int,
+    all_clusters: int,
     undefined: int = 0,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate a mean from ``[N]`` defined values whose grids are numbered from 0; numbers may be absent.
+    """Estimate a mean from ``[N]`` defined values whose clusters are numbered from 0; numbers may be absent.
 
-    ``grids`` is the number of grids of the group, with a value or without; with ``differences`` the values are
-    differences of two conditions, one for each grid.
+    ``all_clusters`` is the number of clusters of the group, with a value or without; with ``differences`` the values
+    are differences of two conditions, one for each cluster.
     """
     _check_range("values", values, bounds)
     values = np.clip(values, *bounds)  # beyond a bound they lie by rounding alone
@@ -168,7 +169,9 @@ def from_codes(
     value = float(np.sort(points).mean()) if len(points) else math.nan
     interval = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
     count = len(values)
-    return _estimate(value, interval, bounds, confidence, len(points), grids, n=count, unit=unit, undefined=undefined)
+    return _estimate(
+        value, interval, bounds, confidence, len(points), all_clusters, n=count, unit=unit, undefined=undefined
+    )
 
 
 def estimate_pooled(
@@ -180,24 +183,25 @@ def estimate_pooled(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate a ratio of sums, e.g. correct steps over all steps, with an interval over grids.
+    """Estimate a ratio of sums, e.g. correct steps over all steps, with an interval over clusters.
 
-    The ratio R is linearised: grid g enters with ``R + (x_g - R y_g) / mean(y)``, x and y its sums.
+    The ratio R is linearised: cluster g enters with ``R + (x_g - R y_g) / mean(y)``, x and y its sums.
 
     Args:
         numerator: ``[N]`` terms of the numerator; NaN where undefined (the pair is left out and counted).
         denominator: ``[N]`` terms of the denominator, >= 0.
-        clusters: ``[N]`` the grid of each pair.
+        clusters: ``[N]`` the cluster of each pair.
         unit: the unit of the ratio.
         bounds: least and greatest possible ratio.
         confidence: nominal coverage.
 
     Returns:
-        The estimate; ``n`` is the number of pairs. A grid whose denominators sum to 0 has no ratio: it is counted in
+        The estimate; ``n`` is the number of pairs. A cluster whose denominators sum to 0 has no ratio: it is counted in
         ``without``.
 
     Raises:
-        ValueError: vectors of different lengths, infinite values, negative denominators, or a grid's ratio outside of
+        ValueError: vectors of different lengths, infinite values, negative denominators, or a cluster's ratio outside
+        of
             the bounds.
 
     Source: Cochran, Sampling Techniques (1977), 6.3 (ratio estimator, linearised variance).
@@ -223,12 +227,12 @@ def estimate_pooled(
     )
     used = denominator_sums > 0
     if (numerator_sums[~used] != 0).any():
-        raise ValueError("a grid whose denominators sum to 0 must have a numerator of 0, got another one")
+        raise ValueError("a cluster whose denominators sum to 0 must have a numerator of 0, got another one")
     order = np.lexsort((denominator_sums[used], numerator_sums[used]))
     count = int(used[codes].sum())
     numerator_sums, denominator_sums = numerator_sums[used][order], denominator_sums[used][order]
     ratios = numerator_sums / denominator_sums
-    _check_range("the ratio of a grid", ratios, bounds)
+    _check_range("the ratio of a cluster", ratios, bounds)
     clipped = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
     numerator_sums = np.where(clipped == ratios, numerator_sums, clipped * denominator_sums)
     value, points, effective_grids = math.nan, np.zeros(0), 0.0
@@ -259,12 +263,13 @@ def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
 def by_grid(
     name: str, values: npt.ArrayLike, clusters: Labels, bounds: Bounds = UNBOUNDED
 ) -> tuple[dict[Any, Vector], int]:
-    """Return the defined values of each grid that has one, in ascending order, and the number of undefined values."""
+    """Return the defined values of each cluster that has one, in ascending order, and the number of undefined
+    values."""
     numbers = vector(f"values_{name}", values)
     codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
         raise ValueError(
-            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one grid a value"
+            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one cluster a value"
         )
     undefined = np.isnan(numbers)
     _check_range(f"values_{name}", np.where(undefined, max(bounds[0], min(bounds[1], 0.0)), numbers), bounds)
@@ -276,7 +281,7 @@ def by_grid(
 
 
 def _estimate(
-    value: float, interval: Interval, bounds: Bounds, confidence: float, clusters: int, grids: int, **fields: Any
+    value: float, interval: Interval, bounds: Bounds, confidence: float, clusters: int, all_clusters: int, **fields: Any
 ) -> Estimate:
     value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
     return Estimate(
@@ -285,7 +290,7 @@ def _estimate(
         low=min(interval.low, value),
         high=max(interval.high, value),
         clusters=clusters,
-        without=grids - clusters,
+        without=all_clusters - clusters,
         method=interval.method,
         note=interval.note,
         confidence=confidence,

@@ -13,13 +13,13 @@ from goalscope.stats.estimate import UNBOUNDED, Estimate, from_codes
 from goalscope.stats.intervals import check_confidence
 
 PARTS: Final = ("distance", "distance_band", "progress")
-"""Tags of parts of an episode. They select steps, not grids: a group has the grids of all of its parts."""
+"""Tags of parts of an episode. They select steps, not clusters: a group has the clusters of all of its parts."""
 
 DRAW: Final = "draw"
 """Tag of rows of a random control: its seed."""
 
 LESS: Final = " less "
-"""Separates two conditions in the name of a measure that is their difference on the same grid."""
+"""Separates two conditions in the name of a measure that is their difference on the same cluster."""
 
 _Factor = tuple[npt.NDArray[np.int64], list[Any]]  # number of each row's label, and the labels
 
@@ -30,7 +30,7 @@ class Grouped:
 
     Attributes:
         key: "measure" and the tags of the group, in the requested order.
-        estimate: the estimate over the group's grids.
+        estimate: the estimate over the group's clusters.
     """
 
     key: Mapping[str, Tag]
@@ -47,25 +47,26 @@ def estimate_rows(
     counts: npt.NDArray[np.int64] | None = None,
     order: Mapping[str, int] | None = None,
 ) -> list[Grouped]:
-    """Estimate every measure in every group that occurs: mean within each grid, then over grids.
+    """Estimate every measure in every group that occurs: mean within each cluster, then over clusters.
 
     A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`. Rows with a tag
-    "draw" belong to random controls with several seeds: their interval is over grids and seeds
+    "draw" belong to random controls with several seeds: their interval is over clusters and seeds
     (`goalscope.stats.crossed.estimate_crossed`).
 
     Args:
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
-        whole: rows with all grids of each group, where ``rows`` hold only some measures of them; ``rows`` by default. A
-            grid of a group without a value is counted in ``estimate.without``; `PARTS` do not split the grids. Or
-            the number of grids of each group, from `grids_of`.
+        whole: rows with all clusters of each group, where ``rows`` hold only some measures of them; ``rows`` by
+        default. A
+            cluster of a group without a value is counted in ``estimate.without``; `PARTS` do not split the clusters. Or
+            the number of clusters of each group, from `clusters_of`.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
             "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.
         confidence: nominal coverage.
         counts: ``[N]`` how many equal rows each one stands for; 1 by default.
-        order: grid -> its position, where ``rows`` are a part of a run: the last bits of an interval depend on the
-            order of grids. The order of appearance by default.
+        order: cluster -> its position, where ``rows`` are a part of a run: the last bits of an interval depend on the
+            order of clusters. The order of appearance by default.
 
     Returns:
         Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
@@ -82,13 +83,13 @@ def estimate_rows(
         return []
     measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
     kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
-    grid, labels = rows.numbered("cluster")
+    cluster, labels = rows.numbered("cluster")
     if order is not None:
-        grid = np.array([order[label] for label in labels], dtype=np.int64)[grid]
+        cluster = np.array([order[label] for label in labels], dtype=np.int64)[cluster]
     is_control = rows.known(DRAW)
     draw = rows.numbered(DRAW)[0] if is_control.any() else None
     unit_codes, unit_labels = rows.numbered("unit")
-    grids = whole if isinstance(whole, Mapping) else grids_of(rows if whole is None else whole, names)
+    totals = whole if isinstance(whole, Mapping) else clusters_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
     by_group = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[by_group], np.arange(len(kinds) + 1))
@@ -111,7 +112,7 @@ def estimate_rows(
             "unit": str(unit_labels[units[0]]),
             "bounds": ranges[key["measure"]],
             "confidence": confidence,
-            "grids": grids.get(tuple(key[name] for name in names if name not in PARTS), 0),
+            "all_clusters": totals.get(tuple(key[name] for name in names if name not in PARTS), 0),
             "differences": LESS in str(key["measure"]),
         }
         if draw is not None and is_control[own_rows].any():
@@ -119,31 +120,31 @@ def estimate_rows(
                 raise ValueError(
                     f"a group must be of random controls, or have none, {key} mixes them: group by control"
                 )
-            local_grids, seeds = (np.unique(codes[own_rows], return_inverse=True)[1] for codes in (grid, draw))
-            estimate = estimate_crossed(values, local_grids, seeds, **options)
+            local_clusters, seeds = (np.unique(codes[own_rows], return_inverse=True)[1] for codes in (cluster, draw))
+            estimate = estimate_crossed(values, local_clusters, seeds, **options)
         else:
             # Renumbered within the group, so that the cost of a group depends on its own rows only.
-            local_grids = np.unique(grid[own_rows][defined], return_inverse=True)[1].astype(np.int64)
-            estimate = from_codes(values[defined], local_grids, undefined=int((~defined).sum()), **options)
+            local_clusters = np.unique(cluster[own_rows][defined], return_inverse=True)[1].astype(np.int64)
+            estimate = from_codes(values[defined], local_clusters, undefined=int((~defined).sum()), **options)
         result.append(Grouped(key=key, estimate=estimate))
     return result
 
 
-def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
-    """Return the number of grids of each group that occurs, over all measures.
+def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
+    """Return the number of clusters of each group that occurs, over all measures.
 
     Args:
         rows: the rows.
         by: names of tags (or of columns) to group by; `PARTS` are ignored.
 
     Returns:
-        Values of the other tags, in order -> number of grids.
+        Values of the other tags, in order -> number of clusters.
     """
     factors = [rows.numbered(name) for name in by if name not in PARTS]
-    grid, grids = rows.numbered("cluster")
+    cluster, clusters = rows.numbered("cluster")
     kinds, first, group = np.unique(_combined(factors, len(rows)), return_index=True, return_inverse=True)
-    pairs = np.unique(group * len(grids) + grid)
-    counts = np.bincount(pairs // len(grids), minlength=len(kinds))
+    pairs = np.unique(group * len(clusters) + cluster)
+    counts = np.bincount(pairs // len(clusters), minlength=len(kinds))
     keys = [tuple(labels[codes[index]] for codes, labels in factors) for index in first]
     return dict(zip(keys, counts.tolist(), strict=True))
 

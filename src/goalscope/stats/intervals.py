@@ -1,4 +1,4 @@
-"""Exact bounds, and the interval of a mean over independent grids, chosen by simulation (docs/statistics.md)."""
+"""Exact bounds, and the interval of a mean over independent clusters, chosen by simulation (docs/statistics.md)."""
 
 import math
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ Bounds = tuple[float, float]
 _ROUNDING = 1e-12  # means of equal values may differ in their last bits
 _NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
 _BOUNDS_SAY_LITTLE = 0.02  # fraction of the maximum variance below which bounds do not affect the distribution
-_ALL_OR_NOTHING = 0.4  # fraction of the maximum variance above which most grids lie at the bounds
-_FEW_DIFFERENCES = 25  # grids below which rare large differences may be missing in the sample
+_ALL_OR_NOTHING = 0.4  # fraction of the maximum variance above which most clusters lie at the bounds
+_FEW_DIFFERENCES = 25  # clusters below which rare large differences may be missing in the sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,36 +85,36 @@ def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: fl
 def mean_interval(
     points: Vector, *, bounds: Bounds, confidence: float, groups: float | None = None, differences: bool = False
 ) -> Interval:
-    """Return the interval of the mean of the population that G independent grids were drawn from.
+    """Return the interval of the mean of the population that G independent clusters were drawn from.
 
-    A score interval, studentised over grids, with the sample's own skewness and kurtosis taken into account.
+    A score interval, studentised over clusters, with the sample's own skewness and kurtosis taken into account.
 
     1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
-       gives the quantile t. They are few where a few grids cause all the variance.
+       gives the quantile t. They are few where a few clusters cause all the variance.
     2. Hall: the studentised mean T of values with skewness g becomes symmetric as
        ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Only
        the part of the skewness that step 3 does not explain is used: ``1 - s``, s the variance over its maximum. For
-       all-or-nothing grids (s = 1) the mean determines the variance; they keep G - 1 degrees of freedom.
+       all-or-nothing clusters (s = 1) the mean determines the variance; they keep G - 1 degrees of freedom.
     3. Wilson: the variance of a bounded mean shrinks towards its bounds as ``V(mu) = (mu - low) (high - mu)``, so
        ``(mean - mu)**2 = T**2 se**2 V(mu) / V(mean)`` is solved for mu; V is linear with one bound, 1 without bounds.
 
     For differences each end is the wider of this and of uncorrected t. Differences of two conditions mostly lie on both
     sides of 0, many at 0 itself. The skewness of a sample with few non-zero differences is often chance, and correcting
-    for it gives intervals that cover too little (.90 instead of .95 on 30 to 100 grids). Where it is real (a condition
-    that fails on a few grids) uncorrected t covers too little, and the score is right. Hall's cubic turns at
-    ``T = -3 / a``: beyond it T grows without bound with the skewness, so T stops there.
+    for it gives intervals that cover too little (.90 instead of .95 on 30 to 100 clusters). Where it is real (a
+    condition that fails on a few clusters) uncorrected t covers too little, and the score is right. Hall's cubic turns
+    at ``T = -3 / a``: beyond it T grows without bound with the skewness, so T stops there.
 
     Args:
-        points: ``[G]`` one value for each grid (or linearised values with the estimate as their mean).
+        points: ``[G]`` one value for each cluster (or linearised values with the estimate as their mean).
         bounds: least and greatest possible mean; infinite where there is none.
         confidence: nominal coverage.
-        groups: effective number of grids with unequal weights, G by default.
-        differences: whether the points are differences of two conditions on the same grid.
+        groups: effective number of clusters with unequal weights, G by default.
+        differences: whether the points are differences of two conditions on the same cluster.
     """
     count = len(points)
     if count < 2:
-        return Interval(note=f"{'one' if count else 'no'} grid: undefined interval")
-    points = np.sort(points)  # sums, and so the last bits, do not depend on the order of the grids
+        return Interval(note=f"{'one' if count else 'no'} cluster: undefined interval")
+    points = np.sort(points)  # sums, and so the last bits, do not depend on the order of the clusters
     mean = float(points.mean())
     if float(np.ptp(points)) <= _ROUNDING * max(1.0, abs(mean)):
         return _of_equal_points(mean, count if groups is None else groups, bounds, confidence)
@@ -146,19 +146,19 @@ def mean_interval(
 def _of_equal_points(value: float, groups: float, bounds: Bounds, confidence: float) -> Interval:
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
-        return Interval(note="all grids show the same value and the measure has no finite bounds: undefined interval")
+        return Interval(note="all clusters have one value and the measure no finite bounds: undefined interval")
     ends = agreement_bounds(value, groups, bounds, confidence)
     at_bound = min(value - low, high - value) <= _ROUNDING * (high - low)
     method = "exact binomial" if at_bound else "exact bound of agreement"
-    return Interval(low=ends[0], high=ends[1], method=method, note="no variance between grids")
+    return Interval(low=ends[0], high=ends[1], method=method, note="no variance between clusters")
 
 
 def _binomial_ends(points: Vector, bounds: Bounds, confidence: float) -> Bounds:
-    """Return exact ends that hold for every distribution, from the grids that lie at a bound.
+    """Return exact ends that hold for every distribution, from the clusters that lie at a bound.
 
     A mean between a and b is at most ``a + (b - a) P(not at a)`` and at least ``a + (b - a) P(at b)``, and these
-    probabilities have exact binomial ends. They matter where all grids but a few lie at one bound: the variance is then
-    estimated too badly for a studentised interval.
+    probabilities have exact binomial ends. They matter where all clusters but a few lie at one bound: the variance is
+    then estimated too badly for a studentised interval.
     """
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -215,24 +215,24 @@ def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewne
     count, (low, high), mean = len(points), bounds, float(points.mean())
     if variance_ratio < _BOUNDS_SAY_LITTLE:
         if count < 10:
-            return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
+            return "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"
         most_common = int(np.unique(points, return_counts=True)[1].max())
         if count < 20 and (abs(skewness) > 1 or 2 * most_common >= count):
-            return "few grids, skewed or mostly equal: may cover 0.88-0.95 only"
+            return "few clusters, skewed or mostly equal: may cover 0.88-0.95 only"
         return ""
     if count < 5:
-        return "fewer than 5 grids: covers more than nominal"
+        return "fewer than 5 clusters: covers more than nominal"
     if count < 40 and count * min(mean - low, high - mean) <= high - low:
-        return "few grids, mean near a bound: covers 0.90-0.99"
+        return "few clusters, mean near a bound: covers 0.90-0.99"
     if count < 40 and variance_ratio > _ALL_OR_NOTHING:
-        return "few grids, nearly all or nothing: may cover more than nominal"
+        return "few clusters, nearly all or nothing: may cover more than nominal"
     return ""
 
 
 def _difference_coverage_note(count: int) -> str:
     """Return a note where, by simulation, so few differences may miss the nominal coverage."""
     if count < 10:
-        return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
+        return "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"
     if count < _FEW_DIFFERENCES:
-        return "few grids: covers 0.88-0.95 if single ones differ much more than the others"
+        return "few clusters: covers 0.88-0.95 if single ones differ much more than the others"
     return ""

@@ -1,8 +1,8 @@
-"""Differences of two conditions on single grids, which may cancel in the mean.
+"""Differences of two conditions on single clusters, which may cancel in the mean.
 
-A paired test of the mean asks whether one condition is better over all grids. Where the grids of both conditions follow
-the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, even
-if it behaves differently on every single pair. The question is then how large the differences of single grids are,
+A paired test of the mean asks whether one condition is better over all clusters. Where the clusters of both conditions
+follow the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, even
+if it behaves differently on every single pair. The question is then how large the differences of single clusters are,
 beyond the noise of a few trajectories.
 """
 
@@ -23,14 +23,14 @@ DRAWS = 1999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """The root mean square over grids of the true difference of two conditions.
+    """The root mean square over clusters of the true difference of two conditions.
 
     Attributes:
         value: the estimate, in the unit of the measure; 0 where the differences are no greater than noise; NaN
-            where no grid has two values in both conditions.
+            where no cluster has two values in both conditions.
         low, high: ends of its interval, both NaN where it is undefined.
         square: the mean squared true difference, whose root is ``value``; unbiased, so possibly negative.
-        p_value: of the exchange test, whose null is that trajectories of a grid are exchangeable between conditions;
+        p_value: of the exchange test, whose null is that trajectories of a cluster are exchangeable between conditions;
             NaN where undefined.
         counts: number of values of a and of b used.
         method: method of the test.
@@ -59,15 +59,15 @@ def sensitivity(
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Sensitivity:
-    """Estimate the differences of two conditions on single grids, and test whether they differ on any.
+    """Estimate the differences of two conditions on single clusters, and test whether they differ on any.
 
-    Of each grid with two values and more in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` estimates its
-    squared true difference without bias; the mean over grids has the interval of `estimate_mean`. The test exchanges
-    values between the conditions within each grid and compares the sum of squared differences.
+    Of each cluster with two values and more in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` estimates its
+    squared true difference without bias; the mean over clusters has the interval of `estimate_mean`. The test exchanges
+    values between the conditions within each cluster and compares the sum of squared differences.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values of single trajectories, NaN where undefined.
-        clusters_a, clusters_b: the grid of each value.
+        clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
         rng: for the random exchanges.
         bounds: least and greatest possible value of a trajectory; the ends of the interval respect them.
@@ -100,13 +100,13 @@ def sensitivity(
             p_value=math.nan,
             counts=(0, 0),
             method="none",
-            note="no grid has two values in both conditions: undefined",
+            note="no cluster has two values in both conditions: undefined",
         )
     single = len(shared) - len(pairs)
     varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > TIED]
     notes = (
-        f"{single} of {len(shared)} grids without two values in both conditions left out" if single else "",
-        "" if varied else "no grid has two different values: nothing to exchange",
+        f"{single} of {len(shared)} clusters without two values in both conditions left out" if single else "",
+        "" if varied else "no cluster has two different values: nothing to exchange",
         square.note if math.isnan(square.low) else "",
     )
     squares = np.array([square.value, square.low, square.high])
@@ -121,7 +121,7 @@ def sensitivity(
             sum(len(first_values) for first_values, _ in pairs.values()),
             sum(len(second_values) for _, second_values in pairs.values()),
         ),
-        method=f"{draws} random exchanges within {len(pairs)} grids" if varied else "nothing to exchange",
+        method=f"{draws} random exchanges within {len(pairs)} clusters" if varied else "nothing to exchange",
         note="; ".join(filter(None, notes)),
     )
 

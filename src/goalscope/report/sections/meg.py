@@ -13,7 +13,7 @@ from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.verdicts import NETWORKS
 from goalscope.rows import Tag
-from goalscope.runs.walks import count_episodes
+from goalscope.runs.episode_columns import count_episodes
 from goalscope.stats import Estimate
 
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)

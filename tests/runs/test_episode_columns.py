@@ -11,7 +11,7 @@ import pytest
 from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
-from goalscope.runs.walks import NO_ACTION, Walks, parts_of, read_walks, walks_of
+from goalscope.runs.episode_columns import NO_ACTION, EpisodeColumns, episode_columns, parts_of, read_episode_columns
 from goalscope.worlds.tasks import generate_task_map
 from tampered import unsealed
 
@@ -65,10 +65,10 @@ def literal(episodes: list[Episode]) -> dict[str, list[object]]:
     }
 
 
-def plain(walks: Walks) -> dict[str, list[object]]:
-    columns = {field.name: getattr(walks, field.name) for field in fields(walks)}
-    columns["worlds"] = [world.id for world in walks.worlds]
-    columns["reward"] = [None if np.isnan(reward) else reward for reward in walks.reward.tolist()]
+def plain(table: EpisodeColumns) -> dict[str, list[object]]:
+    columns = {field.name: getattr(table, field.name) for field in fields(table)}
+    columns["worlds"] = [world.id for world in table.worlds]
+    columns["reward"] = [None if np.isnan(reward) else reward for reward in table.reward.tolist()]
     return {name: np.asarray(column).tolist() if name in ARRAYS else list(column) for name, column in columns.items()}
 
 
@@ -79,11 +79,11 @@ def test_columns_are_those_of_the_episodes_however_they_are_read(sampled: Path) 
     seen: list[tuple[int, int]] = []
     with Store(sampled) as store:
         episodes = list(store.episodes())
-        read, apart = read_walks(store, lambda done, total: seen.append((done, total)))
+        read, apart = read_episode_columns(store, lambda done, total: seen.append((done, total)))
     assert apart == [] and seen[-1] == (len(episodes), len(episodes))
     assert {episode.world.fog_radius for episode in episodes} > {None}
     wanted = literal(episodes)
-    assert plain(walks_of(iter(episodes))) == wanted
+    assert plain(episode_columns(iter(episodes))) == wanted
     found = plain(read)
     assert found == wanted
     kinds = [[*map(type, tags.values())] for tags in found["tags"] if isinstance(tags, dict)]
@@ -122,7 +122,7 @@ def test_a_store_is_measured_as_its_episodes_are(sampled: Path, tmp_path: Path) 
     still = Episode(spec=spec, world=place, agent="still", steps=(), final=begin(place), outcome="stopped")
     with Store(tmp_path, "w") as store:
         store.put_episodes([still])
-        assert read_walks(store)[1] == [still.id]
+        assert read_episode_columns(store)[1] == [still.id]
         rows = measure_store(store)
         assert equal(rows, measure_episodes(store.episodes())) and "exploration error" in rows.measure
     with Store(tmp_path / "empty", "w") as store:
@@ -175,7 +175,7 @@ def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_
         with pytest.raises(ValueError, match="must") as slow:
             list(store.episodes())
         with pytest.raises(ValueError, match="must") as fast:
-            read_walks(store)
+            read_episode_columns(store)
     assert str(fast.value) == str(slow.value)
 
 
@@ -187,7 +187,7 @@ def test_what_was_said_is_not_looked_at(sound: Path, tmp_path: Path) -> None:
         )
     database.close()
     with Store(sound) as whole, Store(tmp_path) as odd:
-        assert plain(read_walks(odd)[0]) == plain(read_walks(whole)[0])
+        assert plain(read_episode_columns(odd)[0]) == plain(read_episode_columns(whole)[0])
         assert equal(measure_store(odd), measure_store(whole))
 
 
@@ -207,12 +207,12 @@ def test_a_measure_of_texts_has_the_episodes_and_says_where_they_are_missing(sam
 
     with Store(sampled) as store:
         episodes = list(store.episodes())
-        walks, _ = read_walks(store)
+        table, _ = read_episode_columns(store)
     found = measure_episodes(iter(episodes), [Reasoned()])
     assert found.value.tolist() == [sum(step.reasoning is not None for step in one.steps) for one in episodes]
     assert StepTable.from_episodes(episodes).episodes == tuple(episodes)
     with pytest.raises(ValueError, match="holds what episodes did, not their texts"):
-        Reasoned().rows(StepTable.from_walks(walks))
+        Reasoned().rows(StepTable.from_columns(table))
 
 
 def test_episodes_of_some_worlds_are_all_of_them_and_no_others(sampled: Path) -> None:

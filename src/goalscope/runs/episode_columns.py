@@ -34,7 +34,7 @@ PART_EPISODES = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walks:
+class EpisodeColumns:
     """E episodes in G different worlds, N steps in all.
 
     Attributes:
@@ -68,8 +68,8 @@ class Walks:
     final: Numbers
 
 
-def walks_of(episodes: Iterable[Episode]) -> Walks:
-    """Return the walks of episodes; the episodes themselves are not kept.
+def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
+    """Return the columns of episodes; the episodes themselves are not kept.
 
     Raises:
         ValueError: episodes on grids together with episodes in other worlds.
@@ -95,11 +95,11 @@ def walks_of(episodes: Iterable[Episode]) -> Walks:
             "a table of steps must hold episodes of grids or of other worlds, got both: measure them apart"
         )
     width = max(map(len, (*states, *finals)), default=3)
-    return heads.walks(_padded(states, width), np.array(actions), np.array(rewards), _padded(finals, width))
+    return heads.columns(_padded(states, width), np.array(actions), np.array(rewards), _padded(finals, width))
 
 
-def read_walks(store: Store, progress: Progress | None = None) -> tuple[Walks, list[str]]:
-    """Return the walks of a store's episodes on grids, in its order, and the ids of those in other worlds.
+def read_episode_columns(store: Store, progress: Progress | None = None) -> tuple[EpisodeColumns, list[str]]:
+    """Return the columns of a store's episodes on grids, in its order, and the ids of those in other worlds.
 
     Only the returned columns are read and checked; answers, reasoning and token ids are not.
 
@@ -121,10 +121,10 @@ def count_episodes(store: Store) -> int:
     return int(total)
 
 
-def walk_parts(
+def episode_column_parts(
     store: Store, progress: Progress | None = None, *, most: int = PART_EPISODES
-) -> Iterator[tuple[Walks, list[str]]]:
-    """Yield the result of `read_walks` in parts, so that few episodes are in memory at a time.
+) -> Iterator[tuple[EpisodeColumns, list[str]]]:
+    """Yield the result of `read_episode_columns` in parts, so that few episodes are in memory at a time.
 
     Worlds of one cluster are in one part, since some measures compare them. Parts are in the order of the first world
     of each cluster; within a part episodes are in the order of the store.
@@ -150,7 +150,7 @@ def walk_parts(
 
 
 def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]]:
-    """Yield the worlds of each part of a run with the number of their episodes; see `walk_parts`.
+    """Yield the worlds of each part of a run with the number of their episodes; see `episode_column_parts`.
 
     Raises:
         ValueError: episodes of the run are missing.
@@ -177,7 +177,7 @@ def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]
 
 def _read(
     store: Store, pages: Iterable[list[tuple[Any, ...]]], progress: Callable[[int], None]
-) -> tuple[Walks, list[str]]:
+) -> tuple[EpisodeColumns, list[str]]:
     heads, unreadable, done = _Heads(), list[str](), 0
     parts = [(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64))]
     for page in pages:
@@ -194,7 +194,7 @@ def _read(
         done += len(page)
         progress(done)
     state, action, final = map(np.concatenate, zip(*parts, strict=True))
-    return heads.walks(state, action, np.full(len(action), np.nan), final), unreadable
+    return heads.columns(state, action, np.full(len(action), np.nan), final), unreadable
 
 
 def _readable(world: World) -> bool:
@@ -260,8 +260,10 @@ class _Heads:
         for column, cell in zip(self._columns.values(), cells, strict=True):
             column.append(cell)
 
-    def walks(self, state: Numbers, action: Numbers, reward: npt.NDArray[np.float64], final: Numbers) -> Walks:
-        return Walks(
+    def columns(
+        self, state: Numbers, action: Numbers, reward: npt.NDArray[np.float64], final: Numbers
+    ) -> EpisodeColumns:
+        return EpisodeColumns(
             **self._columns,
             worlds=tuple(world for _, world in self._worlds.values()),
             world=freeze(np.array(self._world, dtype=np.int64)),
