@@ -1,5 +1,7 @@
 """The text form: parse is the inverse of render, reads what others wrote, and says what is wrong."""
 
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,3 +135,21 @@ def test_a_layout_with_trailing_blanks_and_one_as_lists_are_read() -> None:
 def test_something_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="a text, a list of lines"):
         Grid.parse(5)  # type: ignore[arg-type]
+
+
+def test_an_interrupt_while_a_grid_is_written_ends_the_writing() -> None:
+    grid, arrived = Grid.parse(["A" + "_" * 12, *["_" * 13] * 11, "_" * 12 + "G"]), list[int]()
+
+    def interrupt(number: int, frame: object) -> None:
+        arrived.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for count in range(1, 101):
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 2e-4)
+                while len(arrived) < count:
+                    grid.render()
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -197,7 +197,8 @@ class Grid:
         """
         width = len(str(max(self.height, self.width) - 1))
         lines = [["", *map(str, range(self.width))]]
-        lines += [[str(row), *cells] for row, cells in enumerate(symbols(self))]
+        # As a list: NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
+        lines += [[str(row), *cells] for row, cells in enumerate(symbols(self).tolist())]
         return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in lines)
 
     def at(self, **changes: Any) -> "Grid":
