@@ -33,7 +33,7 @@ class TaskChatAgent(ChatAgent):
     """A language model that reads a report at each step and answers with a direction.
 
     Attributes:
-        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
+        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence.
         reasoned: whether its answer must contain reasoning before the direction.
         memory: whether each observation comes with a summary of all reports so far (the harness).
         template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of

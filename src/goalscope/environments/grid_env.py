@@ -1,7 +1,7 @@
 """goalscope's grids as environments of Gymnasium: importing this module registers "goalscope/Grid-v0".
 
-Observations are planes, symbols or text. The optimal actions are in ``info``. An episode ends at the goal, or after
-a multiple of the shortest path's steps, as in a study.
+Observations are planes, symbols or text. The optimal actions are in ``info``. An episode ends at the goal, or after a
+multiple of the shortest path's steps, as in a study.
 """
 
 import math
@@ -96,11 +96,11 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
     def render(self) -> Any:
         """Return the grid as text or as a picture ``[H, W, 3]`` uint8, as ``render_mode`` says."""
-        now = shown(self._grid, self._state)
+        grid = shown(self._grid, self._state)
         if self.render_mode == "ansi":
-            return now.render()
+            return grid.render()
         if self.render_mode == "rgb_array":
-            picture = _COLOURS[_symbols(now)]
+            picture = _COLOURS[_symbols(grid)]
             return np.kron(picture, np.ones((_PIXELS, _PIXELS, 1), dtype=np.uint8))
         return None
 

@@ -103,8 +103,8 @@ class Pair:
     @property
     def id(self) -> str:
         """Content id of both grids as they are shown."""
-        shown = [[side.view.text, side.view.carrying_key] for side in self.sides]
-        return content_id("pair", {"moved": self.moved, "sides": shown})
+        views = [[side.view.text, side.view.carrying_key] for side in self.sides]
+        return content_id("pair", {"moved": self.moved, "sides": views})
 
     @property
     def swapped(self) -> "Pair":

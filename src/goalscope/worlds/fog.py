@@ -3,7 +3,7 @@
 A cell is seen when it lies within the radius, counted in steps (the Manhattan distance), and no wall or locked door
 stands on Bresenham's line from the agent to it; the wall itself is seen. Seen cells stay seen.
 
-The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A walk reproduces the picture with the Manhattan
+The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A path reproduces the picture with the Manhattan
 distance, which is therefore used; none does with Euclidean or Chebyshev distance under any rounding of the lines.
 Where a line runs exactly between two cells it takes the one nearer to the agent's own row or column, as Bresenham's
 algorithm does when it starts at the agent. Sight therefore commutes with every reflection and rotation.
@@ -94,8 +94,8 @@ class Fog:
             raise ValueError(
                 f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
             )
-        shown = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
-        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **shown)
+        visible_objects = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
+        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **visible_objects)
 
 
 def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:
