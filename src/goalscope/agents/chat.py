@@ -1,6 +1,6 @@
 """Chat agents: a language model, its prompts for observations, and the parsing of its answers.
 
-Only the text of a view in a prompt depends on the kind of world: see `ChatAgent.asked`.
+Of a prompt, only the text of a view depends on the kind of world: see `ChatAgent.step_text`.
 """
 
 import hashlib
@@ -61,11 +61,11 @@ class ChatAgent:
         sampling: how its outputs are drawn.
         name: short name, as tables show it; the model's name by default.
         history: form of earlier steps in its prompts; None for the study's setting.
-        task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
-        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
-            model's card names, "completion" for a base model whose files are here, else "example".
+        task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template file.
+        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one in the model's
+            card, "completion" for a base model with local files, else "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the usual one.
-        choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
+        choice: how its action is drawn by the likelihoods of all answers; None where it is parsed from the answer.
         text: the template.
         system: the system prompt, "" for none.
 
@@ -93,10 +93,10 @@ class ChatAgent:
             raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
         if self.choice is not None:
             self.choice.check_model(self.model, self.sampling)
-        for name, value in self._read().items():
+        for name, value in self._derived_fields().items():
             object.__setattr__(self, name, value)
 
-    def _read(self) -> dict[str, Any]:
+    def _derived_fields(self) -> dict[str, Any]:
         """Return the fields that follow from the others."""
         if self.template and self.task not in TASKS:
             raise ValueError(
@@ -106,9 +106,9 @@ class ChatAgent:
         text = read_template(self.task, self.template or self._card(), self.wording)
         return {"text": text, "name": self.name or self._title([])}
 
-    def _title(self, arm: Sequence[str]) -> str:
+    def _title(self, labels: Sequence[str]) -> str:
         """Return the default name: the model's, and in brackets the settings that distinguish agents of that model."""
-        details = [*arm, *([self.choice.title] if self.choice is not None else [])]
+        details = [*labels, *([self.choice.title] if self.choice is not None else [])]
         return f"{self.model.name} ({', '.join(details)})" if details else self.model.name
 
     def _card(self) -> str:
@@ -139,17 +139,17 @@ class ChatAgent:
     @property
     def tags(self) -> Mapping[str, Tag]:
         """Tags of the model, e.g. its planted goal, and of the settings for choice and wording."""
-        own_tags = {} if self.choice is None else {"answer": "likelihood"}
-        own_tags |= {"wording": self.wording} if self.wording else {}
-        return {**getattr(self.model, "tags", {}), **own_tags}
+        tags = {} if self.choice is None else {"answer": "likelihood"}
+        tags |= {"wording": self.wording} if self.wording else {}
+        return {**getattr(self.model, "tags", {}), **tags}
 
     @property
     def needs(self) -> type[View]:
         """Required type of view: a grid where the template shows one, named where it names a target, else any."""
-        blanks_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
+        uses_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
         if "aim" in names:
             return NamedView
-        return GridView if blanks_grid or set(OF_GRIDS) & names else View
+        return GridView if uses_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str) -> str:
         """Return the text of a grid in the symbols of the agent's wording."""
@@ -178,7 +178,7 @@ class ChatAgent:
         symbol_entry = {"symbols": dict(symbols)} if symbols else {}
         return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **symbol_entry}
 
-    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+    def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, the present one or an earlier one of a conversation."""
         names = set(placeholders(self.text))
         as_conversation = observation.history_as in ("conversation", "reasoning")
@@ -220,10 +220,10 @@ class ChatAgent:
         history = observation.history
         if observation.history_as in ("conversation", "reasoning"):
             for step, past in enumerate(history):
-                text = self.asked(observation, step, past.view, history[:step])
+                text = self.step_text(observation, step, past.view, history[:step])
                 chat.append(Message(role="user", content=text))
                 chat.append(Message(role="assistant", content=past.answer))
-        text = self.asked(observation, observation.step, observation.view, history)
+        text = self.step_text(observation, observation.step, observation.view, history)
         return (*chat, Message(role="user", content=text))
 
     def prompt(self, observation: Observation) -> str:
@@ -250,7 +250,7 @@ class ChatAgent:
         ]
 
     def _choose(self, choice: Choice, observations: Sequence[Observation]) -> list[Turn]:
-        assert isinstance(self.model, Scoring)  # checked when the agent was made
+        assert isinstance(self.model, Scoring)  # checked in __post_init__
         requests = [self.request(observation) for observation in observations]
         count = len(requests)
         if choice.prior_symbol:
@@ -267,7 +267,7 @@ class ChatAgent:
         """Build an agent from the parameters of a study; no weight is read and nothing is sent yet.
 
         Args:
-            parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
+            parameters: ``model`` (a folder, a name on the hub, "theseus", or its name at a server or backend),
                 the attributes of the class that `settings` names, ``template``, ``name``, ``history``, the fields of
                 `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
                 `goalscope.agents.choice.Choice`), ``backend`` and its options, see `goalscope.models.base`.

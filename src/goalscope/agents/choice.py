@@ -1,11 +1,11 @@
-"""Constrained choice: an action drawn by how likely a model finds each complete answer, not parsed from what it writes.
+"""Constrained choice: an action is drawn by the likelihood of each complete answer, not parsed from generated text.
 
-The answers are ``{"action": "UP"}`` and so on, one an action of the view. Each is read after the same tokens; their
-likelihoods are set to a sum of 1 and the action is drawn from them at the agent's temperature. What the model would
-have written otherwise is not asked for, so that this is another agent than one whose answers are generated.
+The answers are ``{"action": "UP"}`` and so on, one for each action of the view. Each is scored after the same tokens.
+Their likelihoods are normalised to a sum of 1, and the action is drawn from them at the agent's temperature. No answer
+is generated, so this is a different agent from one whose answers are generated.
 
-Source: scoring the complete string of each option and taking off what a content-free prompt gives them: Zhao et al.
-(2021), Calibrate Before Use, section 4; the mass and its threshold: goalscope.
+Source: scoring the complete string of each option and dividing by its likelihood after a content-free prompt: Zhao et
+al. (2021), Calibrate Before Use, section 4; the mass and its threshold: goalscope.
 """
 
 import json
@@ -24,17 +24,17 @@ from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
 
 ANSWERS: Final = ("generated", "likelihood")
-"""How a chat agent's action is found: read in what the model writes, or drawn by the likelihoods of all answers."""
+"""Source of a chat agent's action: parsed from generated text, or drawn by the likelihoods of all answers."""
 
 AFTER: Final = ("prompt", "reasoning")
-"""After what the likelihoods are read."""
+"""Text after which the answers are scored."""
 
 LEAST_MASS: Final = 0.5
-"""Mass of the actions below which a turn is invalid: in that place the model would rather write something that is no
-action. The mass of each turn is stored, so that the share of invalid turns under another threshold can be read off."""
+"""Total probability of all answers below which a turn is invalid: the model would rather write something that is no
+action. The mass of each turn is stored, so the fraction of invalid turns under another threshold can be computed."""
 
 LITTLE_MASS: Final = "little mass"
-"""Name of the failure of a turn whose actions have less mass than they must have."""
+"""Failure name of a turn whose answers have less mass than the threshold."""
 
 _GRID_SYMBOLS: Final = "".join(SYMBOLS)
 
@@ -44,11 +44,11 @@ class Choice:
     """How an action is drawn by the likelihoods of its answers.
 
     Attributes:
-        after: "prompt", or "reasoning": the model reasons freely first.
-        least_mass: probability that all answers must have together, after the beginning that they share, for the turn
-            to be valid; in [0, 1].
-        prior_symbol: one sign; the likelihoods are then divided by those after the same prompt with this sign in the
-            place of each cell of its grids. "" divides by nothing.
+        after: "prompt", or "reasoning" where the model first reasons freely.
+        least_mass: minimum total probability of all answers, after their common beginning, for the turn to be valid; in
+            [0, 1].
+        prior_symbol: one character; the likelihoods are divided by those after the same prompt with this character in
+            place of each cell of its grids. "" for no division.
 
     Raises:
         ValueError: a setting out of its range.
@@ -95,7 +95,7 @@ class Choice:
             )
 
     def reads(self, actions: int) -> int:
-        """Return how many answers a turn scores, those of the prior included; each with its whole prompt."""
+        """Return the number of answers scored in a turn, those of the prior included; each with its whole prompt."""
         return actions * (2 if self.prior_symbol else 1)
 
     @property
@@ -151,7 +151,7 @@ class _ContentFree(GridView):
 
 
 def content_free(observation: Observation, symbol: str) -> Observation:
-    """Return an observation whose grids, those of earlier steps too, show one sign in place of each cell."""
+    """Return an observation whose grids, those of earlier steps too, show one character in place of each cell."""
 
     def blank(view: Any) -> GridView:
         return _ContentFree(grid=view.grid, carrying_key=view.carrying_key, symbol=symbol)
@@ -164,7 +164,7 @@ def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperat
     """Return the probabilities ``[A]`` with which actions are drawn.
 
     ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, l the log-likelihoods and l0 those of the prior; at T = 0
-    all of it lies on the largest one, the first of several.
+    the largest one has probability 1, the first of several.
 
     Args:
         logprobs: ``[A]`` in nats.
@@ -183,8 +183,8 @@ def chosen(
 ) -> Turn:
     """Draw the turn from the likelihoods of all answers.
 
-    The step keeps the probabilities that the action was drawn with (``policy``), and under ``likelihood`` the
-    log-probabilities, their mass, and the prior.
+    The step stores the probabilities of the draw (``policy``), and under ``likelihood`` the log-probabilities, their
+    mass, and the prior.
     """
     reasoned = scored.reasoned
     usage = dict(scored.usage)

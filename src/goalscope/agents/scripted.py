@@ -2,7 +2,7 @@
 
 Each one on grids has an exact distribution over actions for every observation (`ScriptedAgent.probabilities`), from
 which its actions are drawn with the random number of the turn. They keep no state: an interrupted episode resumes
-exactly. Where nothing is left to do (no goal to be seen or reached) all four actions are equally likely.
+exactly. Where there is nothing left to do (no visible or reachable goal), all four actions are equally likely.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ _CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 
 
 PROBABILITY = {"check": check_probability}
-"""Metadata of a field of a scripted agent: ``check(name, value)`` returns the value as it is kept."""
+"""Metadata of a field of a scripted agent: ``check(name, value)`` returns the value to store."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Scripted(ABC):
     """An agent that follows a rule; its fields are the parameters of the rule, and its name.
 
     Attributes:
-        name: short name, as tables show it; made from the kind and its parameters where none is given.
+        name: short name for tables; by default the kind and its parameters.
     """
 
     kind: ClassVar[str]
     prefix: ClassVar[str] = ""
-    """With what the kind begins in descriptions, so that agents of different worlds never share an id."""
+    """Prefix of the kind in descriptions, so that agents of different worlds never share an id."""
     version: ClassVar[int] = 1
-    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
+    """Version of the behaviour: raised whenever the same parameters lead to other actions."""
     journalled: ClassVar[bool] = False
 
     name: str = field(default="", kw_only=True)
@@ -55,11 +55,11 @@ class Scripted(ABC):
                 value = entry.metadata["check"](entry.name, getattr(self, entry.name))
                 object.__setattr__(self, entry.name, value)
         if not self.name:
-            given = ", ".join(str(value) for value in self._parameters().values())
-            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+            values = ", ".join(str(value) for value in self._parameters().values())
+            object.__setattr__(self, "name", f"{self.kind}({values})" if values else self.kind)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters; the name does not enter, since it changes no action."""
+        """Return kind, version and parameters; the name changes no action and is left out."""
         return {"kind": f"{self.prefix}{self.kind}", "version": self.version, **self._parameters()}
 
     def _parameters(self) -> dict[str, Any]:
@@ -96,14 +96,14 @@ class ScriptedAgent(Scripted):
 class Optimal(ScriptedAgent):
     """Takes each action of a shortest path to the goal with equal probability.
 
-    Under fog it plans over the cells it has seen: to the goal where a way is known, else to the nearest hidden cell,
+    Under fog it plans over the cells it has seen: to the goal where a path is known, else to the nearest hidden cell,
     else to the key. That is a sensible explorer, not the optimal policy of the whole grid.
     """
 
     kind: ClassVar[str] = "optimal"
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the optimal actions of what it sees."""
+        """Return the uniform distribution over the optimal actions in the observed grid."""
         return _look_up(_plan_optimal, observation)
 
 
@@ -138,29 +138,29 @@ class Uniform(ScriptedAgent):
         """Return the uniform distribution over the admissible actions."""
         view = observation.view
         if isinstance(view, GridView):
-            _standing(observation)
+            _agent_cell(observation)
             return _UNIFORM
-        found = np.zeros(len(view.actions))
-        found[list(view.offered)] = 1 / len(view.offered)
-        return found
+        probabilities = np.zeros(len(view.actions))
+        probabilities[list(view.offered)] = 1 / len(view.offered)
+        return probabilities
 
 
 @dataclass(frozen=True)
 class KeyLured(ScriptedAgent):
     """Goes to the key while one lies in the grid, then to the goal.
 
-    Its way to the key avoids the goal, which would end the episode. Where no key is seen, or none can be reached so, it
-    acts as `Optimal` does.
+    Its path to the key avoids the goal, which would end the episode. Where no key is visible, or none can be reached on
+    such a path, it acts as `Optimal` does.
     """
 
     kind: ClassVar[str] = "key-lured"
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the shortest ways to the key, or to the goal without one."""
+        """Return the uniform distribution over the actions of shortest paths to the key, or to the goal without one."""
         return _look_up(_plan_key, observation)
 
 
-def _target(name: str, target: Any) -> str | Position:
+def _check_target(name: str, target: Any) -> str | Position:
     if isinstance(target, str):
         if target in _CORNERS:
             return target
@@ -173,10 +173,10 @@ def _target(name: str, target: Any) -> str | Position:
 
 @dataclass(frozen=True)
 class WrongGoal(ScriptedAgent):
-    """Goes to a place of its own instead of the goal, and stays there.
+    """Goes to a cell of its own instead of the goal, and stays there.
 
     It goes to the cell nearest to its target (in rows plus columns; ties by row, then by column) among those that it
-    can reach without entering the goal's cell, which would end the episode. There it stays by walking into a wall, the
+    can reach without entering the goal's cell, which would end the episode. It stays there by moving into a wall, the
     edge or a locked door; without one next to it, it steps away and back. Hidden cells count as open until seen.
 
     Args:
@@ -184,30 +184,31 @@ class WrongGoal(ScriptedAgent):
     """
 
     kind: ClassVar[str] = "wrong-goal"
-    target: str | Position = field(default="top-right", metadata={"check": _target})
+    target: str | Position = field(default="top-right", metadata={"check": _check_target})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the shortest ways to its own target."""
+        """Return the uniform distribution over the actions of shortest paths to its own target."""
         grid = observation.grid
         if isinstance(self.target, str):
             vertical, horizontal = self.target.split("-")
-            aim = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
+            target_cell = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
         else:
-            aim = grid.check_cell(self.target, "the target of a wrong-goal agent")
-        return _look_up(_plan_place, observation, aim)
+            target_cell = grid.check_cell(self.target, "the target of a wrong-goal agent")
+        return _look_up(_plan_target, observation, target_cell)
 
 
 @dataclass(frozen=True)
 class Forgetful(ScriptedAgent):
     """Forgets its goal for whole blocks of steps: an optimal agent whose errors come in bursts.
 
-    Time is cut into blocks of `span` steps. Whether a block is forgotten is drawn from a stream of the episode and the
-    block; a forgotten block is acted uniformly at random, another one as by `Optimal`. Over many episodes it errs as
-    often in each state as `EpsilonGreedy` with epsilon = probability, but not independently from step to step.
+    Each episode is divided into blocks of `span` steps. A random number of the episode and the block decides whether a
+    block is forgotten. Actions of a forgotten block are uniformly random, all others those of `Optimal`. Over many
+    episodes it errs as often in each state as `EpsilonGreedy` with epsilon = probability, but its errors are not
+    independent from step to step.
 
     Args:
         probability: probability that a block is forgotten, in [0, 1].
-        span: steps of a block, >= 1.
+        span: number of steps of a block, >= 1.
     """
 
     kind: ClassVar[str] = "forgetful"
@@ -216,7 +217,7 @@ class Forgetful(ScriptedAgent):
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the distribution of this step, given whether its block is a forgotten one."""
-        _standing(observation)
+        _agent_cell(observation)
         return _UNIFORM if self.forgotten(observation) else _look_up(_plan_optimal, observation)
 
     def forgotten(self, observation: Observation) -> bool:
@@ -225,7 +226,7 @@ class Forgetful(ScriptedAgent):
         return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
 
 
-def _side(name: str, side: Any) -> Any:
+def _check_side(name: str, side: Any) -> Any:
     if side not in get_args(Side):
         raise ValueError(f"{name} must be one of {', '.join(get_args(Side))}, got {side!r}")
     return side
@@ -235,8 +236,8 @@ def _side(name: str, side: Any) -> Any:
 class SideBiased(ScriptedAgent):
     """Acts as `Optimal` does, but as `EpsilonGreedy` while the goal is shown in its weak half of the grid.
 
-    The goal does not move, so an episode is acted the one way or the other from its first step to its last, and a
-    reflection of the grid exchanges the two: what a transform costs this agent is known exactly.
+    The goal does not move, so an episode is either optimal or epsilon-greedy throughout. A reflection of the grid
+    exchanges the two: the effect of a transform on this agent is known exactly.
 
     Args:
         epsilon: probability of a random action while the goal lies in the weak half, in [0, 1].
@@ -245,13 +246,13 @@ class SideBiased(ScriptedAgent):
 
     kind: ClassVar[str] = "side-biased"
     epsilon: float = field(metadata=PROBABILITY)
-    side: Side = field(default="left", metadata={"check": _side})
+    side: Side = field(default="left", metadata={"check": _check_side})
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the optimal distribution, mixed with the uniform one while the goal lies in the weak half."""
-        best = _look_up(_plan_optimal, observation)
+        optimal = _look_up(_plan_optimal, observation)
         weak = observation.grid.goal_lies(self.side)
-        return (1 - self.epsilon) * best + self.epsilon * _UNIFORM if weak else best
+        return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if weak else optimal
 
 
 SCRIPTED: dict[str, type[ScriptedAgent]] = {
@@ -261,7 +262,7 @@ SCRIPTED: dict[str, type[ScriptedAgent]] = {
 """The scripted agents by the kind that a study names."""
 
 
-def _standing(observation: Observation) -> Position:
+def _agent_cell(observation: Observation) -> Position:
     grid = observation.grid
     if grid.start is None:
         raise ValueError(f"an agent must see its own cell (A) to act, got a grid without one:\n{grid}")
@@ -270,32 +271,32 @@ def _standing(observation: Observation) -> Position:
 
 def _look_up(plan: Callable[..., Distribution], observation: Observation, *arguments: Position) -> Distribution:
     view = observation.seen(GridView)
-    return _entry(plan, view.grid, view.grid.start or _standing(observation), view.carrying_key, *arguments)
+    return _entry(plan, view.grid, view.grid.start or _agent_cell(observation), view.carrying_key, *arguments)
 
 
 @lru_cache(maxsize=65536)
 def _entry(
     plan: Callable[..., Distribution], grid: Grid, position: Position, carrying_key: bool, *arguments: Position
 ) -> Distribution:
-    """Return the entry of a plan; grids that differ by the agent's cell alone share their plan."""
-    cell: Distribution = plan(grid.at(start=None), carrying_key, *arguments)[position]
-    return cell
+    """Return the probabilities of a plan at a cell; grids that differ only in the agent's cell share their plan."""
+    probabilities: Distribution = plan(grid.at(start=None), carrying_key, *arguments)[position]
+    return probabilities
 
 
 @lru_cache(maxsize=4096)
 def _plan_optimal(grid: Grid, carrying_key: bool) -> Distribution:
     """Return ``[H, W, 4]``: the distribution of `Optimal` at each cell."""
     phase = int(carrying_key)
-    known = grid if grid.fog is None else grid.at(walls=grid.walls | grid.fog, fog=None)
+    fog_as_walls = grid if grid.fog is None else grid.at(walls=grid.walls | grid.fog, fog=None)
     sets = np.zeros((*grid.walls.shape, 4), dtype=bool)
     if grid.goal is not None:
-        found = solve(known).optimal
-        sets = found[min(phase, len(found) - 1)]
+        by_phase = solve(fog_as_walls).optimal
+        sets = by_phase[min(phase, len(by_phase) - 1)]
     if grid.fog is not None:
         solid = _solid(grid, carrying_key)
-        sets = _else(sets, _towards(solid, [(int(row), int(col)) for row, col in np.argwhere(grid.fog)]))
-        sets = _else(sets, _towards(solid | grid.fog, [] if grid.key is None else [grid.key]))
-    return _even(sets)
+        sets = _fill_empty(sets, _towards(solid, [(int(row), int(col)) for row, col in np.argwhere(grid.fog)]))
+        sets = _fill_empty(sets, _towards(solid | grid.fog, [] if grid.key is None else [grid.key]))
+    return _normalised(sets)
 
 
 @lru_cache(maxsize=4096)
@@ -311,43 +312,43 @@ def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
         solid[grid.goal] = True
     sets = _towards(solid, [grid.key])
     lured = sets.any(axis=-1, keepdims=True)
-    return np.where(lured, _even(sets), plan)
+    return np.where(lured, _normalised(sets), plan)
 
 
 @lru_cache(maxsize=4096)
-def _plan_place(grid: Grid, carrying_key: bool, aim: Position) -> Distribution:
+def _plan_target(grid: Grid, carrying_key: bool, target: Position) -> Distribution:
     """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell."""
     blocked = _solid(grid, carrying_key)
     solid = blocked.copy()
     if grid.goal is not None:
         solid[grid.goal] = True
     sets = np.zeros((*solid.shape, 4), dtype=bool)
-    waiting = ~solid
-    while waiting.any():  # one pass for each part of the grid that can be walked without entering the goal
-        begin = np.argwhere(waiting)[0]
-        part = distances_to(solid, [(int(begin[0]), int(begin[1]))]) >= 0
-        rows, cols = np.nonzero(part)
-        nearest = int(np.argmin(np.abs(rows - aim[0]) + np.abs(cols - aim[1])))  # ties: first by row, then by column
-        place = int(rows[nearest]), int(cols[nearest])
-        sets[part] = _towards(solid, [place])[part]
-        sets[place] = _staying(blocked, solid, place)
-        waiting &= ~part
-    return _even(sets)
+    unassigned = ~solid
+    while unassigned.any():  # one pass for each connected part of the grid without the goal's cell
+        first = np.argwhere(unassigned)[0]
+        component = distances_to(solid, [(int(first[0]), int(first[1]))]) >= 0
+        rows, cols = np.nonzero(component)
+        index = int(np.argmin(np.abs(rows - target[0]) + np.abs(cols - target[1])))  # ties: by row, then column
+        nearest = int(rows[index]), int(cols[index])
+        sets[component] = _towards(solid, [nearest])[component]
+        sets[nearest] = _staying(blocked, solid, nearest)
+        unassigned &= ~component
+    return _normalised(sets)
 
 
-def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], place: Position) -> npt.NDArray[np.bool_]:
+def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], cell: Position) -> npt.NDArray[np.bool_]:
     """Return ``[4]``: the actions that change nothing, or those that step aside where there is no such action."""
     stay, aside = np.zeros(4, dtype=bool), np.zeros(4, dtype=bool)
     for action in ACTIONS:
-        row, col = place[0] + action.delta[0], place[1] + action.delta[1]
+        row, col = cell[0] + action.delta[0], cell[1] + action.delta[1]
         inside = 0 <= row < blocked.shape[0] and 0 <= col < blocked.shape[1]
         stay[action] = not inside or blocked[row, col]
         aside[action] = inside and not solid[row, col]
-    return _else(stay, aside)
+    return _fill_empty(stay, aside)
 
 
 def _solid(grid: Grid, carrying_key: bool) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]``, a copy: walls, and the locked door for who has no key."""
+    """Return ``[H, W]``, a copy: walls, and the locked door for an agent without the key."""
     solid = grid.walls.copy()
     if grid.door is not None and not carrying_key:
         solid[grid.door] = True
@@ -359,12 +360,12 @@ def _towards(solid: npt.NDArray[np.bool_], cells: list[Position]) -> npt.NDArray
     return optimal_batch(distances_to(solid, cells))
 
 
-def _else(sets: npt.NDArray[np.bool_], fallback: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _fill_empty(sets: npt.NDArray[np.bool_], fallback: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return the sets, those of the fallback where a set is empty."""
     return np.where(sets.any(axis=-1, keepdims=True), sets, fallback)
 
 
-def _even(sets: npt.NDArray[np.bool_]) -> Distribution:
+def _normalised(sets: npt.NDArray[np.bool_]) -> Distribution:
     """Return the uniform distribution over each set ``[..., 4]``, over all four actions where it is empty."""
-    full = _else(sets, np.ones(4, dtype=bool))
+    full = _fill_empty(sets, np.ones(4, dtype=bool))
     return freeze(full / full.sum(axis=-1, keepdims=True))

@@ -30,21 +30,21 @@ from goalscope.worlds.world import View
 
 @dataclass(frozen=True, kw_only=True)
 class TaskChatAgent(ChatAgent):
-    """A language model that is told at each step what it finds, and answers with a direction.
+    """A language model that reads a report at each step and answers with a direction.
 
     Attributes:
-        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
-        reasoned: whether it is asked to reason in its answer before it names a direction.
-        memory: whether each observation comes with a summary of all that was told so far (the harness).
+        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence.
+        reasoned: whether its answer must contain reasoning before the direction.
+        memory: whether each observation comes with a summary of all reports so far (the harness).
         template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of
-            one's own. "" for the form that the model's card names, and "example" where it names none. Where the
-            prompt does not hold the rules, the summary learns what a move does from the moves.
-        history: what else it is shown of earlier steps: the conversation unless stated otherwise.
+            one's own. "" for the form in the model's card, "example" where it has none. Where the prompt does
+            not contain the rules, the summary infers the effect of each move from the moves.
+        history: form of earlier steps in its prompts; the conversation by default.
         example: whether each observation ends with an example of the answer.
 
     Raises:
         FileNotFoundError: a strategy that is neither known nor a file, a template that is not there.
-        ValueError: a template with an unknown placeholder, or without a place for what it must say.
+        ValueError: a template with an unknown placeholder, or without a required placeholder.
     """
 
     strategy: str = "base"
@@ -65,16 +65,16 @@ class TaskChatAgent(ChatAgent):
             )
         return super().build(parameters)
 
-    def _read(self) -> dict[str, Any]:
+    def _derived_fields(self) -> dict[str, Any]:
         bundled = self.template in ("", *TEMPLATE_FORMS)
         form = self.template if self.template and bundled else self._card()
-        form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models go on with the log of the conversation
+        form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models continue the log of the conversation
         form = "schema" if self._as_paper else form
         path = "" if bundled else self.template
         system = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
-        held = placeholders(template_text(path))
-        arm = [self._strategy, *["reasoned"] * self.reasoned, *["memory"] * self.memory, *[PAPER] * self._as_paper]
-        name = self.name or self._title(arm)
+        names = placeholders(template_text(path))
+        details = [self._strategy, *["reasoned"] * self.reasoned, *["memory"] * self.memory, *[PAPER] * self._as_paper]
+        name = self.name or self._title(details)
         if self.choice is not None and self.reasoned:
             raise ValueError(
                 "reasoned must be false with answer: likelihood, which reads answers that are a JSON object and no "
@@ -84,8 +84,8 @@ class TaskChatAgent(ChatAgent):
             raise ValueError(
                 "prior_symbol must be left out in task worlds, whose observations show no cells: leave it out"
             )
-        told = {"axes_told": "rules" in held, "example": form == "example" and "answer" in held}
-        return {"system": system, "name": name, **told}
+        from_prompt = {"axes_told": "rules" in names, "example": form == "example" and "answer" in names}
+        return {"system": system, "name": name, **from_prompt}
 
     @property
     def _as_paper(self) -> bool:
@@ -97,26 +97,26 @@ class TaskChatAgent(ChatAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Return what the model says of itself, and the arm: prompt, reasoned, memory, the wording where not ours."""
+        """Tags of the model, and of the arm: prompt, reasoned, memory, and the wording where it is the paper's."""
         wording: dict[str, Tag] = {"wording": PAPER} if self._as_paper else {}
         arm: dict[str, Tag] = {"prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
         return {**super().tags, **arm, **wording}
 
     @property
     def needs(self) -> type[View]:
-        """What is told of a task map."""
+        """Required type of view: the report of a task map."""
         return TaskView
 
     def _prompt(self) -> dict[str, Any]:
-        example = {"example": {"rule": RULE, "text": passage("example")}} if self.example else {}
+        example_entry = {"example": {"rule": RULE, "text": passage("example")}} if self.example else {}
         system = hashlib.sha256(self.system.encode()).hexdigest()
-        return {"kind": TASK_CHAT, "system": system, "memory": self.memory, **example}
+        return {"kind": TASK_CHAT, "system": system, "memory": self.memory, **example_entry}
 
-    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return what is told at a step, with the example of its answer below it where examples are shown.
+    def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+        """Return the prompt text of one step, followed by an example of the answer where examples are used.
 
-        Earlier observations and moves stand before the present one as a list where the history is "actions"; the
-        summary stands below the present one alone.
+        With the history "actions", a list of earlier observations and moves precedes the present one. Only the present
+        step has the summary.
         """
         text = f"OBSERVATION: {view.text}"
         if view is observation.view:
@@ -134,8 +134,8 @@ agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
-    """Return what an agent knows that was told the same, but not what a move does to its position."""
-    learned = AgentKnowledge(axes_told=False)
+    """Return the knowledge from the same reports without the rule that says how a move changes the position."""
+    knowledge = AgentKnowledge(axes_told=False)
     for action, report in memory.turns:
-        learned.add(report, action)
-    return learned
+        knowledge.add(report, action)
+    return knowledge

@@ -1,7 +1,7 @@
-"""Nine agents for task worlds whose behaviour is known: what the errors of exploration and exploitation are checked on.
+"""Nine agents of known behaviour for task worlds: ground truth for the errors of exploration and exploitation.
 
-Eight of them act on their `AgentKnowledge` alone; `Oracle` is told the world. None keeps a state of its own.
-Ties go to what was seen first, then to the order of `Action`. An agent that has nothing left to do walks at random.
+Eight of them act on their `AgentKnowledge` alone; `Oracle` knows the world. None keeps a state of its own.
+Ties go to the cell seen first, then to the order of `Action`. An agent with nothing left to do moves at random.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ class ScriptedTaskAgent(Scripted):
 
     @abstractmethod
     def _move(self, observation: Observation) -> Action | None:
-        """Return the move of the rule, None where the rule knows of nothing to do."""
+        """Return the move of the rule, None where the rule has none."""
 
     def _choose(self, observation: Observation) -> Action:
         action = self._move(observation)
@@ -43,7 +43,7 @@ class ScriptedTaskAgent(Scripted):
 
 @dataclass(frozen=True)
 class Oracle(ScriptedTaskAgent):
-    """Knows the whole map and walks a shortest successful walk: the bound on steps, no bound on errors."""
+    """Knows the whole map and follows a shortest successful path: a bound on steps, no bound on errors."""
 
     kind: ClassVar[str] = "oracle"
     knows_world: ClassVar[bool] = True
@@ -58,9 +58,9 @@ class Oracle(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Greedy(ScriptedTaskAgent):
-    """Uses what it knows at once: to the goal where it is pending, else to the nearest pending node, else to new cells.
+    """Exploits first: goes to the goal where it is pending, else to the nearest pending node, else to a new cell.
 
-    Each of its walks is a shortest one to a target, so its errors are exactly 0.
+    Each of its paths is a shortest one to a target, so its errors are exactly 0.
     """
 
     kind: ClassVar[str] = "greedy"
@@ -73,7 +73,7 @@ class Greedy(ScriptedTaskAgent):
 class ExploreFirst(ScriptedTaskAgent):
     """Goes to the goal where it is pending; else to the nearest new cell while there is one; else to a pending node.
 
-    Each of its walks is a shortest one to a target, so its errors are exactly 0.
+    Each of its paths is a shortest one to a target, so its errors are exactly 0.
     """
 
     kind: ClassVar[str] = "explore-first"
@@ -88,7 +88,7 @@ class ExploreFirst(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class DepthFirst(ScriptedTaskAgent):
-    """Enters a new cell beside it, else goes back the way it came; once back at the start it acts as `Greedy` does.
+    """Enters a new neighbouring cell, else goes back on its path; once back at the start it acts as `Greedy` does.
 
     It goes to the goal where it is pending.
     """
@@ -100,8 +100,8 @@ class DepthFirst(ScriptedTaskAgent):
         here = memory.position
         if here is None or not memory.frontier or memory.goal in memory.pending:
             return greedy(memory)
-        new = (action for action in memory.available if _beside(memory, here, action) in memory.frontier)
-        action = next(new, _way_back(memory))
+        new = (action for action in memory.available if _neighbour(memory, here, action) in memory.frontier)
+        action = next(new, _move_back(memory))
         return greedy(memory) if action is None else action
 
 
@@ -122,7 +122,7 @@ class NoisyGreedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class FrontierOnly(ScriptedTaskAgent):
-    """Goes to the nearest new cell and never back to a node on purpose: explores without using what it knows."""
+    """Goes to the nearest new cell and never back to a node on purpose: explores without exploiting."""
 
     kind: ClassVar[str] = "frontier-only"
 
@@ -132,10 +132,10 @@ class FrontierOnly(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ShortMemory(ScriptedTaskAgent):
-    """Acts as `Greedy` does on its last reports only: what it saw before is new to it again.
+    """Acts as `Greedy` does on its last reports only: cells seen before them are new to it again.
 
     Args:
-        span: reports that it remembers, >= 1.
+        span: number of reports that it remembers, >= 1.
     """
 
     kind: ClassVar[str] = "short-memory"
@@ -157,12 +157,12 @@ class RandomWalk(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Oscillator(ScriptedTaskAgent):
-    """Steps from the start in the first open direction and back, for ever."""
+    """Steps from the start in the first open direction and back, repeatedly."""
 
     kind: ClassVar[str] = "oscillator"
 
     def _move(self, observation: Observation) -> Action | None:
-        back = _way_back(observation.memory)
+        back = _move_back(observation.memory)
         return observation.memory.available[0] if back is None else back
 
 
@@ -177,9 +177,9 @@ TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
 
 
 def greedy(memory: AgentKnowledge) -> Action | None:
-    """Return the first move of a shortest way to the goal where it is pending, else to a pending node or a new cell.
+    """Return the first move of a shortest path to the goal where it is pending, else to a pending node or a new cell.
 
-    None where there is nothing of the kind.
+    None where there is none of them.
     """
     pending, goal = memory.pending, memory.goal
     if goal is not None and goal in pending:
@@ -188,36 +188,36 @@ def greedy(memory: AgentKnowledge) -> Action | None:
 
 
 def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
-    """Return the first move of a shortest way over known cells to the nearest of some cells.
+    """Return the first move of a shortest path over known cells to the nearest of the cells ``aims``.
 
     None where there is none, or where the agent stands on one.
     """
     if memory.position is None or not aims or memory.position in aims:
         return None
     first: dict[Cell, Action | None] = {memory.position: None}
-    waiting = list(first)
-    for here in waiting:  # breadth first: it grows while it is read
+    queue = list(first)
+    for here in queue:  # breadth first: the queue grows during the loop
         for action in memory.axes:
-            near = _beside(memory, here, action)
-            if near in first or not memory.known(near):
+            cell = _neighbour(memory, here, action)
+            if cell in first or not memory.known(cell):
                 continue
             move = first[here]
-            first[near] = action if move is None else move
-            if near in aims:
-                return first[near]
-            waiting.append(near)
+            first[cell] = action if move is None else move
+            if cell in aims:
+                return first[cell]
+            queue.append(cell)
     return None
 
 
-def _way_back(memory: AgentKnowledge) -> Action | None:
+def _move_back(memory: AgentKnowledge) -> Action | None:
     """Return the move to the cell that the present one was entered from, None for the first cell."""
     here = memory.position
     back = None if here is None else memory.entered_from.get(here)
     if here is None or back is None:
         return None
-    return next((action for action in memory.available if _beside(memory, here, action) == back), None)
+    return next((action for action in memory.available if _neighbour(memory, here, action) == back), None)
 
 
-def _beside(memory: AgentKnowledge, here: Cell, action: Action) -> Cell:
+def _neighbour(memory: AgentKnowledge, here: Cell, action: Action) -> Cell:
     right, up = memory.axes[action]
     return here[0] + right, here[1] + up

@@ -1,10 +1,10 @@
-"""The seam of environments: finite worlds of anybody's, told as a pure function of hashable states.
+"""The protocol of environments: finite worlds given by pure functions of hashable states.
 
-An environment says what happens, `goalscope.environments.table` enumerates it, `goalscope.environments.solution` solves
-it exactly. What it says of itself is believed only after it was played back (`goalscope.environments.playback`).
+An environment defines transitions, `goalscope.environments.table` enumerates them, `goalscope.environments.solution`
+solves them exactly. They are used only after a play-back has confirmed them (`goalscope.environments.playback`).
 
-A run that a stranger wrote names the source of its worlds. So registered adapters take plain values alone, and for a
-module of one's own holds what `goalscope.own` says.
+A run directory from an untrusted source names the source of its worlds. Registered adapters therefore take plain values
+only, and the user's own modules follow the rules of `goalscope.own`.
 """
 
 from abc import ABC, abstractmethod
@@ -20,21 +20,21 @@ from goalscope import registry
 from goalscope.own import is_own, load_own
 
 S = TypeVar("S", bound=Hashable)
-Made = TypeVar("Made")
+Registered = TypeVar("Registered")
 
 OVER, LOST = ("over", True), ("over", False)
-"""States of a `StateCopy` behind the end of an episode: at the goal, or anywhere else."""
+"""States of a `StateCopy` after the end of an episode: at the goal, or anywhere else."""
 
 _METHODS: Final = ("initial", "step", "done", "goal", "observe", "describe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """What an agent is shown in a state; it may be less than the state.
+    """The observation in a state; it may hold less than the state.
 
     Attributes:
-        text: in words.
-        array: as numbers, of any shape; None where there are none.
+        text: the observation in words.
+        array: the observation as numbers, of any shape; None without one.
     """
 
     text: str
@@ -43,18 +43,18 @@ class Observed:
 
 @runtime_checkable
 class Environment(Protocol[S]):
-    """A finite world, deterministic or with chance.
+    """A finite world, deterministic or stochastic.
 
-    `step` is pure: the same state and action always give the same distribution, whatever was asked before. A state
-    holds all that decides what follows; a number of steps so far is no part of it, horizons belong to studies.
+    `step` is pure: the same state and action always give the same distribution, whatever the calls before. A state
+    determines the future; it does not contain the number of steps so far, since horizons belong to studies.
 
     Optional methods, looked up by name:
 
-    * ``admissible(state) -> Sequence[int]``: the actions that are offered there; any other changes nothing.
-    * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may be after, by name.
+    * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
+    * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
     * ``utility(state, action, next) -> float``: the reward of one step.
-    * ``heuristic(state) -> float``: an own guess of how far the goal is, for the greedy agent.
-    * ``play(seed) -> Player``: the real environment behind an adapter, made anew.
+    * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
+    * ``play(seed) -> Player``: a new instance of the real environment behind an adapter.
 
     Attributes:
         actions: names of the actions; the index is the action.
@@ -66,36 +66,36 @@ class Environment(Protocol[S]):
         ...
 
     def initial(self) -> Mapping[S, float]:
-        """Return the chances of the first state; one entry where it is certain."""
+        """Return the probabilities of the first state; one entry where it is certain."""
         ...
 
     def step(self, state: S, action: int) -> Mapping[S, float]:
-        """Return the chances of the next state; one entry where it is certain. Not asked of states that are done."""
+        """Return the probabilities of the next state; one entry where it is certain. Not called where `done` holds."""
         ...
 
     def done(self, state: S) -> bool:
-        """Return whether the episode is over there, solved or not."""
+        """Return whether the episode is over in a state, solved or not."""
         ...
 
     def goal(self, state: S) -> bool:
-        """Return whether the goal is reached there, which ends the episode."""
+        """Return whether the goal is reached in a state, which ends the episode."""
         ...
 
     def observe(self, state: S) -> Observed:
-        """Return what an agent is shown there."""
+        """Return the observation in a state."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return all that decides what happens as plain values; the id of the world is their hash."""
+        """Return everything that determines the transitions as plain values; the id of the world is their hash."""
         ...
 
 
 class Player(Protocol):
-    """A real environment in the middle of an episode: what play-back compares the enumerated one with."""
+    """A real environment during an episode; play-back compares the enumerated one with it."""
 
     @property
     def state(self) -> Hashable:
-        """The state now, in the form that `Environment.step` gives."""
+        """The present state, in the form of `Environment.step`."""
         ...
 
     @property
@@ -114,7 +114,7 @@ class Player(Protocol):
 
 
 class StatePlayer:
-    """A player whose environment tells by the state whether the episode is over; `act` is a derived class's own."""
+    """A player whose environment decides by the state whether the episode is over; a derived class implements `act`."""
 
     def __init__(self, environment: Environment[Any], state: Hashable) -> None:
         self.environment, self.state = environment, state
@@ -131,41 +131,41 @@ class StatePlayer:
 
 
 def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool]]:
-    """Return the goals that an environment names: "goal" first, then its own.
+    """Return the goals of an environment by name: "goal" first, then its further ones.
 
     Raises:
         ValueError: a name that is no text, or "goal" itself.
     """
-    own = dict(getattr(environment, "goals", dict)())
-    for name in own:
+    further = dict(getattr(environment, "goals", dict)())
+    for name in further:
         if not isinstance(name, str) or not name.strip() or name == "goal" or "," in name:
             raise ValueError(
                 f"a further goal of an environment must have a name without commas that is not 'goal', got {name!r}"
             )
-    return {"goal": environment.goal, **own}
+    return {"goal": environment.goal, **further}
 
 
 def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray[np.bool_]:
-    """Return ``[A]`` which actions are offered in a state; all of them where the environment does not say.
+    """Return ``[A]`` bool, the actions offered in a state; all of them where the environment has no ``admissible``.
 
     Raises:
         ValueError: no action is offered, or one that the environment does not have.
     """
     count = len(environment.actions)
-    found = np.zeros(count, dtype=bool)
-    ask = getattr(environment, "admissible", None)
-    if ask is None:
-        return ~found
-    offered = list(ask(state))
+    offered_mask = np.zeros(count, dtype=bool)
+    admissible = getattr(environment, "admissible", None)
+    if admissible is None:
+        return ~offered_mask
+    offered = list(admissible(state))
     if not offered or not all(type(action) is int and 0 <= action < count for action in offered):
         raise ValueError(
             f"admissible(state) must give at least one action from 0 to {count - 1}, got {offered!r} in {state!r:.200}"
         )
-    found[offered] = True
-    return found
+    offered_mask[offered] = True
+    return offered_mask
 
 
-def environment_kind(name: str) -> Callable[[Made], Made]:
+def environment_kind(name: str) -> Callable[[Registered], Registered]:
     """Return a decorator that registers a class of environments; its keyword arguments must be plain values.
 
     Studies name it with ``kind: environment`` and ``source: NAME``.
@@ -174,7 +174,7 @@ def environment_kind(name: str) -> Callable[[Made], Made]:
         name: the name, without a colon.
 
     Raises:
-        ValueError: a name that is taken, or that could stand for a class.
+        ValueError: a name that is taken, or of the form of a class.
     """
     if is_own(name):
         raise ValueError(f"the name of a kind of environments must not look like module:Class, got {name!r}")
@@ -192,38 +192,40 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
         ValueError: an unknown source, a class that is no environment, parameters that it does not take.
         ImportError: a package is missing; names the extra.
     """
-    made = load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
+    factory = (
+        load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
+    )
     try:
-        found = made(**parameters)
+        environment = factory(**parameters)
     except TypeError as error:
         raise ValueError(f"{source} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
-    if not isinstance(found, Environment):
-        lacking = [name for name in ("actions", *_METHODS) if not hasattr(found, name)]
-        raise ValueError(f"{source} must be an environment, but has no {', '.join(lacking)}")
-    return found
+    if not isinstance(environment, Environment):
+        missing = [name for name in ("actions", *_METHODS) if not hasattr(environment, name)]
+        raise ValueError(f"{source} must be an environment, but has no {', '.join(missing)}")
+    return environment
 
 
 class StateCopy(ABC):
-    """An environment without chance whose real state can be read and written: a base class for adapters.
+    """A deterministic environment whose real state can be read and written: a base class for adapters.
 
-    The rules stay those of the real environment: a state is written into it, one step is taken, and the state is read
-    back. A derived class gives `actions`, `make`, `read`, `write`, `words` and `describe`; where success is not just a
-    reward above 0 at the end, `success`, too. What `read` leaves out shows in the play-back, which acts in a fresh
-    environment without writing anything.
+    The real environment applies its own rules: a state is written into it, one step is taken, and the state is read
+    back. A derived class implements `actions`, `make`, `read`, `write`, `words` and `describe`, and `success` where
+    success is not just a reward above 0 at the end. The play-back finds state that `read` omits, since it acts in a
+    new environment without writing anything.
 
     Attributes:
-        actions: names of the actions; the index is what the real environment's `step` is given.
+        actions: names of the actions; the index is the argument of the real environment's `step`.
     """
 
     actions: tuple[str, ...]
 
     @abstractmethod
     def make(self) -> Any:
-        """Return the real environment, made anew, at the beginning of an episode; always the same beginning."""
+        """Return a new instance of the real environment at the beginning of an episode, always in the same state."""
 
     @abstractmethod
     def read(self, real: Any) -> Hashable:
-        """Return all that decides what follows, as a value that can be hashed; the number of steps left out."""
+        """Return everything that determines the future as a hashable value, without the number of steps."""
 
     @abstractmethod
     def write(self, real: Any, state: Any) -> None:
@@ -231,11 +233,11 @@ class StateCopy(ABC):
 
     @abstractmethod
     def words(self, state: Any) -> str:
-        """Return what is seen in a state, in words."""
+        """Return the observation in a state in words."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Return all that decides what happens as plain values."""
+        """Return everything that determines the transitions as plain values."""
 
     def success(self, reward: float) -> bool:
         """Return whether an episode that ended with this reward ended at the goal."""
@@ -268,7 +270,7 @@ class StateCopy(ABC):
         return bool(state == OVER)
 
     def observe(self, state: Any) -> Observed:
-        """Return what is seen in a state."""
+        """Return the observation in a state."""
         return Observed(text="The episode is over." if self.done(state) else self.words(state))
 
     def play(self, seed: int) -> "Player":

@@ -1,7 +1,7 @@
 """goalscope's grids as environments of Gymnasium: importing this module registers "goalscope/Grid-v0".
 
-Observations are planes, symbols or text. What is optimal stands in ``info``. An episode ends at the goal; its limit of
-time is that of a study, a factor of the shortest path.
+Observations are planes, symbols or text. The optimal actions are in ``info``. An episode ends at the goal, or after a
+multiple of the shortest path's steps, as in a study.
 """
 
 import math
@@ -26,11 +26,11 @@ except ImportError as _error:
 
 Form = Literal["planes", "symbols", "text"]
 NAME: Final = "goalscope/Grid-v0"
-"""The name that `gymnasium.make` knows."""
+"""The registered name, for `gymnasium.make`."""
 SYMBOLS: Final = "_#AGKD"
 """The symbols of a grid; an observation of symbols holds their indices."""
 
-_PIXELS = 16  # of a cell in pictures
+_PIXELS = 16  # height and width of a cell in pictures
 _COLOURS = np.array(
     [(255, 255, 255), (60, 60, 60), (40, 90, 220), (40, 160, 60), (220, 180, 30), (160, 90, 30)], dtype=np.uint8
 )  # in the order of SYMBOLS
@@ -44,9 +44,9 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
     Args:
         size, density: of generated grids, see `goalscope.worlds.generate`.
-        grid: a grid as text, which every episode then begins on.
+        grid: a grid as text, used in every episode.
         form: "planes" (``[6, H, W]`` float32, see `PLANES`), "symbols" (``[H, W]`` int64, see `SYMBOLS`) or "text".
-        factor: most actions of an episode, as a factor of the shortest path, rounded up.
+        factor: maximum actions of an episode, as a multiple of the shortest path, rounded up.
         render_mode: "ansi", "rgb_array" or None.
 
     Raises:
@@ -73,18 +73,18 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be ansi, rgb_array or None, got {render_mode!r}")
         self._form, self._factor = form, check_number("factor", factor, 1.0, 1000.0)
-        self._drawn = size, density
-        self._given = None if grid is None else GridWorld(grid=Grid.parse(grid)).grid
+        self._generation = size, density
+        self._fixed_grid = None if grid is None else GridWorld(grid=Grid.parse(grid)).grid
         self.render_mode = render_mode
         self.action_space = gymnasium.spaces.Discrete(len(ACTIONS))
-        first = generate(size, density, rng=np.random.default_rng(0)) if self._given is None else self._given
+        first = generate(size, density, rng=np.random.default_rng(0)) if self._fixed_grid is None else self._fixed_grid
         self.observation_space = _space(form, first)
         self._begin(first)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; grids are drawn from the random numbers that ``seed`` begins."""
+        """Begin an episode; grids are generated from ``seed``."""
         super().reset(seed=seed)
-        self._begin(generate(*self._drawn, rng=self.np_random) if self._given is None else self._given)
+        self._begin(generate(*self._generation, rng=self.np_random) if self._fixed_grid is None else self._fixed_grid)
         return self._observation(), self._info()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -96,11 +96,11 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
     def render(self) -> Any:
         """Return the grid as text or as a picture ``[H, W, 3]`` uint8, as ``render_mode`` says."""
-        now = shown(self._grid, self._state)
+        grid = shown(self._grid, self._state)
         if self.render_mode == "ansi":
-            return now.render()
+            return grid.render()
         if self.render_mode == "rgb_array":
-            picture = _COLOURS[_symbols(now)]
+            picture = _COLOURS[_symbols(grid)]
             return np.kron(picture, np.ones((_PIXELS, _PIXELS, 1), dtype=np.uint8))
         return None
 
@@ -112,12 +112,12 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         self._left = max(1, math.ceil(self._factor * length))
 
     def _observation(self) -> Any:
-        now = shown(self._grid, self._state)
+        grid = shown(self._grid, self._state)
         if self._form == "text":
-            return now.render()
+            return grid.render()
         if self._form == "symbols":
-            return _symbols(now)
-        return planes(GridView(grid=now, carrying_key=self._state.carrying_key))
+            return _symbols(grid)
+        return planes(GridView(grid=grid, carrying_key=self._state.carrying_key))
 
     def _info(self) -> dict[str, Any]:
         optimal, grid = self._paths.optimal_in(self._state).copy(), shown(self._grid, self._state).render()
@@ -126,11 +126,11 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
 def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
     """Return ``[H, W]`` the index of each cell's symbol."""
-    found = grid.walls.astype(np.int64)
+    indices = grid.walls.astype(np.int64)
     for symbol, cell in (("G", grid.goal), ("K", grid.key), ("D", grid.door), ("A", grid.start)):
         if cell is not None:
-            found[cell] = SYMBOLS.index(symbol)
-    return found
+            indices[cell] = SYMBOLS.index(symbol)
+    return indices
 
 
 def _space(form: Form, grid: Grid) -> Any:

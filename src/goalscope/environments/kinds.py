@@ -1,4 +1,4 @@
-"""The world kinds of environments in a study file: own classes, Gymnasium's, MiniGrid's and BabyAI's, TextWorld's."""
+"""The world kinds of environments in a study file: users' classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ _Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
 
 
 class _Searched(Part):
-    """What all entries of environments have: how far states are searched, and how worlds are made of parameters."""
+    """Base of all entries of environments: limits of the search for states, and worlds from parameters."""
 
     limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
     depth: int | None = Field(default=None, ge=1, le=100_000)
@@ -31,14 +31,14 @@ class _Searched(Part):
     def _world(
         self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
     ) -> EnvironmentWorld:
-        """Return a world; those whose descriptions are the ``same`` under some keys share a cluster."""
+        """Return a world; worlds whose descriptions agree in the keys ``same`` share a cluster."""
         try:
-            made = EnvironmentWorld.make(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
+            world = EnvironmentWorld.make(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         if not same:
-            return made
-        return replace(made, cluster=content_id("world", {name: made.description[name] for name in same}))
+            return world
+        return replace(world, cluster=content_id("world", {name: world.description[name] for name in same}))
 
 
 @world_kind("environment", world=EnvironmentWorld)
@@ -46,8 +46,8 @@ class _Searched(Part):
 class Environments(_Searched):
     """Environments by class: one world for each mapping of parameters.
 
-    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` one that is
-    registered.
+    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` a registered
+    one.
     """
 
     kind: str
@@ -125,12 +125,12 @@ class TextWorlds(_Searched):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield seed by seed."""
-        shape = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
+        size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
-            tags: dict[str, Tag] = {"kind": "textworld", **shape, "world seed": number}
-            yield self._world(path, "textworld", {**shape, "seed": number}, tags, same=("game",))
+            tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
+            yield self._world(path, "textworld", {**size, "seed": number}, tags, same=("game",))
 
 
-def _tags(given: Mapping[str, Any]) -> dict[str, Tag]:
+def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:
     """Return the parameters that rows can be grouped by."""
-    return {key: value for key, value in given.items() if isinstance(value, str | int | float | bool)}
+    return {key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)}

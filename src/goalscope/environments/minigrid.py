@@ -45,13 +45,13 @@ class _Simulator:
     def __init__(self, level: str, seed: int) -> None:
         self.real = _real(level, seed)
         self.size = self.real.grid.width, self.real.grid.height
-        self._fixed = [None if thing is None or thing.type in _MOVABLE else thing for thing in self.real.grid.grid]
-        self.things: list[Any] = []
-        for thing in self.real.grid.grid:
-            while thing is not None and thing.type in _MOVABLE:
-                self.things.append(thing)
-                thing = thing.contains
-        self._number = {id(thing): number for number, thing in enumerate(self.things)}
+        self._fixed = [None if item is None or item.type in _MOVABLE else item for item in self.real.grid.grid]
+        self.movable: list[Any] = []
+        for item in self.real.grid.grid:
+            while item is not None and item.type in _MOVABLE:
+                self.movable.append(item)
+                item = item.contains
+        self._number = {id(item): number for number, item in enumerate(self.movable)}
 
     def read(self) -> Key:
         """Return the key of the state: the agent, each object's position, and whether doors are open and locked.
@@ -60,55 +60,55 @@ class _Simulator:
             ValueError: something changed that is not part of the state.
         """
         level = self.real
-        positions = [GONE] * len(self.things)
-        for index, (thing, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
-            if thing is not fixed:
-                self._record_position(thing, index, positions)
+        positions = [GONE] * len(self.movable)
+        for index, (item, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
+            if item is not fixed:
+                self._record_position(item, index, positions)
         self._record_position(level.carrying, CARRIED, positions)
-        for number, thing in enumerate(self.things):
-            if thing.contains is not None and positions[number] != GONE:
-                self._record_position(thing.contains, INSIDE - number, positions)
+        for number, item in enumerate(self.movable):
+            if item.contains is not None and positions[number] != GONE:
+                self._record_position(item.contains, INSIDE - number, positions)
         col, row = level.agent_pos
-        states = [(thing.is_open, thing.is_locked) if thing.type == "door" else () for thing in self.things]
+        states = [(item.is_open, item.is_locked) if item.type == "door" else () for item in self.movable]
         return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True))
 
     def write(self, state: Key) -> None:
         """Put the level into a state."""
-        (col, row, facing), things = state
+        (col, row, facing), movable = state
         level, cells = self.real, self._fixed.copy()
         level.carrying = None
-        for thing, (position, doors) in zip(self.things, things, strict=True):
-            thing.contains = None
-            if doors:
-                thing.is_open, thing.is_locked = doors
+        for item, (position, door_state) in zip(self.movable, movable, strict=True):
+            item.contains = None
+            if door_state:
+                item.is_open, item.is_locked = door_state
             if position == CARRIED:
-                level.carrying, thing.cur_pos = thing, (-1, -1)
+                level.carrying, item.cur_pos = item, (-1, -1)
             elif position >= 0:
-                cells[position], thing.cur_pos = thing, (position % self.size[0], position // self.size[0])
-        for thing, (position, _) in zip(self.things, things, strict=True):
+                cells[position], item.cur_pos = item, (position % self.size[0], position // self.size[0])
+        for item, (position, _) in zip(self.movable, movable, strict=True):
             if position <= INSIDE:
-                self.things[INSIDE - position].contains = thing
+                self.movable[INSIDE - position].contains = item
         level.grid.grid = cells
         level.agent_pos, level.agent_dir = (col, row), facing
         if hasattr(level, "instrs"):
             level.instrs.reset_verifier(level)
 
     def step(self, action: int) -> Any:
-        """Take an action, as Gymnasium has it."""
-        self.real.step_count = 0  # the reward of the goal falls with the steps, below 0 at last
+        """Take an action; returns the values of Gymnasium's `step`."""
+        self.real.step_count = 0  # the reward of the goal decreases with the steps, finally below 0
         return self.real.step(action)
 
     def layout(self) -> list[str]:
         """Return the fixed cells row by row, in words, "" for free ones."""
-        return ["" if thing is None else f"{thing.type} ({thing.color})" for thing in self._fixed]
+        return ["" if item is None else f"{item.type} ({item.color})" for item in self._fixed]
 
-    def _record_position(self, thing: Any, position: int, positions: list[int]) -> None:
-        if thing is None and position == CARRIED:
+    def _record_position(self, item: Any, position: int, positions: list[int]) -> None:
+        if item is None and position == CARRIED:
             return
-        number = self._number.get(id(thing))
+        number = self._number.get(id(item))
         if number is None:
             raise ValueError(
-                f"a level must change nothing but its own keys, balls, boxes and doors, got {thing!r:.80} at {position}"
+                f"a level must change nothing but its own keys, balls, boxes and doors, got {item!r:.80} at {position}"
             )
         positions[number] = position
 
@@ -152,9 +152,9 @@ class MiniGridLevel(StateCopy):
     def goals(self) -> dict[str, Any]:
         """Return further goals: to hold each object that can be picked up, to have each door open."""
         goals: dict[str, Any] = {}
-        for number, thing in enumerate(self._simulator.things):
-            name = f"{thing.color} {thing.type} {'open' if thing.type == 'door' else 'held'}"
-            goals.setdefault(name, partial(self._opened if thing.type == "door" else self._held, number))
+        for number, item in enumerate(self._simulator.movable):
+            name = f"{item.color} {item.type} {'open' if item.type == 'door' else 'held'}"
+            goals.setdefault(name, partial(self._opened if item.type == "door" else self._held, number))
         return goals
 
     def _held(self, number: int, state: Key) -> bool:
@@ -167,23 +167,23 @@ class MiniGridLevel(StateCopy):
         """Return the Manhattan distance in cells to the goal, or without a goal cell to the nearest object."""
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
-        (col, row, _), things = state
+        (col, row, _), movable = state
         width = self._simulator.size[0]
         goals = [index for index, words in enumerate(self._simulator.layout()) if words.startswith("goal")]
-        cells = goals or [position for position, _ in things if position >= 0]
+        cells = goals or [position for position, _ in movable if position >= 0]
         return float(min((abs(index % width - col) + abs(index // width - row) for index in cells), default=0))
 
     def words(self, state: Key) -> str:
         """Return the mission and the whole level, in words or as a grid."""
-        (col, row, facing), things = state
+        (col, row, facing), movable = state
         width = self._simulator.size[0]
         cells = {index: words for index, words in enumerate(self._simulator.layout()) if words}
         carried = "nothing"
-        for thing, (position, doors) in zip(self._simulator.things, things, strict=True):
+        for item, (position, door_state) in zip(self._simulator.movable, movable, strict=True):
             if position >= 0:
-                cells[position] = _object_words(thing, doors)
+                cells[position] = _object_words(item, door_state)
             elif position == CARRIED:
-                carried = f"a {thing.color} {thing.type}"
+                carried = f"a {item.color} {item.type}"
         lines = [
             f"Your mission: {self._mission}.",
             f"You stand at row {row}, column {col}, counted from 0 at the top left, and look {_FACING[facing]}. You "
@@ -204,7 +204,7 @@ class MiniGridLevel(StateCopy):
         return "\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."])
 
     def describe(self) -> dict[str, Any]:
-        """Return level, seed, form and layout: another version of MiniGrid may lay it out otherwise."""
+        """Return level, seed, form and layout: another version of MiniGrid may have another layout."""
         layout = {"first": repr(self._first), "fixed": self._simulator.layout(), "mission": self._mission}
         return {
             "level": self._level,
@@ -214,18 +214,18 @@ class MiniGridLevel(StateCopy):
         }
 
 
-def _object_words(thing: Any, doors: tuple[bool, ...]) -> str:
-    """Return a thing in words, type first."""
-    if not doors:
-        return f"{thing.type} ({thing.color})"
-    return f"door ({thing.color}, {'open' if doors[0] else 'locked' if doors[1] else 'closed'})"
+def _object_words(item: Any, door_state: tuple[bool, ...]) -> str:
+    """Return an object in words, type first."""
+    if not door_state:
+        return f"{item.type} ({item.color})"
+    return f"door ({item.color}, {'open' if door_state[0] else 'locked' if door_state[1] else 'closed'})"
 
 
 _SYMBOLS = {"wall": "W", "goal": "G", "lava": "L", "floor": ".", "key": "K", "ball": "B", "box": "X"}
 
 
 def _rows(cells: dict[int, str], size: tuple[int, int], agent: int, facing: int) -> list[str]:
-    """Return the legend, the level as rows of symbols, and the colours of what has one."""
+    """Return the legend, the level as rows of symbols, and the colours of its objects."""
     width, height = size
     symbols = ["."] * (width * height)
     notes = []

@@ -1,4 +1,4 @@
-"""Gymnasium's environments that show their table of transitions ``P``: the toy text worlds, with and without chance."""
+"""Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from goalscope.extras import lacking
 from goalscope.ids import content_id
 
 OVER, LOST = -1, -2
-"""States behind the end of an episode: at the goal, or anywhere else."""
+"""States after the end of an episode: at the goal, or anywhere else."""
 
 
 def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
@@ -23,7 +23,7 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
     except ImportError as error:
         raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
     if not isinstance(name, str) or ":" in name:
-        # Gymnasium imports what stands before a colon; a stored run may name anything.
+        # Gymnasium imports the module before a colon, and a stored run may name any.
         raise ValueError(f"an environment of Gymnasium must be named without a module, e.g. Taxi-v4, got {name!r}")
     try:
         return gymnasium.make(name, **(options or {}))
@@ -33,11 +33,12 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
 
 @environment_kind("gymnasium")
 class ToyText:
-    """An environment of Gymnasium with a table ``P``: ``P[state][action]`` lists (chance, next, reward, terminated).
+    """An environment of Gymnasium with a table ``P`` of transitions.
 
-    The next state of a transition that ends an episode is a live state in some of them (CliffWalking's goal,
-    FrozenLake's holes): two states behind the end stand in their place, `OVER` at the goal and `LOST` elsewhere. A
-    transition that ends the episode counts as the goal where its reward is the greatest of all that end it.
+    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables the next state of a
+    transition that ends the episode is a live state (CliffWalking's goal, FrozenLake's holes). Two states after the end
+    replace it: `OVER` at the goal and `LOST` elsewhere. A transition that ends the episode counts as the goal where its
+    reward is the largest of all such transitions.
 
     Args:
         name: registered name, e.g. "FrozenLake-v1".
@@ -51,39 +52,41 @@ class ToyText:
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
         self._name, self._options = name, dict(options or {})
         self._real = make(name, self._options)
-        inner = self._real.unwrapped
-        if not hasattr(inner, "P") or not hasattr(inner, "initial_state_distrib"):
+        unwrapped = self._real.unwrapped
+        if not hasattr(unwrapped, "P") or not hasattr(unwrapped, "initial_state_distrib"):
             raise ValueError(
                 f"{name} must show its transitions as a table P with initial_state_distrib, as toy text environments "
                 "do: describe it by an environment of your own (docs/environments.md)"
             )
-        self._table: Mapping[int, Mapping[int, Any]] = inner.P
-        self._begin = [float(chance) for chance in inner.initial_state_distrib]
-        ends = [
+        self._table: Mapping[int, Mapping[int, Any]] = unwrapped.P
+        self._start = [float(chance) for chance in unwrapped.initial_state_distrib]
+        final_rewards = [
             float(reward)
             for row in self._table.values()
             for outcomes in row.values()
             for chance, _, reward, over in outcomes
             if over and chance > 0
         ]
-        if not ends:
+        if not final_rewards:
             raise ValueError(f"{name} must have a transition that ends the episode, got none")
-        self._best = max(ends)
-        self.actions = _ACTIONS.get(name.split("-")[0], tuple(f"action {one}" for one in range(inner.action_space.n)))
+        self._best = max(final_rewards)
+        self.actions = _ACTIONS.get(
+            name.split("-")[0], tuple(f"action {index}" for index in range(unwrapped.action_space.n))
+        )
 
     def initial(self) -> dict[int, float]:
-        """Return the chances of the first state."""
-        return {state: chance for state, chance in enumerate(self._begin) if chance > 0}
+        """Return the probabilities of the first state."""
+        return {state: chance for state, chance in enumerate(self._start) if chance > 0}
 
     def step(self, state: int, action: int) -> dict[int, float]:
-        """Return the chances of the next state."""
-        found: dict[int, float] = {}
+        """Return the probabilities of the next state."""
+        probabilities: dict[int, float] = {}
         for chance, after, reward, over in self._table[state][action]:
-            following = self._behind(float(reward)) if over else int(after)
-            found[following] = found.get(following, 0.0) + float(chance)
-        return found
+            next_state = self._end_state(float(reward)) if over else int(after)
+            probabilities[next_state] = probabilities.get(next_state, 0.0) + float(chance)
+        return probabilities
 
-    def _behind(self, reward: float) -> int:
+    def _end_state(self, reward: float) -> int:
         return OVER if reward == self._best else LOST
 
     def done(self, state: int) -> bool:
@@ -94,11 +97,11 @@ class ToyText:
         """Return whether it ended at the goal."""
         return state == OVER
 
-    def utility(self, state: int, action: int, following: int) -> float:
+    def utility(self, state: int, action: int, next_state: int) -> float:
         """Return the expected reward of a step that leads to a state."""
         total = weight = 0.0
         for chance, after, reward, over in self._table[state][action]:
-            if (self._behind(float(reward)) if over else int(after)) == following:
+            if (self._end_state(float(reward)) if over else int(after)) == next_state:
                 total, weight = total + float(chance) * float(reward), weight + float(chance)
         return total / weight
 
@@ -122,7 +125,7 @@ class ToyText:
         return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
 
     def play(self, seed: int) -> "_Player":
-        """Return a fresh environment at the beginning of an episode."""
+        """Return a new environment at the beginning of an episode."""
         return _Player(self, make(self._name, self._options), seed)
 
 
@@ -135,9 +138,9 @@ class _Player(StatePlayer):
 
     def act(self, action: int) -> None:
         """Take an action."""
-        # The wrapper that limits time is passed by: horizons belong to studies.
+        # Bypasses the wrapper that limits time: horizons belong to studies.
         observation, reward, over, _, _ = self._real.unwrapped.step(action)
-        self.state = self._toy._behind(float(reward)) if over else int(observation)
+        self.state = self._toy._end_state(float(reward)) if over else int(observation)
 
 
 _ACTIONS = {
@@ -150,19 +153,19 @@ _ACTIONS = {
 _PLACES = ("red", "green", "yellow", "blue")
 
 
-def _words(name: str, inner: Any, state: int) -> str:
-    """Return a state in words; of an environment that is not known here, its number."""
+def _words(name: str, real: Any, state: int) -> str:
+    """Return a state in words, or its number for environments without words here."""
     family = name.split("-")[0]
     if family.startswith("FrozenLake"):
-        lines = [[cell.decode() for cell in row] for row in inner.desc]
+        lines = [[cell.decode() for cell in row] for row in real.desc]
         row, col = divmod(state, len(lines[0]))
-        shown = "\n".join(
-            "".join("A" if (one, other) == (row, col) else cell for other, cell in enumerate(line))
-            for one, line in enumerate(lines)
+        picture = "\n".join(
+            "".join("A" if (line_index, column) == (row, col) else cell for column, cell in enumerate(line))
+            for line_index, line in enumerate(lines)
         )
         return (
             f"You stand on a frozen lake at row {row}, column {col}, counted from 0 at the top left. A is you, S the "
-            f"start, F ice, H a hole that ends the episode, G the goal.\n{shown}"
+            f"start, F ice, H a hole that ends the episode, G the goal.\n{picture}"
         )
     if family.startswith("CliffWalking"):
         row, col = divmod(state, 12)
@@ -171,14 +174,14 @@ def _words(name: str, inner: Any, state: int) -> str:
             "is row 3, column 11; the cells between the start (row 3, column 0) and it are a cliff that sends you back."
         )
     if family == "Taxi":
-        row, col, passenger, destination = (int(one) for one in inner.decode(state))
-        stand = dict(zip(_PLACES, inner.locs, strict=True))
-        where = ", ".join(f"{place} at row {at[0]}, column {at[1]}" for place, at in stand.items())
+        row, col, passenger, destination = (int(number) for number in real.decode(state))
+        cells = dict(zip(_PLACES, real.locs, strict=True))
+        where = ", ".join(f"{place} at row {cell[0]}, column {cell[1]}" for place, cell in cells.items())
         who = "in your taxi" if passenger == len(_PLACES) else f"waiting at {_PLACES[passenger]}"
-        board = "\n".join("".join(cell.decode() for cell in line) for line in inner.desc)
+        picture = "\n".join("".join(cell.decode() for cell in line) for line in real.desc)
         return (
             f"You drive a taxi at row {row}, column {col} of 5 rows and 5 columns, counted from 0 at the top left. The "
             f"places are {where}. The passenger is {who} and wants to go to {_PLACES[destination]}. A bar between two "
-            f"cells is a wall.\n{board}"
+            f"cells is a wall.\n{picture}"
         )
     return f"You are in state {state} of {name}."

@@ -1,4 +1,4 @@
-"""Environments as worlds: sessions move through the enumerated table, which was played back before."""
+"""Environments as worlds: sessions move through the enumerated table, which a play-back has confirmed."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,12 +24,12 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentView(View):
-    """What an environment shows.
+    """An observation of an environment.
 
     Attributes:
-        observed: what is seen now.
+        observed: the present observation.
         names: names of all actions.
-        possible: the actions that are offered, None for all.
+        possible: the actions offered, None for all.
         number: number of the true state, for scripted agents that know the world; no text of a prompt holds it.
     """
 
@@ -41,7 +41,7 @@ class EnvironmentView(View):
 
     @property
     def text(self) -> str:
-        """What is seen, in words."""
+        """The observation in words."""
         return self.observed.text
 
     @property
@@ -51,7 +51,7 @@ class EnvironmentView(View):
 
     @property
     def admissible(self) -> tuple[int, ...] | None:
-        """The actions that are offered, None for all."""
+        """The actions offered, None for all."""
         return self.possible
 
 
@@ -71,13 +71,13 @@ class Believed:
         return self.solved.table
 
     def towards(self, target: str) -> SolvedTable:
-        """Return the solution towards one of its goals, solved once."""
+        """Return the solution for one of its goals, computed once."""
         if target not in self._towards:
             self._towards[target] = solve_table(self.table, target)
         return self._towards[target]
 
     def by_time(self, horizon: int) -> Sets:
-        """Return `SolvedTable.optimal_by_time` of a horizon, solved once."""
+        """Return `SolvedTable.optimal_by_time` of a horizon, computed once."""
         if horizon not in self._by_time:
             self._by_time[horizon] = self.solved.optimal_by_time(horizon)
         return self._by_time[horizon]
@@ -87,11 +87,11 @@ def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int
     """Enumerate, solve and play back an environment.
 
     Args:
-        make: makes it anew.
+        make: returns a new instance of it.
         limit, depth: see `enumerate_states`.
 
     Raises:
-        Mismatch: it does not do what it says.
+        Mismatch: its behaviour differs from the enumerated transitions.
         ValueError: it has too many states, or is no environment.
     """
     environment = make()
@@ -101,7 +101,7 @@ def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int
 
 @lru_cache(maxsize=256)
 def _believed(source: str, parameters: str, limit: int, depth: int | None) -> Believed:
-    """Return a believed environment, enumerated once for all worlds and stores that name it."""
+    """Return a believed environment, enumerated once for all worlds and stores with its source and parameters."""
     return believe(lambda: build(source, json.loads(parameters)), limit, depth)
 
 
@@ -110,77 +110,77 @@ class EnvironmentSession(Session):
 
     def __init__(self, believed: Believed, rng: np.random.Generator) -> None:
         self._environment, self._table, self._rng = believed.environment, believed.table, rng
-        begin = np.flatnonzero(self._table.start)
-        chances = self._table.start[begin]
-        self._at = int(begin[0] if len(begin) == 1 else rng.choice(begin, p=chances / chances.sum()))
+        starts = np.flatnonzero(self._table.start)
+        probabilities = self._table.start[starts]
+        self._number = int(starts[0] if len(starts) == 1 else rng.choice(starts, p=probabilities / probabilities.sum()))
         self._reward: float | None = None
 
     @property
     def view(self) -> EnvironmentView:
-        """What is seen now."""
-        offered = self._table.offered[self._at]
+        """The present observation."""
+        offered = self._table.offered[self._number]
         return EnvironmentView(
-            observed=self._environment.observe(self._table.states[self._at]),
+            observed=self._environment.observe(self._table.states[self._number]),
             names=self._table.actions,
             possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
-            number=self._at,
+            number=self._number,
         )
 
     @property
     def state(self) -> State:
         """The number of the state in the table."""
-        return (self._at,)
+        return (self._number,)
 
     @property
     def done(self) -> bool:
         """Whether the episode is over."""
-        return bool(self._table.done[self._at])
+        return bool(self._table.done[self._number])
 
     @property
     def solved(self) -> bool:
         """Whether the goal is reached."""
-        return bool(self._table.goal[self._at])
+        return bool(self._table.goal[self._number])
 
     @property
     def reward(self) -> float | None:
-        """The reward of the last action, None where the environment tells none."""
+        """The reward of the last action, None where the environment defines none."""
         return self._reward
 
     def step(self, action: int | None) -> None:
-        """Take an action; one that is not offered, and a turn without one, change nothing."""
+        """Take an action; an action that is not offered and None change nothing."""
         bound = self._table.bound
-        if bound is not None and self._table.depth[self._at] >= bound:
+        if bound is not None and self._table.depth[self._number] >= bound:
             raise ValueError(
                 f"an episode must stay within the depth to which its environment was searched, {bound} steps: raise "
                 "depth, or lower the horizon of the study"
             )
         if action is not None:
-            self._at, self._reward = self._table.draw(self._at, action, self._rng)
+            self._number, self._reward = self._table.draw(self._number, action, self._rng)
         else:
             self._reward = None if self._table.reward is None else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvironmentOracle:
-    """The exact optimal policy of an environment without chance; states are (number,)."""
+    """The exact optimal policy of a deterministic environment; states are (number,)."""
 
     solved: SolvedTable
 
     @property
     def length(self) -> int:
-        """Fewest steps from the beginning to the goal; -1 without a way, or where beginnings differ."""
+        """Fewest steps from the start to the goal; -1 without a path, or where starts differ."""
         return self.solved.length
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
         """Return the optimal sets ``[N, A]`` and the steps to the goal ``[N]`` of states ``[N, D]``."""
-        assert self.solved.optimal is not None and self.solved.distance is not None  # no chance, see `oracle`
-        at = _numbers(self.solved.table, states)
-        return self.solved.optimal[at], self.solved.distance[at]
+        assert self.solved.optimal is not None and self.solved.distance is not None  # deterministic, see `oracle`
+        numbers = _numbers(self.solved.table, states)
+        return self.solved.optimal[numbers], self.solved.distance[numbers]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChanceOracle:
-    """The exact optimal policy of an environment with chance: sets by state and decisions left, no distances."""
+    """The exact optimal policy of a stochastic environment: sets by state and decisions left, no distances."""
 
     believed: Believed
 
@@ -190,38 +190,38 @@ class ChanceOracle:
         return -1
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
-        """Refuse: what is optimal depends on the decisions left, see `look_up_left`."""
+        """Raise a ValueError: optimal actions depend on the decisions left, see `look_up_left`."""
         raise ValueError("with chance, optimal sets must be looked up by the decisions left: call look_up_left")
 
     def look_up_left(self, states: Numbers, left: Numbers) -> Sets:
-        """Return the optimal sets ``[N, A]`` of states ``[N, D]`` with ``[N]`` decisions left, this one counted."""
-        # The optimal sets of k decisions left are the same whatever the horizon: V_k does not know of it.
-        at, most = _numbers(self.believed.table, states), int(left.max(initial=1))
-        found: Sets = self.believed.by_time(most)[most - left, at]
-        return found
+        """Return the optimal sets ``[N, A]`` of states ``[N, D]`` with ``[N]`` decisions left, this one included."""
+        # The optimal sets with k decisions left are the same for every horizon: V_k does not depend on it.
+        numbers, horizon = _numbers(self.believed.table, states), int(left.max(initial=1))
+        sets: Sets = self.believed.by_time(horizon)[horizon - left, numbers]
+        return sets
 
 
 def _numbers(table: StateTable[Any], states: Numbers) -> Numbers:
-    """Return the numbers of recorded states, filled up with -1 behind where other worlds have longer ones."""
-    at = states[:, 0]
-    if ((at < 0) | (at >= len(table.states))).any():
+    """Return the numbers of recorded states, which are padded with -1 where other worlds have longer states."""
+    numbers = states[:, 0]
+    if ((numbers < 0) | (numbers >= len(table.states))).any():
         raise ValueError(
-            f"a state of an environment must be a number from 0 to {len(table.states) - 1}, got {at.min()} to "
-            f"{at.max()}: the run was made in another version of it"
+            f"a state of an environment must be a number from 0 to {len(table.states) - 1}, got {numbers.min()} to "
+            f"{numbers.max()}: the run was made in another version of it"
         )
-    return at
+    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentWorld(World):
-    """An environment and what is known about it.
+    """An environment with its description.
 
-    A stored world is read without making its environment; what needs it (a run, optimal sets, MEG) makes it then.
+    A stored world is read without making its environment; a run, optimal sets or MEG make it on first use.
 
     Attributes:
         source: the name of an adapter, or "module:Class".
-        parameters: what the environment is made from.
-        description: what it said of itself when the study was made; another answer later is refused.
+        parameters: keyword arguments of the environment.
+        description: its description when the study was made; a different one later raises an error.
         limit, depth: see `enumerate_states`.
         cluster, tags: as in `World`.
     """
@@ -244,7 +244,7 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment, which is made to ask it what it is."""
+        """Return the world of an environment, which is made here for its description."""
         described = json.loads(canonical_json(dict(build(source, parameters).describe())))
         return cls(
             source=source, parameters=parameters, description=described, limit=limit, depth=depth, tags=tags or {}
@@ -255,21 +255,21 @@ class EnvironmentWorld(World):
         """The environment, enumerated, solved and played back.
 
         Raises:
-            ValueError: it cannot be made here, is another one by now, or does not do what it says.
+            ValueError: it cannot be made here, its description changed, or its behaviour differs from its transitions.
             ImportError: its package is missing; names the extra.
         """
-        found = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth)
-        now = canonical_json(dict(found.environment.describe()))
+        believed = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth)
+        now = canonical_json(dict(believed.environment.describe()))
         if now != canonical_json(dict(self.description)):
             raise ValueError(
                 f"the environment {self.source} must be what it was when the study was made, "
                 f"{canonical_json(dict(self.description))[:300]}, but describes itself as {now[:300]}: restore it, or "
                 "make a new run"
             )
-        return found
+        return believed
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was made of it stays in its process: environments of others need not be fit for pickling.
+        # Without cached environments, which need not be picklable.
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def begin(self, rng: np.random.Generator) -> EnvironmentSession:
@@ -299,7 +299,7 @@ class EnvironmentWorld(World):
         return ChanceOracle(believed) if believed.solved.optimal is None else EnvironmentOracle(believed.solved)
 
     def process(self) -> Process:
-        """Return the decision process, with the goals that the environment names."""
+        """Return the decision process, with the goals of the environment by name."""
         return self._process
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Archives of strangers: every member is unpacked once to count it, before another library unpacks it into memory.
+"""Untrusted archives: every member is unpacked once to count its bytes, before another library unpacks it into memory.
 
-What an archive says of its members' sizes is not believed: a few bytes can unpack to gigabytes.
+The sizes in an archive's directory are not trusted: a few bytes can unpack to gigabytes.
 """
 
 import struct
@@ -14,12 +14,12 @@ from goalscope.extras import lacking
 from goalscope.untrusted import UntrustedError, shorten
 
 MOST_MEMBER_BYTES: Final = 128 * 2**20
-"""Most bytes of a member, unpacked: one sample with all of its events."""
+"""Maximum unpacked bytes of a member, which is one sample with all of its events."""
 
 MOST_MEMBERS: Final = 200_000
 
 MOST_RATIO: Final = 500
-"""Most bytes that an archive may unpack to for each of its own."""
+"""Maximum unpacked bytes for each byte of the archive."""
 
 _PIECE: Final = 2**20
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
@@ -33,8 +33,8 @@ def largest_member(path: Path) -> int:
         path: the archive.
 
     Raises:
-        UntrustedError: no whole zip archive, a damaged member, one that unpacks to more than `MOST_MEMBER_BYTES` or
-            to other bytes than the archive says, or more than `MOST_MEMBERS`.
+        UntrustedError: no complete zip archive, a damaged member, a member of more than `MOST_MEMBER_BYTES` or with
+            other bytes than its directory states, or more than `MOST_MEMBERS` members.
         ImportError: members are packed in a way that needs a package of the extra ``inspect``.
         OSError: it cannot be read.
     """
@@ -45,21 +45,21 @@ def largest_member(path: Path) -> int:
         raise UntrustedError("a log must be a whole zip archive", f"a damaged or cut one ({error})") from error
     if len(members) > MOST_MEMBERS:
         raise UntrustedError(f"an archive must have at most {MOST_MEMBERS} members", f"{len(members)}")
-    largest = whole = 0
-    most = MOST_MEMBER_BYTES + MOST_RATIO * path.stat().st_size
+    largest = total = 0
+    limit = MOST_MEMBER_BYTES + MOST_RATIO * path.stat().st_size
     with path.open("rb") as stream:
         for member in members:
-            size = _unpacked(stream, member)
-            largest, whole = max(largest, size), whole + size
-            if whole > most:  # members may overlap
+            size = _unpacked_size(stream, member)
+            largest, total = max(largest, size), total + size
+            if total > limit:  # members may overlap
                 raise UntrustedError(
-                    f"an archive must unpack to at most {most} bytes, {MOST_RATIO} times its own", "more"
+                    f"an archive must unpack to at most {limit} bytes, {MOST_RATIO} times its own", "more"
                 )
     return largest
 
 
-def _unpacked(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
-    """Return how many bytes a member unpacks to, at most `MOST_MEMBER_BYTES`; they are counted and dropped."""
+def _unpacked_size(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
+    """Return the unpacked bytes of a member, at most `MOST_MEMBER_BYTES`; they are counted, not stored."""
     name, size, digest = shorten(member.filename), 0, 0
     try:
         for piece in _pieces(stream, member):
@@ -78,22 +78,22 @@ def _unpacked(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
 def _pieces(stream: BinaryIO, member: zipfile.ZipInfo) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member, piece by piece."""
     stream.seek(member.header_offset)
-    mark, name, extra = _LOCAL.unpack(stream.read(_LOCAL.size))
-    if mark != b"PK\x03\x04":
+    signature, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
+    if signature != b"PK\x03\x04":
         raise EOFError("no member where the directory says")
-    stream.seek(name + extra, 1)
-    unpacking = _unpacking(member.compress_type)
-    left = member.compress_size
-    while left > 0:
-        packed = stream.read(min(_PIECE, left))
+    stream.seek(name_length + extra_length, 1)
+    unpack = _unpacker(member.compress_type)
+    remaining = member.compress_size
+    while remaining > 0:
+        packed = stream.read(min(_PIECE, remaining))
         if not packed:
             raise EOFError("the file ends in it")
-        left -= len(packed)
-        yield from unpacking(packed)
+        remaining -= len(packed)
+        yield from unpack(packed)
 
 
-def _unpacking(method: int) -> Any:
-    """Return a function that yields what pieces unpack to, never much at a time."""
+def _unpacker(method: int) -> Any:
+    """Return a function that yields the unpacked bytes of a piece in bounded parts."""
     if method == _STORED:
         return lambda packed: (packed,)
     if method == _DEFLATED:
@@ -121,14 +121,14 @@ def _zstandard() -> Any:
         import zstandard
     except ImportError as error:
         raise lacking("logs packed by Zstandard need zstandard", "inspect", error) from error
-    window = 2**27  # bytes; a larger one is a bomb in the memory of whoever unpacks it
+    window = 2**27  # bytes; a larger one could exhaust the memory
     unpacker = zstandard.ZstdDecompressor(max_window_size=window).decompressobj(write_size=_PIECE)
 
     def pieces(packed: bytes) -> Iterator[bytes]:
-        # A block unpacks to 128 KiB at most, a run of one byte included: small pieces in, bounded pieces out.
-        for at in range(0, len(packed), _ZSTANDARD_PIECE):
+        # A block unpacks to 128 KiB at most, a run of one byte included: small pieces stay bounded when unpacked.
+        for offset in range(0, len(packed), _ZSTANDARD_PIECE):
             try:
-                yield unpacker.decompress(packed[at : at + _ZSTANDARD_PIECE])
+                yield unpacker.decompress(packed[offset : offset + _ZSTANDARD_PIECE])
             except zstandard.ZstdError as error:
                 raise EOFError(str(error)) from error
 

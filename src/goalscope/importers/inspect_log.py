@@ -147,7 +147,7 @@ class _Log:
             must = "the reader must return a RecordedEpisode for each sample, or None to leave it out"
             raise UntrustedError(must, type(recorded).__name__)
         episode, agent = recorded_episode(recorded, sample, self.header)
-        self.context.take(episode)
+        self.context.register(episode)
         self.ledger.agents.setdefault(episode.spec.agent_id, (agent, {"recorded": agent}))
         return episode
 
@@ -209,7 +209,7 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
     _compare(live, record, context, free=isinstance(world, RecordedWorld))
     live.outcome = record.outcome
     episode = live.record(record.agent, record.tags)
-    context.take(episode)
+    context.register(episode)
     return episode, record.description
 
 

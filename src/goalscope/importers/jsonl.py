@@ -322,7 +322,7 @@ class _OpenEpisode:
             raise UntrustedError(must, f"{n_steps}", "outcome")
         agent, context = fields.get("agent", UNNAMED_AGENT), self.log.context
         agent_id = fields.get("agent_id") or content_id("agent", {"recorded": agent})
-        number = context.number(world.id, agent_id, fields.get("trajectory"), exact=True)
+        number = context.reserve_number(world.id, agent_id, fields.get("trajectory"), exact=True)
         self.ledger.agents.setdefault(agent_id, (agent, {"recorded": agent}))
         spec = EpisodeSpec(
             world_id=world.id,

@@ -1,4 +1,4 @@
-"""The JSON lines format: its records, which docs/import.md explains key by key, and episodes written as such lines."""
+"""The JSON lines format: its records, described key by key in docs/import.md, and the export of episodes."""
 
 import json
 import os
@@ -21,12 +21,12 @@ _MOST_STEPS = 10_000_000
 
 def _action(value: Any) -> Any:
     if isinstance(value, str):
-        found = Action.__members__.get(value.strip().upper())
-        if found is None:
+        action = Action.__members__.get(value.strip().upper())
+        if action is None:
             raise ValueError(
                 f"must be UP, DOWN, LEFT or RIGHT (in any case), or null beside a failure, got {shorten(value)}"
             )
-        return found.name
+        return action.name
     return value
 
 
@@ -43,7 +43,7 @@ _Tags = Annotated[dict[str, Tag], AfterValidator(unreserved)]
 
 
 class WorldLine(LogLine):
-    """A world that later lines name."""
+    """A world under an id for later lines."""
 
     type: Literal["world"]
     id: _Name
@@ -69,7 +69,7 @@ class _EpisodeKeys(LogLine):
 
 
 class EpisodeLine(_EpisodeKeys):
-    """What holds for a whole episode; such a line may be left out."""
+    """The values of a whole episode; this line is optional."""
 
     type: Literal["episode"]
 
@@ -100,7 +100,7 @@ class StepLine(_EpisodeKeys):
 
 
 EPISODE_KEYS = tuple(name for name in _EpisodeKeys.model_fields if name != "episode")
-"""Keys that may stand on any line of an episode and must not contradict each other."""
+"""Keys that any line of an episode may have, with the same value on all of them."""
 
 _LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
     "world": WorldLine,
@@ -110,7 +110,7 @@ _LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
 
 
 def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
-    """Return the kind of a line by its ``type``; a line without it is a step."""
+    """Return the class of a line by its ``type``; a line without it is a step."""
     kind = value.get("type", "step")
     if not isinstance(kind, str) or kind not in _LINES:
         raise UntrustedError(f"type must be one of {', '.join(_LINES)}", shorten(kind))
@@ -120,12 +120,12 @@ def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
     """Write episodes as JSON lines: each world once, before its first episode; then an episode line and its steps.
 
-    What `import_path` gives back is equal: specification ids, worlds with cluster and tags, all steps, outcome, final
-    state and tags. (Tuples among the ``extra`` values of steps come back as lists, and agents by id and name alone.)
-    The file appears under its name when it is complete.
+    `import_path` restores specification ids, worlds with cluster and tags, all steps, outcome, final state and tags.
+    (Tuples among the ``extra`` values of steps become lists, and agents have only id and name.) The file gets its name
+    when it is complete.
 
     Args:
-        episodes: gone through once.
+        episodes: iterated once.
         path: the file to write.
 
     Returns:
@@ -133,7 +133,7 @@ def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
 
     Raises:
         ValueError: a number that is not finite; one world with two clusters or sets of tags; a task world.
-        TypeError: an ``extra`` value that JSON cannot hold.
+        TypeError: an ``extra`` value without a form in JSON.
     """
     path = Path(path)
     unfinished = path.with_name(f"{path.name}.part")

@@ -1,4 +1,4 @@
-"""Shared by all formats: problems with their positions, counts of all comparisons, lines, grids."""
+"""Shared by all formats: problems with their positions, counts of comparisons, log lines, grids."""
 
 import math
 from collections import Counter, defaultdict
@@ -23,13 +23,13 @@ _MOST_GRID_CHARACTERS = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong in somebody's file.
+    """One error in an imported file.
 
     Attributes:
-        source: the file, relative to what was imported.
+        source: the file, relative to the imported path.
         where: line, step or JSON path in it, "" for the whole file.
-        must: what must hold.
-        given: what was found instead, "" where ``must`` says it.
+        must: the violated requirement.
+        given: the value found instead, "" where ``must`` contains it.
     """
 
     source: str
@@ -39,19 +39,19 @@ class Problem:
 
     def __str__(self) -> str:
         position = f"{self.source}: {self.where}" if self.where else self.source
-        given = f"; got {printable(self.given)}" if self.given else ""
-        return f"{printable(position)}: {printable(self.must)}{given}"
+        got = f"; got {printable(self.given)}" if self.given else ""
+        return f"{printable(position)}: {printable(self.must)}{got}"
 
 
 class Ledger:
-    """Problems and counts of one import while it goes on.
+    """Problems and counts of an import in progress.
 
     Attributes:
         problems: the first `MOST_PROBLEMS` problems.
-        problem_count: how many there were in all.
+        problem_count: number of all problems.
         counts: plain counts by name ("files read", "trajectories", "steps", ...).
-        agents: (name, description) of each agent met, by its id.
-        checked, agreeing: by kind, how many recorded values were compared with computed ones, and how many were equal.
+        agents: (name, description) of each agent, by its id.
+        checked, agreeing: by kind, the number of recorded values compared with computed ones, and of equal ones.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class Ledger:
 
         Args:
             source: the file.
-            place: line or object in the file.
-            keys: keys that a record may have, for near misses.
+            position: line or object in the file.
+            keys: valid keys of a record, to suggest one for a misspelt key.
             count: name of the count to increase on an error, "" for none.
         """
         try:
@@ -101,26 +101,26 @@ class Ledger:
         self.agreeing[name] += int(agrees)
         return agrees
 
-    def compare(self, name: str, given: object, ours: object, source: str, where: str, must: str = "") -> None:
+    def compare(self, name: str, recorded: object, computed: object, source: str, where: str, must: str = "") -> None:
         """Compare a recorded value, None where there is none, with the computed one; a difference is a problem.
 
         Args:
-            name: what the comparison is counted as.
-            given, ours: the values; a recorded fraction is equal to a relative difference of 1e-9.
+            name: kind of value under which the comparison is counted.
+            recorded, computed: the values; a recorded float must agree within a relative difference of 1e-9.
             source, where: file and place of the value.
-            must: what must hold, where it is more than the value itself.
+            must: the requirement; by default equality to the computed value.
         """
-        agrees = math.isclose(given, ours, rel_tol=1e-9) if isinstance(given, float) else given == ours  # type: ignore[arg-type]
-        if given is not None and not self.check(name, agrees):
-            self.report(source, where, must or f"it must be {shorten(ours)}", shorten(given))
+        agrees = math.isclose(recorded, computed, rel_tol=1e-9) if isinstance(recorded, float) else recorded == computed  # type: ignore[arg-type]
+        if recorded is not None and not self.check(name, agrees):
+            self.report(source, where, must or f"it must be {shorten(computed)}", shorten(recorded))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """What was read. Episodes are made while they are taken: problems and counts are complete after the last one.
+    """The result of an import. Episodes are read lazily: problems and counts are complete after the last one.
 
     Attributes:
-        episodes: the episodes, to be gone through once.
+        episodes: the episodes, an iterable for one pass.
         ledger: problems and counts.
     """
 
@@ -129,12 +129,12 @@ class ImportResult:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The first `MOST_PROBLEMS` problems found so far."""
+        """The first `MOST_PROBLEMS` problems so far."""
         return tuple(self.ledger.problems)
 
     @property
     def problem_count(self) -> int:
-        """How many problems were found so far."""
+        """Number of problems so far."""
         return self.ledger.problem_count
 
     @property
@@ -152,7 +152,7 @@ class ImportResult:
         return int(self.problem_count > 0)
 
     def lines(self) -> Iterator[str]:
-        """Yield all that a command prints about the import: counts, comparisons, then one line a problem."""
+        """Yield the printed lines of an import: counts, comparisons, then one line for each problem."""
         for name, count in self.ledger.counts.items():
             yield f"{name}: {count}"
         for name, checked in self.ledger.checked.items():
@@ -164,7 +164,7 @@ class ImportResult:
 
 
 STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
-"""Fields of `Step` that a record holds besides state and action."""
+"""Fields of `Step` in a record besides state and action."""
 
 
 def step_fields(record: Any) -> dict[str, Any]:
@@ -174,13 +174,13 @@ def step_fields(record: Any) -> dict[str, Any]:
 
 
 class LogLine(BaseModel):
-    """A record that one line of a log holds: all of its keys are known."""
+    """The record of one line of a log; unknown keys are errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Line(NamedTuple):
-    """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was refused."""
+    """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was rejected."""
 
     number: int
     size: int
@@ -194,19 +194,19 @@ def log_lines(
     """Yield the lines of a log; invalid records are reported.
 
     Raises:
-        UntrustedError: binary data, or no line.
+        UntrustedError: binary data, or an empty file.
     """
     number = 0
-    for number, octets in lines(stream):
+    for number, line_bytes in lines(stream):
         value, record, position = None, None, f"line {number}"
         with ledger.reporting(source, position, count=count):
-            value = decode_line(octets)
+            value = decode_line(line_bytes)
             if not isinstance(value, dict):
                 raise UntrustedError("a line must hold a JSON object", shorten(value))
             model = kind(value)
             with ledger.reporting(source, position, model.model_fields, count):
                 record = model.model_validate(value)
-        yield Line(number=number, size=len(octets or b""), value=value, record=record)
+        yield Line(number=number, size=len(line_bytes or b""), value=value, record=record)
     if not number:
         raise UntrustedError("a log must hold at least one line", "an empty file")
 
@@ -215,33 +215,32 @@ class Context:
     """State shared by the files of one import."""
 
     def __init__(self, ledger: Ledger, reader: Callable[[Any, Any], Any] | None = None) -> None:
-        self.ledger, self.reader = ledger, reader  # the reader: of logs of other people's tasks
-        # Recorded metrics by source trajectory id: file, place in it, metrics.
-        self.table: dict[str, tuple[str, str, Mapping[str, str]]] = {}
-        self.sources: dict[str, str] = {}  # source trajectory ids met, and their files
-        self.worlds: dict[str, World] = {}  # by their ids: a world keeps the tags that its first trajectory gave it
-        self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(
-            set
-        )  # trajectory numbers by world and agent
+        self.ledger, self.reader = ledger, reader  # the reader is for logs of other tasks
+        # Recorded metrics by source trajectory id: file, position in it, metrics.
+        self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}
+        self.sources: dict[str, str] = {}  # files by source trajectory id
+        self.worlds: dict[str, World] = {}  # by id: a world keeps the tags of its first trajectory
+        # Trajectory numbers by world and agent.
+        self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         self._lowest: Counter[tuple[str, str]] = Counter()
 
-    def take(self, episode: Episode) -> None:
+    def register(self, episode: Episode) -> None:
         """Register the world and the trajectory number of an episode that states both.
 
         Raises:
-            UntrustedError: the world was met with another cluster or other tags, or the number is taken.
+            UntrustedError: the world has another cluster or other tags than before, or the number is taken.
         """
         world, spec = episode.world, episode.spec
         if self.worlds.setdefault(world.id, world) != world:
             must = "one world must have one cluster and one set of tags"
             raise UntrustedError(must, f"other ones for {shorten(world.id)}")
-        self.number(world.id, spec.agent_id, spec.trajectory, exact=True)
+        self.reserve_number(world.id, spec.agent_id, spec.trajectory, exact=True)
 
-    def number(self, world_id: str, agent_id: str, requested: int | None = None, *, exact: bool = False) -> int:
+    def reserve_number(self, world_id: str, agent_id: str, requested: int | None = None, *, exact: bool = False) -> int:
         """Reserve a trajectory number: the requested one if free for its world and agent, else the lowest free one.
 
         Raises:
-            UntrustedError: exactly the wanted one is asked for, and it is taken.
+            UntrustedError: ``exact``, and the requested number is taken.
         """
         key = (world_id, agent_id)
         if exact and requested in self.used_numbers[key]:
@@ -256,7 +255,7 @@ class Context:
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
-    """Return a grid from its text, its lines, or its symbols by row; the error says ``must`` and ``where``."""
+    """Return a grid from its text, its lines, or its symbols by row; ``must`` and ``where`` are those of the error."""
     length = len(text) if isinstance(text, str) else sum(map(len, text))
     if length > _MOST_GRID_CHARACTERS:
         raise UntrustedError(must, f"one of {length} characters, {_MOST_GRID_CHARACTERS} characters at most", where)
@@ -267,7 +266,7 @@ def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must
 
 
 def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
-    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, the error says ``where``."""
+    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, ``where`` that of the error."""
     if grid.fog is not None:
         raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", where)
     try:

@@ -1,4 +1,4 @@
-"""Episodes of somebody else's task: what a reader of yours returns for each sample of a log of Inspect."""
+"""Episodes of other tasks: the return values of a user's reader for each sample of a log of Inspect."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.recorded import RecordedWorld
 
 UNKNOWN_ACTION = "unknown action"
-"""Failure of a turn whose action is none of those that there are."""
+"""Failure of a turn whose action is not among the known ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,13 @@ class RecordedTurn:
     """One turn of an agent.
 
     Attributes:
-        action: name of the action, None where there is none.
-        failure: why there is none, None where there is one.
+        action: name of the action, None without one.
+        failure: reason for the missing action, None with an action.
         text: the answer.
         reasoning: the written reasoning before it.
-        prompt_tokens, output_tokens: exact token ids where they are known.
+        prompt_tokens, output_tokens: exact token ids where known.
         reward: reward of the action, None without one.
-        extra: plain values to keep with the step.
+        extra: plain values to store with the step.
     """
 
     action: str | None
@@ -41,15 +41,15 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode:
-    """What a reader returns for a sample.
+    """The result of a reader for a sample.
 
     Attributes:
-        turns: what the agent did, in order.
-        success: whether it reached its goal, None where the record stops before that is known.
-        actions: names of all actions that there are; those of the tools that its model was offered where None.
-        agent: short name of the agent; the log's model where None.
-        cluster: name of the cluster that intervals count; one a sample where empty.
-        horizon: most turns that it could take; the number of turns where None.
+        turns: the agent's turns, in order.
+        success: whether it reached its goal, None where the record ends before.
+        actions: names of all actions; None for the tools offered to its model.
+        agent: short name of the agent; None for the log's model.
+        cluster: name of the cluster for intervals; each sample is its own where empty.
+        horizon: maximum number of turns; None for the number of turns.
         tags: plain values by name, for the sample's world; rows are grouped by them.
     """
 
@@ -62,20 +62,20 @@ class RecordedEpisode:
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        turns = list(self.turns)  # a generator is as good as a list
+        turns = list(self.turns)  # also accepts a generator
         object.__setattr__(self, "turns", turns)
-        odd = [turn for turn in turns if not isinstance(turn, RecordedTurn)]
-        if odd:
-            raise TypeError(f"turns must be RecordedTurn, got {shorten(odd[0])}")
+        invalid = [turn for turn in turns if not isinstance(turn, RecordedTurn)]
+        if invalid:
+            raise TypeError(f"turns must be RecordedTurn, got {shorten(invalid[0])}")
         unreserved(dict(self.tags))
 
 
 Reader = Callable[[Any, Any], RecordedEpisode | None]
-"""Called with a sample (`inspect_ai.log.EvalSample`) and the header of its log (`EvalLog`); None leaves it out."""
+"""Function of a sample (`inspect_ai.log.EvalSample`) and the header of its log (`EvalLog`); None skips the sample."""
 
 
 def model_events(sample: Any) -> Iterator[Any]:
-    """Yield the calls of models in a sample that gave an output; those of its scorers are left out.
+    """Yield the model calls of a sample that have an output, without those of its scorers.
 
     Args:
         sample: a sample of a log, `inspect_ai.log.EvalSample`.
@@ -95,26 +95,26 @@ def _answered(event: Any) -> bool:
 def tool_calls(sample: Any) -> list[RecordedTurn]:
     """Return a turn for each call of a tool that the model of a sample made, in order.
 
-    Text and reasoning stand with the first call of an answer. Answers without a call, such as a last word, are no turn.
+    The first call of an answer has its text and reasoning. Answers without a call are no turns.
 
     Args:
         sample: a sample of a log, `inspect_ai.log.EvalSample`.
     """
-    found = []
+    turns = []
     for event in model_events(sample):
         message = event.output.choices[0].message
         for index, call in enumerate(message.tool_calls or ()):
-            failed = None if call.parse_error is None else "unreadable arguments"
-            found.append(
+            failure = None if call.parse_error is None else "unreadable arguments"
+            turns.append(
                 RecordedTurn(
-                    action=None if failed else call.function,
-                    failure=failed,
+                    action=None if failure else call.function,
+                    failure=failure,
                     text=(message.text or None) if index == 0 else None,
                     reasoning=reasoning_of(message) if index == 0 else None,
                     extra={"arguments": call.arguments},
                 )
             )
-    return found
+    return turns
 
 
 def reasoning_of(message: Any) -> str | None:
@@ -128,38 +128,38 @@ def offered_tools(sample: Any) -> set[str]:
     return {tool.name for event in model_events(sample) for tool in event.tools}
 
 
-def recorded_episode(found: RecordedEpisode, sample: Any, header: Any) -> tuple[Episode, str]:
-    """Return the episode that a reader found, and the name of its agent.
+def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tuple[Episode, str]:
+    """Return a reader's result as an episode, and the name of its agent.
 
     Raises:
-        UntrustedError: no action is known, or a turn has neither an action nor a failure.
+        UntrustedError: there is no action at all, or a turn has neither an action nor a failure.
     """
-    used = {turn.action for turn in found.turns if turn.action is not None}
-    names = found.actions if found.actions is not None else sorted(offered_tools(sample) or used)
-    agent = found.agent or header.eval.model
+    used = {turn.action for turn in recorded.turns if turn.action is not None}
+    action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or used)
+    agent = recorded.agent or header.eval.model
     task = header.eval.task
     try:
         world = RecordedWorld(
             source=task,
             sample=f"{sample.id}",
-            names=tuple(names),
-            cluster=found.cluster and content_id("world", {"cluster": found.cluster}),
-            tags={"kind": task, **found.tags},
+            names=tuple(action_names),
+            cluster=recorded.cluster and content_id("world", {"cluster": recorded.cluster}),
+            tags={"kind": task, **recorded.tags},
         )
         numbers = {name: number for number, name in enumerate(world.names)}
-        steps = tuple(_step(index, turn, numbers) for index, turn in enumerate(found.turns))
+        steps = tuple(_step(index, turn, numbers) for index, turn in enumerate(recorded.turns))
         spec = EpisodeSpec(
             world_id=world.id,
             agent_id=content_id("agent", {"recorded": agent}),
             trajectory=sample.epoch - 1,
             seed=0,
-            horizon=found.horizon or max(1, len(steps)),
+            horizon=recorded.horizon or max(1, len(steps)),
         )
-        outcome: Outcome = "stopped" if found.success is None else "goal" if found.success else "ended"
-        made = Episode(spec=spec, world=world, agent=agent, steps=steps, final=(len(steps),), outcome=outcome)
+        outcome: Outcome = "stopped" if recorded.success is None else "goal" if recorded.success else "ended"
+        episode = Episode(spec=spec, world=world, agent=agent, steps=steps, final=(len(steps),), outcome=outcome)
     except (ValueError, TypeError) as error:
         raise UntrustedError("a reader must return an episode", str(error)) from error
-    return made, agent
+    return episode, agent
 
 
 def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:

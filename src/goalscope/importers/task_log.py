@@ -1,6 +1,6 @@
-"""Somebody else's episodes of task worlds as JSON lines, scored one by one: a stream in, scores and problems out.
+"""Imported episodes of task worlds as JSON lines, scored one by one: from a stream to scores and problems.
 
-A line holds an episode, or declares a map that later lines name. docs/exploration.md describes both.
+A line holds an episode, or declares a map under a name for later lines. docs/exploration.md describes both.
 """
 
 from collections import Counter
@@ -48,8 +48,8 @@ class ScoredLine:
 
     Attributes:
         line: its line, 1-based.
-        episode: its name in the log; "line N" where it has none.
-        agent: the agent's name, "" where it has none.
+        episode: its name in the log; "line N" without one.
+        agent: the agent's name, "" without one.
         tags: plain values by name.
         task_map: the map.
         score: steps and summary.
@@ -70,11 +70,11 @@ def score_task_log(
     distances: Distances = "known",
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[ScoredLine]:
-    """Yield the score of each episode of a log; a line that cannot be scored becomes a problem that names it.
+    """Yield the score of each episode of a log; a line that cannot be scored becomes a problem with its number.
 
     Args:
         path: the log.
-        ledger: where problems and counts go.
+        ledger: collects problems and counts.
         distances: see `score_episode`.
         progress: called with the number of bytes read so far.
 
@@ -82,12 +82,12 @@ def score_task_log(
         OSError: the file cannot be read.
     """
     log = _Log(distances)
-    done, refused = 0, "lines refused"
+    bytes_read, rejected = 0, "lines refused"
     with path.open("rb") as stream, ledger.reporting(path.name):
-        for line in log_lines(stream, path.name, ledger, _kind_of, refused):
-            done += line.size
+        for line in log_lines(stream, path.name, ledger, _line_type, rejected):
+            bytes_read += line.size
             ledger.counts["lines"] += 1
-            with ledger.reporting(path.name, f"line {line.number}", count=refused):
+            with ledger.reporting(path.name, f"line {line.number}", count=rejected):
                 if isinstance(line.record, _EpisodeLine):
                     yield log.score(line.record, line.number)
                     ledger.counts["episodes"] += 1
@@ -95,11 +95,11 @@ def score_task_log(
                     log.declare(line.record, line.number)
                     ledger.counts["maps declared"] += 1
             if progress is not None:
-                progress(done)
+                progress(bytes_read)
 
 
 class LoggedRun:
-    """A run directory that takes the episodes of a log, so that it can be measured and reported like any run.
+    """A run directory for the episodes of a log, for measures and reports like any run.
 
     Args:
         store: open for writing.
@@ -107,104 +107,104 @@ class LoggedRun:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen: Counter[tuple[str, str]] = Counter()
+        self._trajectory_counts: Counter[tuple[str, str]] = Counter()
         self._agents: dict[str, str] = {}
-        self._waiting: list[Episode] = []
+        self._group: list[Episode] = []
 
     def add(self, line: ScoredLine) -> None:
-        """Take an episode; some are stored at a time."""
+        """Add an episode; episodes are stored in groups."""
         world = TaskWorld(task_map=line.task_map, tags={"kind": "task-map"})
         agent = line.agent or "(no name)"
-        identity = content_id("agent", {"recorded": agent})
-        self._agents[identity] = agent
-        trajectory = self._seen[world.id, identity]
-        self._seen[world.id, identity] += 1
+        agent_id = content_id("agent", {"recorded": agent})
+        self._agents[agent_id] = agent
+        trajectory = self._trajectory_counts[world.id, agent_id]
+        self._trajectory_counts[world.id, agent_id] += 1
         spec = EpisodeSpec(
-            world_id=world.id, agent_id=identity, trajectory=trajectory, seed=0, horizon=line.task_map.budget
+            world_id=world.id, agent_id=agent_id, trajectory=trajectory, seed=0, horizon=line.task_map.budget
         )
         live = LiveEpisode(spec, world, None)
         for step in line.score.steps:
             live.apply(Turn(action=step.action, failure=None if step.action is not None else "unparsable"))
         live.outcome = live.outcome or "stopped"
-        self._waiting.append(live.record(agent, _storable({"episode": line.episode, **line.tags})))
-        if len(self._waiting) >= _GROUP:
-            self._put()
+        self._group.append(live.record(agent, _storable({"episode": line.episode, **line.tags})))
+        if len(self._group) >= _GROUP:
+            self._store_group()
 
     def close(self, source: str, ledger: Ledger) -> None:
-        """Store what waits, who acted, and what the log came to."""
-        self._put()
-        self._store.put_agents((one, name, {"recorded": name}) for one, name in sorted(self._agents.items()))
+        """Store the last group, the agents, and the counts of the log."""
+        self._store_group()
+        self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))
         about = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}
         self._store.put_info("import", about)
 
-    def _put(self) -> None:
-        if self._waiting:
-            self._store.put_episodes(self._waiting)
-        self._waiting = []
+    def _store_group(self) -> None:
+        if self._group:
+            self._store.put_episodes(self._group)
+        self._group = []
 
 
 def _storable(tags: Mapping[str, Tag]) -> dict[str, Tag]:
-    """Return tags under names that are free: those that rows need, and the world's kind, get ``log `` before them."""
+    """Return tags under free names: reserved names of rows, and the world's kind, get the prefix ``log ``."""
     return {f"log {name}" if name in {*RESERVED, "kind"} else name: value for name, value in tags.items()}
 
 
-def _kind_of(value: dict[str, Any]) -> type[_MapLine | _EpisodeLine]:
+def _line_type(value: dict[str, Any]) -> type[_MapLine | _EpisodeLine]:
     if not value.keys() & {"actions", "episode", "name"}:
         raise UntrustedError("a line holds the actions of an episode, or declares a map by its name", "neither")
     return _EpisodeLine if "actions" in value or "episode" in value else _MapLine
 
 
 class _Log:
-    """The maps and episodes of one log so far."""
+    """The maps and episode names of one log so far."""
 
     def __init__(self, distances: Distances) -> None:
         self._distances = distances
         self._maps: dict[str, TaskMap | int] = {}
-        self._named: dict[tuple[str, str, str], int] = {}
+        self._first_lines: dict[tuple[str, str, str], int] = {}
 
     def declare(self, record: _MapLine, number: int) -> None:
-        """Keep a map under its name."""
+        """Store a map under its name."""
         if record.name in self._maps:
             raise UntrustedError("the name of a map must be declared once", f"{shorten(record.name)} again", "name")
         if len(self._maps) >= _MOST_MAPS:
             raise UntrustedError(f"a log must declare at most {_MOST_MAPS} maps", "more", "name")
-        self._maps[record.name] = number  # stays where the map is refused, so that its episodes can say why
+        self._maps[record.name] = number  # stays where the map is invalid, for the errors of its episodes
         self._maps[record.name] = _map(record.map)
 
     def score(self, record: _EpisodeLine, number: int) -> ScoredLine:
-        """Return the score of an episode, which must stand in the log once: counted twice it would weigh twice."""
+        """Return the score of an episode, which must occur in the log once: a second copy would double its weight."""
         task_map = self._map(record.map) if isinstance(record.map, str) else _map(record.map)
         name, agent = record.episode or f"line {number}", record.agent or ""
         try:
             score = score_episode(task_map, record.actions, distances=self._distances)
         except ValueError as error:
-            raise _parted(error, "actions") from error
-        found = ScoredLine(line=number, episode=name, agent=agent, tags=record.tags, task_map=task_map, score=score)
+            raise _split_error(error, "actions") from error
+        scored = ScoredLine(line=number, episode=name, agent=agent, tags=record.tags, task_map=task_map, score=score)
         if record.episode is not None:
-            first = self._named.setdefault((agent, task_map.id, name), number)
+            first = self._first_lines.setdefault((agent, task_map.id, name), number)
             if first != number:
                 given = f"{shorten(name)} of the same agent on the same map again, as on line {first}"
                 raise UntrustedError("an episode must stand in a log once", given, "episode")
-        return found
+        return scored
 
     def _map(self, name: str) -> TaskMap:
-        found = self._maps.get(name)
-        if found is None:
+        declared = self._maps.get(name)
+        if declared is None:
             raise UntrustedError("map must be a map or the name of one on an earlier line", shorten(name), "map")
-        if isinstance(found, int):
-            given = f"the one that line {found} failed to declare"
+        if isinstance(declared, int):
+            given = f"the one that line {declared} failed to declare"
             raise UntrustedError("the map of an episode must be usable", given, "map")
-        return found
+        return declared
 
 
 def _map(value: Any) -> TaskMap:
     try:
         return TaskMap.from_plain(value)
     except ValueError as error:
-        raise _parted(error, "map") from error
+        raise _split_error(error, "map") from error
 
 
-def _parted(error: ValueError, where: str) -> UntrustedError:
-    """Return what a check said, parted where it goes on to what was given."""
+def _split_error(error: ValueError, where: str) -> UntrustedError:
+    """Return an error whose message is split into the requirement and the value given."""
     must, _, given = str(error).partition(", got ")
     return UntrustedError(must, given, where)

@@ -156,7 +156,7 @@ def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode
     spec = EpisodeSpec(
         world_id=world.id,
         agent_id=agent_id,
-        trajectory=context.number(world.id, agent_id, int(match[1]) if match else None),
+        trajectory=context.reserve_number(world.id, agent_id, int(match[1]) if match else None),
         seed=0,
         horizon=horizon,
     )
@@ -326,7 +326,7 @@ def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, cont
     if recorded is not None:
         name = "metrics in trajectory files"
         _compare_metrics(recorded, episode, source, "source.recorded_metrics", name, context.ledger)
-    if (entry := context.table.pop(record.source.trajectory_id or "", None)) is not None:
+    if (entry := context.metrics.pop(record.source.trajectory_id or "", None)) is not None:
         table, path, metrics = entry
         _compare_metrics(metrics, episode, table, path, "metrics in tables", context.ledger)
 

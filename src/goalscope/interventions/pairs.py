@@ -1,7 +1,7 @@
-"""Counterfactual pairs: one grid twice, the second time with one thing moved, so that another action is optimal.
+"""Counterfactual pairs: a grid and a copy with one object moved, so that other actions are optimal.
 
-A pair is kept where the agent takes an optimal action in both, and where the two sets of optimal actions share none:
-then whatever an intervention changes is seen in the action. In a control pair the sets are equal: the action must stay.
+A pair is kept where the agent takes an optimal action in both grids and the two sets of optimal actions are disjoint:
+the action then shows the effect of an intervention. In a control pair the sets are equal: the action must not change.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "ke
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Original:
-    """A state of a grid as shown to an agent; counterfactuals are made of it.
+    """A state of a grid as shown to an agent, the source of counterfactuals.
 
     Attributes:
         view: the shown grid, without fog.
@@ -80,15 +80,15 @@ class Pair:
     """A grid and its counterfactual.
 
     Attributes:
-        moved: the thing that differs.
-        control: whether the optimal actions are the same in both, else they share none.
+        moved: the object that differs.
+        control: whether the optimal actions are the same in both; otherwise they are disjoint.
         cluster, tags: of the original.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
         changed: ``[C]`` int64 positions of their tokens, the same in both prompts; no other token differs.
         tokenizer: content id of the tokenizer and chat template of the prompts.
 
-    The last three are left out where token ids are not known.
+    The last three are empty where token ids are unknown.
     """
 
     moved: Moved
@@ -103,8 +103,8 @@ class Pair:
     @property
     def id(self) -> str:
         """Content id of both grids as they are shown."""
-        shown = [[side.view.text, side.view.carrying_key] for side in self.sides]
-        return content_id("pair", {"moved": self.moved, "sides": shown})
+        views = [[side.view.text, side.view.carrying_key] for side in self.sides]
+        return content_id("pair", {"moved": self.moved, "sides": views})
 
     @property
     def swapped(self) -> "Pair":
@@ -121,15 +121,15 @@ class Pairs:
 
 
 def counterfactuals(original: Original, moved: Moved, *, control: bool = False) -> list[GridView]:
-    """Return every grid that differs from an original in one thing, and whose optimal actions are others, or the same.
+    """Return every grid that differs from an original in one object, and whose optimal actions differ (control: agree).
 
     Args:
         original: the grid.
-        moved: the thing that differs; none are returned where the grid has no such thing.
-        control: whether the optimal actions must be the same, else they must share none.
+        moved: the object that differs; the list is empty where the grid has no such object.
+        control: whether the optimal actions must be the same; otherwise they must be disjoint.
 
     Raises:
-        ValueError: an unknown thing to move, or a grid under fog.
+        ValueError: an unknown object to move, or a grid under fog.
     """
     if moved not in MOVED:
         raise ValueError(f"what is moved must be one of {', '.join(MOVED)}, got {moved!r}")
@@ -138,27 +138,27 @@ def counterfactuals(original: Original, moved: Moved, *, control: bool = False) 
         raise ValueError(
             "counterfactual pairs need grids that are shown whole, got one under fog: leave fog_radius out"
         )
-    before = best(view)
-    if not before:
+    original_actions = best(view)
+    if not original_actions:
         return []
     views = []
     for changed in _moved(grid, moved):
         counterfactual = replace(view, grid=changed)
-        after = best(counterfactual)
-        if after and (after == before if control else not after & before):
+        actions = best(counterfactual)
+        if actions and (actions == original_actions if control else not actions & original_actions):
             views.append(counterfactual)
     return views
 
 
 def best(view: GridView) -> frozenset[Action]:
-    """Return the optimal actions in a view; none where the agent or the goal is not shown, or the goal unreachable."""
+    """Return the optimal actions in a view; none where the agent or the goal is hidden, or the goal unreachable."""
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
     return optimal_actions(view.grid, view.grid.start, view.carrying_key)
 
 
 def _moved(grid: Grid, moved: Moved) -> Iterator[Grid]:
-    """Yield the grids with one thing elsewhere, cell by cell."""
+    """Yield the grids with one object elsewhere, cell by cell."""
     if moved == "door":
         if grid.door is not None:
             yield grid.at(door=None)
@@ -186,36 +186,36 @@ def find_pairs(
     seed: int = 0,
     max_tokens: int | None = None,
 ) -> Pairs:
-    """Return one pair for each original and thing to move where the agent acts optimally on both sides.
+    """Return one pair for each original and object to move where the agent acts optimally on both sides.
 
     Args:
-        agent: a chat agent with a local model; it is asked at temperature 0.
-        originals: the grids, different ones.
-        moved: things that are moved, see `Moved`.
+        agent: a chat agent with a local model; it answers at temperature 0.
+        originals: the grids, all different.
+        moved: objects to move, see `Moved`.
         control: whether the optimal actions stay the same.
-        tries: maximum number of counterfactuals of each original and thing that the agent is shown; the first that fits
-            is kept.
-        seed: seed of the choice of these.
+        tries: maximum number of counterfactuals shown to the agent for each original and object; the first valid one is
+            kept.
+        seed: seed of the choice of counterfactuals.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
 
     Returns:
-        The pairs, and how many (original, thing) were left out: nothing to move, no such counterfactual, or an agent
-        that did not act optimally.
+        The pairs, and the number of (original, object) left out by reason: no such counterfactual, or an agent that did
+        not act optimally.
 
     Raises:
         ValueError: an agent without a local model, prompts of unequal numbers of tokens (names them), cells that are
-            not one token each, or see `counterfactuals`.
+            not one token each, or as in `counterfactuals`.
     """
     model = local_model(agent)
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
     finder, tokenizer = SiteFinder(model, ("grid",)), tokenizer_of(model)
 
-    def aligned(first: Side, second: Side) -> dict[str, Any]:
+    def token_fields(first: Side, second: Side) -> dict[str, Any]:
         cells = _differing(first.view.grid, second.view.grid)
         return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
 
-    ask = partial(act, agent, max_tokens=limit)
-    return pairs_of(originals, ask, aligned, moved=moved, control=control, tries=tries, seed=seed)
+    answer_views = partial(act, agent, max_tokens=limit)
+    return pairs_of(originals, answer_views, token_fields, moved=moved, control=control, tries=tries, seed=seed)
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
@@ -233,8 +233,8 @@ def local_model(agent: ChatAgent) -> LocalModel:
 
 def pairs_of(
     originals: Iterable[Original],
-    ask: Callable[[Sequence[GridView]], Sequence[Side | None]],
-    aligned: Callable[[Side, Side], Mapping[str, Any]],
+    answer_views: Callable[[Sequence[GridView]], Sequence[Side | None]],
+    token_fields: Callable[[Side, Side], Mapping[str, Any]],
     *,
     moved: Sequence[Moved],
     control: bool,
@@ -245,34 +245,34 @@ def pairs_of(
 
     Args:
         originals: the grids.
-        ask: returns the agent's answer in each view where it acts optimally, None elsewhere.
-        aligned: returns the fields of a pair that name its differing tokens.
+        answer_views: returns the agent's answer in each view where it acts optimally, None elsewhere.
+        token_fields: returns the fields of a pair on its differing tokens.
     """
     left_out: Counter[str] = Counter()
-    chosen: list[tuple[Original, Moved, list[GridView]]] = []
+    tasks: list[tuple[Original, Moved, list[GridView]]] = []
     for original in originals:
-        for thing in moved:
-            candidates = counterfactuals(original, thing, control=control)
+        for item in moved:
+            candidates = counterfactuals(original, item, control=control)
             if not candidates:
-                left_out[f"{thing}: no such counterfactual"] += 1
+                left_out[f"{item}: no such counterfactual"] += 1
                 continue
-            order = stream(seed, "pairs", original.cluster, original.view.text, thing, control).permutation(
+            order = stream(seed, "pairs", original.cluster, original.view.text, item, control).permutation(
                 len(candidates)
             )
-            chosen.append((original, thing, [candidates[index] for index in order[:tries]]))
+            tasks.append((original, item, [candidates[index] for index in order[:tries]]))
     # Each view is shown once, with the same example in its prompt for both sides of a pair.
-    views = dict.fromkeys([original.view for original, *_ in chosen] + [view for *_, group in chosen for view in group])
-    sides = dict(zip(views, ask(list(views)), strict=True))
+    views = dict.fromkeys([original.view for original, *_ in tasks] + [view for *_, group in tasks for view in group])
+    sides = dict(zip(views, answer_views(list(views)), strict=True))
     kept = []
-    for original, thing, group in chosen:
+    for original, item, group in tasks:
         first = sides[original.view]
         second = next((side for view in group if (side := sides[view]) is not None), None)
         if first is None or second is None:
             where = "the original" if first is None else "a counterfactual"
-            left_out[f"{thing}: the agent does not act optimally in {where}"] += 1
+            left_out[f"{item}: the agent does not act optimally in {where}"] += 1
             continue
-        common: dict[str, Any] = {"moved": thing, "control": control, "cluster": original.cluster}
-        kept.append(Pair(**common, tags=original.tags, sides=(first, second), **aligned(first, second)))
+        common: dict[str, Any] = {"moved": item, "control": control, "cluster": original.cluster}
+        kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
     return Pairs(kept=tuple(kept), left_out=dict(left_out))
 
 
@@ -322,22 +322,22 @@ def align(
         ValueError: prompts of unequal numbers of tokens, or that differ in another token; names the tokens.
     """
     first_ids, second_ids = list(first.prompt), list(second.prompt)
-    differing = [at for at, (a, b) in enumerate(zip(first_ids, second_ids, strict=False)) if a != b]
+    differing = [index for index, (a, b) in enumerate(zip(first_ids, second_ids, strict=False)) if a != b]
     if len(first_ids) != len(second_ids):
-        at = differing[0] if differing else min(len(first_ids), len(second_ids))
-        shown = [repr(model.text(ids[max(0, at - 2) : at + 3])) for ids in (first_ids, second_ids)]
+        index = differing[0] if differing else min(len(first_ids), len(second_ids))
+        excerpts = [repr(model.text(ids[max(0, index - 2) : index + 3])) for ids in (first_ids, second_ids)]
         raise ValueError(
             f"the prompts of a pair must have the same number of tokens, got {len(first_ids)} and "
-            f"{len(second_ids)}; they part at token {at}: "
-            f"{shown[0]} and {shown[1]}. This tokenizer joins cells with what is around them"
+            f"{len(second_ids)}; they part at token {index}: "
+            f"{excerpts[0]} and {excerpts[1]}. This tokenizer joins cells with what is around them"
         )
     positions = finder.find(first.step, first.view.grid).positions["grid"].reshape(first.view.grid.walls.shape)
     changed = np.array(sorted(int(positions[cell]) for cell in cells), dtype=np.int64)
     if changed.tolist() != differing:
-        odd = sorted({*differing} ^ {*changed.tolist()})[0]
+        wrong = sorted({*differing} ^ {*changed.tolist()})[0]
         raise ValueError(
             "the prompts of a pair must differ in the tokens of the changed cells alone, token "
-            f"{odd} is {model.text(first_ids[odd : odd + 1])!r} and {model.text(second_ids[odd : odd + 1])!r}"
+            f"{wrong} is {model.text(first_ids[wrong : wrong + 1])!r} and {model.text(second_ids[wrong : wrong + 1])!r}"
         )
     return changed
 
@@ -346,8 +346,8 @@ def _differing(first: Grid, second: Grid) -> tuple[Position, ...]:
     """Return the cells whose symbol differs."""
     names = ("start", "goal", "key", "door")
     cells = {getattr(grid, name) for grid in (first, second) for name in names if getattr(grid, name) is not None}
-    same = {
+    unchanged = {
         cell for cell in cells
         if all((getattr(first, name) == cell) == (getattr(second, name) == cell) for name in names)
     }  # fmt: skip
-    return tuple(sorted(cells - same))
+    return tuple(sorted(cells - unchanged))

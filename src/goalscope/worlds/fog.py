@@ -3,7 +3,7 @@
 A cell is seen when it lies within the radius, counted in steps (the Manhattan distance), and no wall or locked door
 stands on Bresenham's line from the agent to it; the wall itself is seen. Seen cells stay seen.
 
-The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A walk reproduces the picture with the Manhattan
+The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A path reproduces the picture with the Manhattan
 distance, which is therefore used; none does with Euclidean or Chebyshev distance under any rounding of the lines.
 Where a line runs exactly between two cells it takes the one nearer to the agent's own row or column, as Bresenham's
 algorithm does when it starts at the agent. Sight therefore commutes with every reflection and rotation.
@@ -71,7 +71,7 @@ class Fog:
 
         Args:
             position: cell of the agent, (row, col).
-            door_open: whether the world's door is open by now, so that it no longer blocks the sight.
+            door_open: whether the world's door is open, so that it does not block the sight.
         """
         solid = self.walls
         if self.door is not None and not door_open:
@@ -84,7 +84,7 @@ class Fog:
         """Return a grid of this world with all unseen cells hidden, goal, key and door included.
 
         Args:
-            grid: the world as it is now, the agent at its cell.
+            grid: the present state of the world, the agent at its cell.
 
         Raises:
             ValueError: another shape, or the agent's own cell is unseen.
@@ -94,15 +94,15 @@ class Fog:
             raise ValueError(
                 f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
             )
-        shown = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
-        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **shown)
+        visible_objects = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
+        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **visible_objects)
 
 
 def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:
     """Return the cells that can be seen from one cell.
 
     Args:
-        walls: ``[H, W]`` bool, what blocks the sight: walls and a locked door.
+        walls: ``[H, W]`` bool, cells that block the sight: walls and a locked door.
         position: cell of the agent, (row, col).
         radius: radius of sight in steps.
 
@@ -149,8 +149,8 @@ def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], rad
     flat = padded.reshape(-1)
     flat[cell] = False  # the agent's own cell hides nothing
     blocked = flat[between[0] + cell]
-    for before in between[1:]:
-        blocked |= flat[before + cell]
+    for blocking in between[1:]:
+        blocked |= flat[blocking + cell]
     padded[...] = False
     flat[offsets + cell] = ~blocked
     return padded[..., radius:-radius, radius:-radius]
@@ -160,7 +160,7 @@ def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], rad
 def _lines(radius: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the flat offsets of the K cells within the radius, ``[K]``, and of the cells before them, ``[M, K]``.
 
-    Shorter lines repeat a cell of theirs; a line without cells in between holds 0, the agent's own cell.
+    Shorter lines are padded with one of their cells; a line without cells in between has 0, the agent's own cell.
     """
     offsets, lines = [], []
     longest = max(1, radius - 1)

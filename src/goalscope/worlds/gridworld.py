@@ -109,7 +109,7 @@ class GridSession(Session):
 
     @property
     def state(self) -> State:
-        """Where the agent is and what it has done."""
+        """The agent's cell, and whether it has the key and opened the door."""
         return self._node.state
 
     @property
@@ -120,7 +120,7 @@ class GridSession(Session):
     solved = done
 
     def step(self, action: int | None) -> None:
-        """Take a move; a turn without one changes nothing."""
+        """Make a move; None changes nothing."""
         if action is not None:
             self._node = self._node.after(action)
             if self._fog is not None:
@@ -134,7 +134,7 @@ class PlanarWorld(World):
     planar: ClassVar[bool] = True
 
     def described(self) -> dict[str, Any]:
-        """Return its plain values: ids of grids and task maps are older than kinds."""
+        """Return its plain values without the kind, as ids of grids and task maps require."""
         return self.to_plain()
 
     @abstractmethod
@@ -157,7 +157,7 @@ class PlanarWorld(World):
         """Return a state from (row, col, flags).
 
         Raises:
-            ValueError: no row and column of the grid, or other flags.
+            ValueError: a cell outside of the grid, or invalid flags.
         """
         row, col, flags = state
         if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
@@ -185,8 +185,8 @@ class GridWorld(PlanarWorld):
 
     def __post_init__(self) -> None:
         if self.grid.start is None or self.grid.goal is None:
-            lacking = "agent (A)" if self.grid.start is None else "goal (G)"
-            raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
+            missing = "agent (A)" if self.grid.start is None else "goal (G)"
+            raise ValueError(f"a world must show its agent and its goal, got a grid without {missing}:\n{self.grid}")
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode; grids are deterministic."""
@@ -292,13 +292,11 @@ class NamedWorld(GridWorld):
         return self.grid.at(goal=self.marker)
 
     def begin(self, rng: np.random.Generator | None = None) -> NamedSession:
-        """Begin an episode; nothing is left to chance."""
+        """Begin an episode; named worlds are deterministic."""
         return NamedSession(self, self._start_node())
 
-    described, stored = (
-        World.described,
-        World.stored,
-    )  # grids without a named target use an older form, without the kind
+    # Grids without a named target have an older form without the kind.
+    described, stored = World.described, World.stored
 
     def to_plain(self) -> dict[str, Any]:
         """Return the grid as text with its goal, the cell of G, and whether the target is named."""
