@@ -177,7 +177,10 @@ def _wide(estimate: Estimate, span: float) -> bool:
 
 def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
     # A band has no thickness at a gap: NaN ends leave it out.
-    ends = [(one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan,) * 2 for one in line.estimates]
+    ends = [
+        (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan,) * 2
+        for estimate in line.estimates
+    ]
     colour = COLOURS[line.style % len(COLOURS)]
     sparse = [estimate.sparse for estimate in line.estimates]
     values = [estimate.value for estimate in line.estimates]

@@ -23,7 +23,7 @@ LEVEL = 0.05
 World = tuple[Tag, ...]
 """A grid and its conditions: two values are compared only if they share both."""
 
-# A missing transform is the grid as it is; a missing control is the world itself.
+# Values of rows without these tags.
 _PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
 
 
@@ -33,13 +33,13 @@ class Side:
 
     name: str
     rows: Rows
-    left_out: int = 0  # worlds whose rows were left out, since the other side has no such world
-    episodes: int = 0  # number of its episodes; only given where both sides may share some
-    copies: int = 0  # how many of them are the same as one of the other side, as in a run and its copy
+    left_out: int = 0  # number of worlds left out, which the other side lacks
+    episodes: int = 0  # number of its episodes; 0 unless both sides may share some
+    copies: int = 0  # number of them that are also on the other side, as in a run and its copy
 
     @property
     def copied(self) -> bool:
-        """Whether the other side has all of its episodes, too."""
+        """Whether the other side has all of its episodes."""
         return 0 < self.copies == self.episodes
 
 

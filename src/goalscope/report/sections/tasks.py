@@ -84,7 +84,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Success against the logarithm of each error with its R squared, where two agents or more have one."""
+    """Success against the logarithm of each error with its R squared, where at least two agents have one."""
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")
@@ -145,10 +145,10 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph, over shared values of the other."""
+    """Both errors by exploitation demand and by graph size, each over the values that the other tag shares."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
-    for tag, other_tag, words in (
+    for tag, other_tag, label in (
         ("demand", "graph", "exploitation demand"),
         ("graph", "demand", "size of the task graph"),
     ):
@@ -162,14 +162,17 @@ def demand(run: RunData) -> Iterator[Declared]:
         selected_rows = rows.where(
             np.isin(rows[other_tag].astype(str), shared_values) & rows.among("measure", PAIRED[:3])
         )
-        estimates, over = estimates_by(selected_rows, "agent", tag), f" (over {other_tag} {', '.join(shared_values)})"
+        estimates, over_text = (
+            estimates_by(selected_rows, "agent", tag),
+            f" (over {other_tag} {', '.join(shared_values)})",
+        )
         positions = {name: float(_ORDERS[tag].index(name)) for name in values}
         columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
-            title = f"{task_title(measure)} by {words}"
+            title = f"{task_title(measure)} by {label}"
             keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
             lines = [Line(agent, key) for agent, key in keys.items()]
-            tables.append(TableSpec(f"{title}{over}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
+            tables.append(TableSpec(f"{title}{over_text}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
             if measure != "success":
                 figures.append(
                     CurveSpec(
@@ -178,11 +181,11 @@ def demand(run: RunData) -> Iterator[Declared]:
                         tag,
                         estimates,
                         [Curve(agent, key, fewest=len(positions)) for agent, key in keys.items()],
-                        label_end=over,
-                        x_label=words,
+                        label_end=over_text,
+                        x_label=label,
                         places=positions,
                         bounds=None,
-                        ticks={at: name for name, at in positions.items()},
+                        ticks={position: name for name, position in positions.items()},
                         most_bands=MOST_BANDS,
                     )
                 )
