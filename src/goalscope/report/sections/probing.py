@@ -268,13 +268,8 @@ def in_order(
     def order(key: Key) -> tuple[int, int, str, int, str]:
         point, head, control = (key.get("site"), key.get("layer")), str(key["head"]), str(key["control"] or "none")
         position = points.index(ReadPoint(*point)) if point in points else len(points)
-        return (
-            position,
-            heads(head),
-            head,
-            control_order.index(control) if control in control_order else len(control_order),
-            control,
-        )
+        rank = control_order.index(control) if control in control_order else len(control_order)
+        return position, heads(head), head, rank, control
 
     return sorted(keys, key=order)
 
@@ -320,14 +315,9 @@ def over_layers(
     """
     layers, sites = layers_and_sites(points)
     of_sites = [
-        replace(
-            curve,
-            title=f"{curve.title}, {site}",
-            key={**curve.key, "site": site},
-            style=len(sites) * curve_index + site_index,
-        )
-        for curve_index, curve in enumerate(curves)
-        for site_index, site in enumerate(sites)
+        replace(curve, title=f"{curve.title}, {site}", key={**curve.key, "site": site}, style=len(sites) * row + column)
+        for row, curve in enumerate(curves)
+        for column, site in enumerate(sites)
     ]
     all_curves = [*of_sites, *(replace(curve, flat=True) for curve in flat)]
     figure = CurveSpec(title, y_label, "layer", estimates, all_curves, bounds=bounds, ticks=layers)
@@ -336,13 +326,8 @@ def over_layers(
 
 def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
     """Return the range of an axis of shares: to 1, or to 0.1, 0.2 or 0.5 where all lines and bands lie below it."""
-    ends = [
-        end
-        for line in series
-        for estimate in line.estimates
-        for end in (estimate.value, estimate.high)
-        if not math.isnan(end)
-    ]
+    estimates = [estimate for line in series for estimate in line.estimates]
+    ends = [end for estimate in estimates for end in (estimate.value, estimate.high) if not math.isnan(end)]
     return 0.0, next((top for top in (0.1, 0.2, 0.5) if max(ends, default=1.0) <= top), 1.0)
 
 
