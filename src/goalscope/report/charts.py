@@ -202,7 +202,7 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
 def _draw_cell(
     axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour], *, ends: bool
 ) -> None:
-    """Draw one cell of a map with its value, its interval, and the number of its grids where they are few."""
+    """Draw one cell of a map with its value, its interval, and the number of its grids if that is low."""
     from matplotlib.patches import Rectangle
 
     value, below, few, colour = "–", "no data" if estimate is None else "undefined", "", (0.94, 0.94, 0.94, 1.0)

@@ -253,7 +253,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
-    """Return how much better actions fit the maps of a head than those of its floors and of random networks."""
+    """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
     measures = tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES)
     differences: list[Grouped] = []
     for point in near:
@@ -342,7 +342,7 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
-    """Return how much better actions fit decoded maps than shuffled ones, over the layers of each site."""
+    """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
     probes = {"none": probe_name(head), **NETWORKS}
     return [
         figure

@@ -84,7 +84,7 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
 
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
-    """Yield paired differences of some rows to those of each rival at the same place."""
+    """Yield the paired differences between some rows and those of each rival."""
     for name, rival in rivals.items():
         paired = pairs(chosen(rows, **key), chosen(rows, **rival), name=name, by=(*by, PAIR))
         labels = {"less": name, "measure": str(rows.measure[0])} if len(paired) else {}
@@ -233,7 +233,7 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
 
 
 def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
-    """Yield by how much the whole stream exceeds random subspaces, as a rival of the found one of each rank."""
+    """Yield the differences between the whole stream and random subspaces, as a rival of the found subspace per rank."""
     for rank in dict.fromkeys(follows["rank"].tolist()):
         rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
         for grouped in _paired_differences(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):

@@ -205,7 +205,7 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """The exploration share over the course of episodes, and where agents of equal success part."""
+    """The exploration share over the course of episodes, and pairs of agents with equal success that differ in it."""
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
         return
@@ -277,7 +277,7 @@ def progress(run: RunData) -> Iterator[Declared]:
 def _course(
     run: RunData, title: str, agents: Sequence[str], estimates: Estimates, *, measure: str = PROGRESS_SHARE
 ) -> CurveSpec:
-    """Return exploration shares over the course of an episode, each agent in the style that it has everywhere."""
+    """Return exploration shares over the course of an episode, each agent in its style of all figures."""
     style = run.ledger.agents.index
     return CurveSpec(
         title,
