@@ -233,7 +233,7 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
 
 
 def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
-    """Yield the differences between the whole stream and random subspaces, as a rival of the found subspace per rank."""
+    """Yield the differences between the whole stream and random subspaces: the rival of the found subspace, by rank."""
     for rank in dict.fromkeys(follows["rank"].tolist()):
         rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
         for grouped in _paired_differences(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
