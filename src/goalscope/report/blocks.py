@@ -164,9 +164,9 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
     return f"only {those}" if estimate.sparse else those
 
 
-def numbers_table(listed: Sequence[Grouped]) -> Table:
+def numbers_table(estimates: Sequence[Grouped]) -> Table:
     """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
-    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
+    tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
     def note(grouped: Grouped) -> str:
         left_out = f"{grouped.estimate.undefined} undefined left out" if grouped.estimate.undefined else ""
@@ -187,7 +187,7 @@ def numbers_table(listed: Sequence[Grouped]) -> Table:
         ("note", note),
     ]
     first = 1 + len(tags)
-    return plain_table(listed, columns, (first, first + 1, first + 3, first + 4))
+    return plain_table(estimates, columns, (first, first + 1, first + 3, first + 4))
 
 
 def number(value: object) -> str:

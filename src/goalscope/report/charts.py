@@ -354,12 +354,12 @@ class Points(Chart):
 
     def drawn(self) -> "Figure":
         """Return it as a figure of matplotlib."""
-        shown, figure = self._shown, blank_figure(5.2, 4.1)
+        points, figure = self._shown, blank_figure(5.2, 4.1)
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.xaxis.set_minor_formatter(lambda value, _: "")
-        for point in shown:
+        for point in points:
             bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
             if point.y.has_interval:
                 axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
@@ -367,8 +367,8 @@ class Points(Chart):
                 axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
             marker = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
             axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **marker)
-        if self.line is not None and len(shown) > 1:
-            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+        if self.line is not None and len(points) > 1:
+            ends = [min(point.x.value for point in points), max(point.x.value for point in points)]
             heights = [self.line[0] * math.log10(end) + self.line[1] for end in ends]
             axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
         axes.set_ylim(-0.04, 1.04)

@@ -160,7 +160,7 @@ def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
     return first, second
 
 
-def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
+def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
     """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
 
     Methods and notes stand below it, marked in its last column; ``clusters`` is the heading for grids.
@@ -171,11 +171,13 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters:
         ("second", lambda comparison: comparison.second),
     ]
     headings = ("first − second", clusters, "signed effect", "equivalence p (Holm)")
-    return tests_table(listed, named, headings, caption=caption, margins=any(entry.equivalence for entry in listed))
+    return tests_table(
+        comparisons, named, headings, caption=caption, margins=any(entry.equivalence for entry in comparisons)
+    )
 
 
 def tests_table(
-    listed: Sequence[Judged],
+    tests: Sequence[Judged],
     named: TextColumns[Any],
     headings: tuple[str, str, str, str] = ("difference", "grids", "effect size", "TOST p (Holm)"),
     *,
@@ -219,7 +221,7 @@ def tests_table(
         ("notes", notes),
     ]
     numbers = range(len(named) + margins, len(columns))
-    return plain_table(listed, columns, numbers, caption=caption, footnotes=footnotes)
+    return plain_table(tests, columns, numbers, caption=caption, footnotes=footnotes)
 
 
 def p_text(value: float) -> str:
@@ -229,7 +231,7 @@ def p_text(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
+def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return comparisons, one mapping each, undefined numbers as None."""
     return [
         {
@@ -239,11 +241,11 @@ def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
             **_numbers(comparison),
             "note": "; ".join(comparison.notes),
         }
-        for comparison in listed
+        for comparison in comparisons
     ]
 
 
-def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
+def contrast_records(contrasts: Sequence[Contrast]) -> list[dict[str, Any]]:
     """Return contrasts of transforms, one mapping each, undefined numbers as None."""
     return [
         {
@@ -263,7 +265,7 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
             "exchange_note": contrast.sensitivity.note,
             "note": "; ".join(contrast.notes),
         }
-        for contrast in found
+        for contrast in contrasts
     ]
 
 

@@ -160,7 +160,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     if not len(main):  # beliefs of a head that reads no activations, at no point
         main = base.where(head=head, control=("none", None))
     estimates = base.estimated(estimate_rows, _TAGS)
-    shown_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
+    page_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
     where = f"{probe_name(head)} at {point}"
     sentence_parts = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _IN_SENTENCES]
     keys = in_order(estimates.keys(*_TAGS), points)
@@ -245,10 +245,10 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
         undefined=[
-            (str(grouped.key["measure"]), title_of(grouped.key), grouped.estimate) for grouped in shown_estimates
+            (str(grouped.key["measure"]), title_of(grouped.key), grouped.estimate) for grouped in page_estimates
         ],
         why=_why,
-        counted=shown_estimates,
+        counted=page_estimates,
     )
 
 

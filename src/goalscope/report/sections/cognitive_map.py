@@ -119,11 +119,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     """Return the section on all heads and controls at one read point."""
-    here = base.at(point)
-    summaries = {kind: here.where(reading=kind).estimated(summarise, BY) for kind in ("natural", "balanced", None)}
+    point_rows = base.at(point)
+    summaries = {
+        kind: point_rows.where(reading=kind).estimated(summarise, BY) for kind in ("natural", "balanced", None)
+    }
     kind = next((kind for kind, estimates in summaries.items() if estimates), None)
     estimates, balanced = summaries[kind], summaries["balanced"]
-    differences = _differences(here.where(reading=kind))
+    differences = _differences(point_rows.where(reading=kind))
     site_differences = _between_sites(base.where(reading=kind))
     ranks = {head: at for at, head in enumerate(CELL_HEADS)}
     keys = in_order(estimates.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
@@ -132,9 +134,9 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     network_keys = [key for key in front if key["control"] in ("none", *NETWORKS)]
     title, balanced_title = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
     layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
-    shown = [grouped for grouped in estimates if not str(grouped.key["measure"]).startswith(CALLED)]
+    page_estimates = [grouped for grouped in estimates if not str(grouped.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
-    ranks_by = AREA if AREA in here.values("measure") else AVERAGE  # rows of earlier versions have no areas
+    ranks_by = AREA if AREA in point_rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
     parts = partial(_parts, measure=ranks_by)
     rivals = [
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
@@ -204,12 +206,12 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 probe_name(grouped.key["head"], grouped.key["control"]),
                 grouped.estimate,
             )
-            for grouped in shown
+            for grouped in page_estimates
         ],
         why=lambda measure: (
             "no cell is called so on any grid" if measure.startswith("precision") else "no grid has such a cell"
         ),
-        counted=(*shown, *differences),
+        counted=(*page_estimates, *differences),
     )
 
 
@@ -247,8 +249,8 @@ def _differences(point_rows: ProbeRows) -> Estimates:
 def _between_sites(rows: ProbeRows) -> Estimates:
     """Return the differences of the MLP between "pre" and "post", by layer."""
     measures = tuple({column.key["measure"] for column in _DIFFERENCES})
-    own = {"measure": measures, "head": "mlp", "control": ("none", None)}
-    contrast = Contrast("post", {**own, "site": "pre"}, {**own, "site": "post"}, ("layer", "class"))
+    probe = {"measure": measures, "head": "mlp", "control": ("none", None)}
+    contrast = Contrast("post", {**probe, "site": "pre"}, {**probe, "site": "post"}, ("layer", "class"))
     return contrasted(rows, [contrast], summarise, ("layer", "class"))
 
 
