@@ -16,7 +16,7 @@ from goalscope.evaluation.evidence import ArmRun
 from goalscope.measures import measure_store
 from goalscope.preflight.pace import _pace
 from goalscope.report.measured import episodes_by_agent
-from goalscope.report.run_comparison import _horizon_notes, _steps
+from goalscope.report.run_comparison import _horizon_notes, _steps_by_episode
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
@@ -59,7 +59,7 @@ READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     ),
     "steps that are the same in two runs": (
         "UPDATE steps SET text = 'another'",
-        lambda store: _steps(store.path, store.episode_ids()),
+        lambda store: _steps_by_episode(store.path, store.episode_ids()),
     ),
     "whose steps are replayed": (
         "UPDATE steps SET prompt_tokens = NULL WHERE output_tokens IS NOT NULL",

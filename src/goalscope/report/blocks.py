@@ -1,4 +1,4 @@
-"""Tables as plain text, ready for the template, and how estimates, counts and lists are written."""
+"""Tables as plain text for the template, and the format of estimates, counts and lists."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ class Cell:
     interval: str = ""
     note: str = ""  # text in place of the interval
     few: str = ""  # number of clusters behind it, where others of its group have no value
-    sparse: bool = False  # whether they are so few that a warning is due
+    sparse: bool = False  # whether they are too few, see `SPARSE`
     hint: str = ""  # counts and method, shown on demand
     estimate: Estimate | None = None  # the shown estimate, if any
 
@@ -80,7 +80,7 @@ class Table:
 
 
 class Footnotes:
-    """Methods and notes of a table, each written once below it and marked by a letter where it applies."""
+    """Methods and notes below a table, each written once, and marked by a letter in the cells."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
@@ -111,7 +111,7 @@ def plain_table(
     caption: str = "",
     footnotes: Footnotes | None = None,
 ) -> Table:
-    """Return a table of texts with a line for each entry, and below it the notes that its columns have marked."""
+    """Return a table of texts with a line for each entry, and the notes that its columns have marked."""
     return Table(
         caption=caption,
         headings=tuple(heading for heading, _ in columns),
@@ -164,9 +164,9 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
     return f"only {those}" if estimate.sparse else those
 
 
-def numbers_table(listed: Sequence[Grouped]) -> Table:
+def numbers_table(estimates: Sequence[Grouped]) -> Table:
     """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
-    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
+    tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
     def note(grouped: Grouped) -> str:
         left_out = f"{grouped.estimate.undefined} undefined left out" if grouped.estimate.undefined else ""
@@ -187,7 +187,7 @@ def numbers_table(listed: Sequence[Grouped]) -> Table:
         ("note", note),
     ]
     first = 1 + len(tags)
-    return plain_table(listed, columns, (first, first + 1, first + 3, first + 4))
+    return plain_table(estimates, columns, (first, first + 1, first + 3, first + 4))
 
 
 def number(value: object) -> str:

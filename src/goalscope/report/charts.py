@@ -177,7 +177,10 @@ def _wide(estimate: Estimate, span: float) -> bool:
 
 def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
     # A band has no thickness at a gap: NaN ends leave it out.
-    ends = [(one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan,) * 2 for one in line.estimates]
+    ends = [
+        (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan,) * 2
+        for estimate in line.estimates
+    ]
     colour = COLOURS[line.style % len(COLOURS)]
     sparse = [estimate.sparse for estimate in line.estimates]
     values = [estimate.value for estimate in line.estimates]
@@ -199,7 +202,7 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
 def _draw_cell(
     axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour], *, ends: bool
 ) -> None:
-    """Draw one cell of a map with its value, its interval, and the number of its grids where they are few."""
+    """Draw one cell of a map with its value, its interval, and the number of its grids if that is low."""
     from matplotlib.patches import Rectangle
 
     value, below, few, colour = "–", "no data" if estimate is None else "undefined", "", (0.94, 0.94, 0.94, 1.0)
@@ -351,12 +354,12 @@ class Points(Chart):
 
     def drawn(self) -> "Figure":
         """Return it as a figure of matplotlib."""
-        shown, figure = self._shown, blank_figure(5.2, 4.1)
+        points, figure = self._shown, blank_figure(5.2, 4.1)
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.xaxis.set_minor_formatter(lambda value, _: "")
-        for point in shown:
+        for point in points:
             bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
             if point.y.has_interval:
                 axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
@@ -364,8 +367,8 @@ class Points(Chart):
                 axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
             marker = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
             axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **marker)
-        if self.line is not None and len(shown) > 1:
-            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+        if self.line is not None and len(points) > 1:
+            ends = [min(point.x.value for point in points), max(point.x.value for point in points)]
             heights = [self.line[0] * math.log10(end) + self.line[1] for end in ends]
             axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
         axes.set_ylim(-0.04, 1.04)

@@ -23,7 +23,7 @@ LEVEL = 0.05
 World = tuple[Tag, ...]
 """A grid and its conditions: two values are compared only if they share both."""
 
-# A missing transform is the grid as it is; a missing control is the world itself.
+# Values of rows without these tags.
 _PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
 
 
@@ -33,13 +33,13 @@ class Side:
 
     name: str
     rows: Rows
-    left_out: int = 0  # worlds whose rows were left out, since the other side has no such world
-    episodes: int = 0  # number of its episodes; only given where both sides may share some
-    copies: int = 0  # how many of them are the same as one of the other side, as in a run and its copy
+    left_out: int = 0  # number of worlds left out, which the other side lacks
+    episodes: int = 0  # number of its episodes; 0 unless both sides may share some
+    copies: int = 0  # number of them that are also on the other side, as in a run and its copy
 
     @property
     def copied(self) -> bool:
-        """Whether the other side has all of its episodes, too."""
+        """Whether the other side has all of its episodes."""
         return 0 < self.copies == self.episodes
 
 
@@ -160,7 +160,7 @@ def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
     return first, second
 
 
-def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
+def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
     """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
 
     Methods and notes stand below it, marked in its last column; ``clusters`` is the heading for grids.
@@ -171,11 +171,13 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters:
         ("second", lambda comparison: comparison.second),
     ]
     headings = ("first − second", clusters, "signed effect", "equivalence p (Holm)")
-    return tests_table(listed, named, headings, caption=caption, margins=any(entry.equivalence for entry in listed))
+    return tests_table(
+        comparisons, named, headings, caption=caption, margins=any(entry.equivalence for entry in comparisons)
+    )
 
 
 def tests_table(
-    listed: Sequence[Judged],
+    tests: Sequence[Judged],
     named: TextColumns[Any],
     headings: tuple[str, str, str, str] = ("difference", "grids", "effect size", "TOST p (Holm)"),
     *,
@@ -219,7 +221,7 @@ def tests_table(
         ("notes", notes),
     ]
     numbers = range(len(named) + margins, len(columns))
-    return plain_table(listed, columns, numbers, caption=caption, footnotes=footnotes)
+    return plain_table(tests, columns, numbers, caption=caption, footnotes=footnotes)
 
 
 def p_text(value: float) -> str:
@@ -229,7 +231,7 @@ def p_text(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
+def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return comparisons, one mapping each, undefined numbers as None."""
     return [
         {
@@ -239,11 +241,11 @@ def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
             **_numbers(comparison),
             "note": "; ".join(comparison.notes),
         }
-        for comparison in listed
+        for comparison in comparisons
     ]
 
 
-def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
+def contrast_records(contrasts: Sequence[Contrast]) -> list[dict[str, Any]]:
     """Return contrasts of transforms, one mapping each, undefined numbers as None."""
     return [
         {
@@ -263,7 +265,7 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
             "exchange_note": contrast.sensitivity.note,
             "note": "; ".join(contrast.notes),
         }
-        for contrast in found
+        for contrast in contrasts
     ]
 
 

@@ -1,4 +1,4 @@
-"""What measures mean, what differences say in words, and which measures stand where in a report."""
+"""Definitions and titles of measures, the measures of each part of a report, and differences in words."""
 
 import math
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ KEY_STEPWISE = "error approaches the key"
 KEY_POOLED = "key attraction bias, pooled"
 """The share of all non-optimal actions of an agent that approach the key, as the paper counts it: a ratio of sums."""
 
-# The excess per visit, because its expectation is 0 for a perfect agent; the mean over states has a small bias.
+# The excess per visit has expectation 0 for an optimal agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
 FORMAT_SHARE = 0.1
-"""Share of turns without an action above which a report begins with it. Such a turn is a step in place where a study
-says nothing else, so that it can move each share of turns or steps by as much."""
+"""Share of turns without an action above which a report begins with a warning. By default such a turn is a step in
+place: it can change each share of turns or steps by as much."""
 SIZE_FIGURES = ("success", "action accuracy")
 CURVES = (
     "action optimality",
@@ -59,7 +59,7 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a measure is, and where it comes from."""
+    """Definition and source of a measure."""
 
     text: str
     source: str
@@ -104,7 +104,7 @@ def title_of(measure: str) -> str:
 
 
 def in_sentence(measure: str) -> str:
-    """Return the heading of a measure as it stands inside a sentence: abbreviations keep their capitals."""
+    """Return the heading of a measure for use inside a sentence: abbreviations keep their capitals."""
     title = title_of(measure)
     return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
@@ -116,17 +116,17 @@ def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
     if measure in _RATIOS:
         return _RATIOS[measure]
     if measure.startswith(_MEG):
-        less = "" if LESS not in measure else "difference on the same world of two figures, each "
+        prefix = "" if LESS not in measure else "difference on the same world of two figures, each "
         return Definition(
-            f"{less}a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: "
-            "beta times the agent's mean utility there less W(beta), nats an episode; the mean over grids is the "
-            "figure of goalscope meg, whose interval also has beta refitted",
+            f"{prefix}a world's part of the signed maximum-entropy goal-directedness at the agent's common "
+            "rationality: beta times the agent's mean utility there less W(beta), nats an episode; the mean over "
+            "grids is the figure of goalscope meg, whose interval also has beta refitted",
             "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
         )
     if measure not in registry.names("measure"):
         return None
-    found = registry.resolve("measure", measure)
-    return Definition(found.text, found.source or "–") if isinstance(found, StepMeasure) else None
+    step_measure = registry.resolve("measure", measure)
+    return Definition(step_measure.text, step_measure.source or "–") if isinstance(step_measure, StepMeasure) else None
 
 
 def in_words(
@@ -137,35 +137,35 @@ def in_words(
     none: str = "no difference was shown for",
     unknown: str = "it cannot be said for",
 ) -> str:
-    """Say which of some differences are above 0, below 0, not told from 0, or without an interval.
+    """Return a sentence on the differences above 0, below 0, not distinguished from 0, and without an interval.
 
-    Each kind has an opening of its own. A difference without rows is None; "" is said where all are.
+    Each kind has its own opening. A difference without rows is None; the sentence is "" where all are None.
     """
     groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
         if estimate is None:
             continue
         if not estimate.has_interval:
-            kind = unknown
+            opening = unknown
         else:
-            kind = higher if estimate.low > 0 else lower if estimate.high < 0 else none
-        groups[kind].append(f"{name} ({interval_in_words(estimate)})")
+            opening = higher if estimate.low > 0 else lower if estimate.high < 0 else none
+        groups[opening].append(f"{name} ({interval_in_words(estimate)})")
     return "; ".join(f"{opening} {listed(names)}" for opening, names in groups.items() if names)
 
 
 def interval_in_words(estimate: Estimate) -> str:
-    """Write a difference as it stands in a sentence: ``+0.200 [0.100, 0.300]``, or why it has no interval."""
+    """Write a difference for a sentence: ``+0.200 [0.100, 0.300]``, or the reason for a missing interval."""
     value = short(estimate.value, estimate.unit)
     if estimate.value > 0 and value.strip("0."):
         value = f"+{value}"
     if not estimate.has_interval:
-        said = "" if math.isnan(estimate.value) else f"{value}, "
-        return f"{said}{estimate.note or 'no interval'}"
+        value_text = "" if math.isnan(estimate.value) else f"{value}, "
+        return f"{value_text}{estimate.note or 'no interval'}"
     seeds = f", {ONE_SEED}" if ONE_SEED in estimate.note else ""
     return f"{value} [{_end(estimate.low, estimate.unit)}, {_end(estimate.high, estimate.unit)}]{seeds}"
 
 
 def _end(value: float, unit: str) -> str:
-    """Write an end of an interval so that it can be told from 0 where it is not 0."""
+    """Write an end of an interval; one that is not 0 never reads as 0."""
     text = short(value, unit)
     return text if text.strip("−0.") or value == 0 else f"{value:.1g}".replace("-", "−")

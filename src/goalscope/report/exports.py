@@ -1,6 +1,6 @@
-"""The figures and tables of a page by their names, and outside of it: LaTeX, Markdown and CSV, in which text is text.
+"""Figures and tables of a page by name, and their export as LaTeX, Markdown and CSV with all text escaped.
 
-A table of estimates has its intervals beside its values; as CSV each estimate has columns of its own.
+A table of estimates holds values and intervals in one cell; as CSV they have separate columns.
 """
 
 import re
@@ -24,9 +24,9 @@ FIGURES: Final = (".svg", ".pdf", ".png", ".csv")
 TABLES: Final = (".tex", ".md", ".csv")
 """Endings of the files that figures and tables are written as."""
 
-_PIXELS: Final = 300  # an inch of a figure that is written as PNG
-_LONG: Final = 40  # lines of a table that still fits on a page
-_WIDE: Final = 36  # characters of a cell of text that is set on one line
+_PIXELS_PER_INCH: Final = 300  # of figures written as PNG
+_MAX_TABLE_LINES: Final = 40  # of a table on one page; a longer one is a longtable
+_MAX_LINE_CHARACTERS: Final = 36  # of a cell on one line; longer text is wrapped
 
 _TEX: Final[Mapping[int, str]] = str.maketrans(
     {
@@ -40,11 +40,11 @@ _TEX: Final[Mapping[int, str]] = str.maketrans(
         "`": r"\textasciigrave{}",
         "'": r"\textquotesingle{}",
         '"': r"{\char34}",
-        # At the beginning of a line these would be an argument of the end of the one before.
+        # At the beginning of a line these would be read as an argument of the preceding line break.
         "[": "{[}",
         "]": "{]}",
         "*": "{*}",
-        # Twice they would be another letter.
+        # Two of them would be set as one other character.
         "-": "{-}",
         ",": "{,}",
         "−": "$-$",
@@ -71,21 +71,21 @@ _TEX: Final[Mapping[int, str]] = str.maketrans(
         "\t": " ",
     }
 )
-_PLAIN: Final = re.compile(r"[^\x20-\x7e\u00c0-\u00cf\u00d1-\u00dd\u00df-\u00ef\u00f1-\u00fd\u00ff]")
-_MARKS: Final = re.compile(r"([\\`*_|<>&~$]|^[#+=-]|!(?=\[)|\](?=[(\[:]))")
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00c0-\u00cf\u00d1-\u00dd\u00df-\u00ef\u00f1-\u00fd\u00ff]")
+_MARKDOWN_SYNTAX: Final = re.compile(r"([\\`*_|<>&~$]|^[#+=-]|!(?=\[)|\](?=[(\[:]))")
 
 
 Named = Mapping[str, Figure | Table]
-"""Name -> what a page shows under it, in the order of the page."""
+"""Name -> figure or table, in the order of the page."""
 
 
 def named(sections: Iterable[Declared]) -> Named:
-    """Return the figures and tables of sections that are laid out."""
-    found: dict[str, Figure | Table] = {}
-    for one in sections:
-        tables = (*one.tables, *(table for fold in one.folds for table in fold.tables))
-        found |= {each.name: each for each in (*one.figures, *tables)}
-    return found
+    """Return the figures and tables of laid-out sections by name."""
+    items: dict[str, Figure | Table] = {}
+    for declared in sections:
+        tables = (*declared.tables, *(table for fold in declared.folds for table in fold.tables))
+        items |= {item.name: item for item in (*declared.figures, *tables)}
+    return items
 
 
 def named_of_run(path: str | Path) -> Named:
@@ -102,18 +102,18 @@ def named_of_run(path: str | Path) -> Named:
         return named(sections_of(RunData.of(store)))
 
 
-def find(there: Named, name: str) -> Figure | Table:
-    """Return what has a name.
+def find(items: Named, name: str) -> Figure | Table:
+    """Return the figure or table with a name.
 
     Raises:
-        ValueError: nothing has; says what was meant.
+        ValueError: an unknown name; the message suggests similar ones.
     """
-    if name not in there:
-        close = near_miss(name, list(there), most=3)
+    if name not in items:
+        close = near_miss(name, list(items), most=3)
         raise ValueError(
             f"a figure or table must be one of the page, got {name!r}{close} (goalscope figure RUN --list)"
         )
-    return there[name]
+    return items[name]
 
 
 def figure(run: str | Path, name: str) -> "MatplotlibFigure":
@@ -133,28 +133,28 @@ def figure(run: str | Path, name: str) -> "MatplotlibFigure":
     return drawn(named_of_run(run), name)
 
 
-def drawn(there: Named, name: str) -> "MatplotlibFigure":
-    """Draw the figure that has a name.
+def drawn(items: Named, name: str) -> "MatplotlibFigure":
+    """Draw the figure with a name.
 
     Raises:
-        ValueError: nothing has that name, or a table.
+        ValueError: an unknown name, or that of a table.
     """
-    found = find(there, name)
-    if isinstance(found, Table):
+    item = find(items, name)
+    if isinstance(item, Table):
         raise ValueError(
             f"a figure must be drawn, got the table {name!r}: goalscope figure RUN {name} --out {name}.tex"
         )
-    return found.drawn.draw()
+    return item.drawn.draw()
 
 
-def title_of(shown: Figure | Table) -> str:
-    """Return what a figure or table shows, in a sentence or a few words."""
-    if isinstance(shown, Table):
-        return shown.caption or ", ".join(shown.headings)
-    return shown.label or shown.caption
+def title_of(item: Figure | Table) -> str:
+    """Return the description of a figure or table: a sentence or a few words."""
+    if isinstance(item, Table):
+        return item.caption or ", ".join(item.headings)
+    return item.label or item.caption
 
 
-def write_all(there: Named, folder: Path) -> list[Path]:
+def write_all(items: Named, folder: Path) -> list[Path]:
     """Write every figure as SVG and CSV, and every table as LaTeX, Markdown and CSV; return the files.
 
     Raises:
@@ -163,14 +163,14 @@ def write_all(there: Named, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for name, shown in there.items():
-        for ending in (".tex", ".md", ".csv") if isinstance(shown, Table) else (".svg", ".csv"):
+    for name, item in items.items():
+        for ending in (".tex", ".md", ".csv") if isinstance(item, Table) else (".svg", ".csv"):
             files.append(folder / f"{name}{ending}")
-            write(shown, files[-1])
+            write(item, files[-1])
     return files
 
 
-def write(shown: Figure | Table, path: Path) -> None:
+def write(item: Figure | Table, path: Path) -> None:
     """Write a figure as SVG, PDF, PNG or CSV, or a table as LaTeX, Markdown or CSV, as its name ends.
 
     Raises:
@@ -178,105 +178,114 @@ def write(shown: Figure | Table, path: Path) -> None:
         ImportError: a figure needs matplotlib (it comes with the extra ``report``).
         OSError: it cannot be written.
     """
-    endings = TABLES if isinstance(shown, Table) else FIGURES
+    endings = TABLES if isinstance(item, Table) else FIGURES
     if path.suffix not in endings:
-        kind = "table" if isinstance(shown, Table) else "figure"
+        kind = "table" if isinstance(item, Table) else "figure"
         raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
-    if isinstance(shown, Table):
-        text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](shown)
+    if isinstance(item, Table):
+        text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](item)
     elif path.suffix in (".csv", ".svg"):
-        text = as_csv(shown.drawn.records) if path.suffix == ".csv" else standalone(shown.drawn.svg)
+        text = as_csv(item.drawn.records) if path.suffix == ".csv" else standalone(item.drawn.svg)
     else:
-        made = shown.drawn.draw()
+        figure_drawn = item.drawn.draw()
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
         with drawing_style():
-            made.savefig(path, dpi=_PIXELS, metadata=metadata)
+            figure_drawn.savefig(path, dpi=_PIXELS_PER_INCH, metadata=metadata)
         return
     path.write_text(text, encoding="utf-8", newline="")
 
 
 def table_as_csv(table: Table) -> str:
     """Return a table as CSV: an estimate has columns for value, ends, n and clusters; numbers have seven digits."""
-    split = [
-        any(isinstance(row[at], Cell) and row[at].estimate is not None for row in table.rows)
-        for at in range(len(table.headings))
+    columns_have_estimates = [
+        any(isinstance(row[column], Cell) and row[column].estimate is not None for row in table.rows)
+        for column in range(len(table.headings))
     ]
     units = table.units or ("",) * len(table.headings)
     headings = [
-        [f"{name} ({unit})" if unit else name, *(f"{name}: {part}" for part in _PARTS if own)]
-        for name, unit, own in zip(table.headings, units, split, strict=True)
+        [
+            f"{name} ({unit})" if unit else name,
+            *(f"{name}: {statistic}" for statistic in _ESTIMATE_COLUMNS if column_has_estimates),
+        ]
+        for name, unit, column_has_estimates in zip(table.headings, units, columns_have_estimates, strict=True)
     ]
-    flush = [at in table.numbers for at in range(len(split))]
-    rows = (chain.from_iterable(map(_values, row, split, flush)) for row in table.rows)
+    numeric = [column in table.numbers for column in range(len(columns_have_estimates))]
+    rows = (chain.from_iterable(map(_entry_columns, row, columns_have_estimates, numeric)) for row in table.rows)
     return csv_text(list(chain.from_iterable(headings)), rows)
 
 
-_PARTS: Final = ("low", "high", "confidence", "n", "clusters", "method")
+_ESTIMATE_COLUMNS: Final = ("low", "high", "confidence", "n", "clusters", "method")
 
 
-def _values(entry: str | Phrase | Cell, split: bool, number: bool) -> list[Any]:
-    """Return what stands in the columns of one entry."""
+def _entry_columns(entry: str | Phrase | Cell, column_has_estimates: bool, column_is_numeric: bool) -> list[Any]:
+    """Return the CSV columns of one entry."""
     if not isinstance(entry, Cell) or entry.estimate is None:
-        text = entry.value if isinstance(entry, Cell) else _shown(entry)
-        return [_number(text) if number else text, *[None] * (len(_PARTS) * split)]
-    one = entry.estimate
-    numbers = [json_number(number) for number in (one.value, one.low, one.high)]
-    return [*numbers, one.confidence, one.n, one.clusters, one.method]
+        text = entry.value if isinstance(entry, Cell) else _entry_text(entry)
+        return [
+            _parse_number(text) if column_is_numeric else text,
+            *[None] * (len(_ESTIMATE_COLUMNS) * column_has_estimates),
+        ]
+    estimate = entry.estimate
+    numbers = [json_number(number) for number in (estimate.value, estimate.low, estimate.high)]
+    return [*numbers, estimate.confidence, estimate.n, estimate.clusters, estimate.method]
 
 
-def _number(text: str) -> float | str:
-    """Return a number that a table shows as one, any other text as it is."""
-    plain = text.replace("−", "-").replace(",", "")
-    return float(plain) if re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", plain) else text
+def _parse_number(text: str) -> float | str:
+    """Return the number that a text shows, or the text itself if it is not a number."""
+    ascii_text = text.replace("−", "-").replace(",", "")
+    return float(ascii_text) if re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", ascii_text) else text
 
 
 def as_markdown(table: Table) -> str:
     """Return a table as Markdown, its caption above and its notes below."""
-    body = [[_marked(_shown(entry)) for entry in row] for row in table.rows]
-    headings = [_marked(text) for text in _headings(table)]
-    rules = ["---:" if at in table.numbers else "---" for at in range(len(headings))]
+    body = [[_markdown_text(_entry_text(entry)) for entry in row] for row in table.rows]
+    headings = [_markdown_text(text) for text in _headings(table)]
+    rules = ["---:" if column in table.numbers else "---" for column in range(len(headings))]
     lines = [f"| {' | '.join(cells)} |" for cells in (headings, rules, *body)]
-    above = [_marked(table.caption), ""] if table.caption else []
-    below = [text for note in table.notes for text in ("", _marked(note))]
-    return "\n".join([*above, *lines, *below]) + "\n"
+    caption_lines = [_markdown_text(table.caption), ""] if table.caption else []
+    note_lines = [text for note in table.notes for text in ("", _markdown_text(note))]
+    return "\n".join([*caption_lines, *lines, *note_lines]) + "\n"
 
 
-def _marked(text: str) -> str:
-    return _MARKS.sub(r"\\\1", visible(text).replace("\n", " "))
+def _markdown_text(text: str) -> str:
+    return _MARKDOWN_SYNTAX.sub(r"\\\1", visible(text).replace("\n", " "))
 
 
 def as_latex(table: Table) -> str:
     """Return a table as LaTeX, with the rules of booktabs; a long one is a longtable, over several pages.
 
-    Every letter of a text is printed, none is obeyed; what no font of plain LaTeX has stands as its code point.
+    All text is escaped; characters outside of the fonts of plain LaTeX are written as code points.
     """
-    longest = [max((len(_shown(row[at])) for row in table.rows), default=0) for at in range(len(table.headings))]
-    wide = [at for at, length in enumerate(longest) if length > _WIDE]
-    share = round(0.8 / max(2, len(wide)), 2)
+    lengths = [
+        max((len(_entry_text(row[column])) for row in table.rows), default=0) for column in range(len(table.headings))
+    ]
+    wide_columns = [column for column, length in enumerate(lengths) if length > _MAX_LINE_CHARACTERS]
+    fraction = round(0.8 / max(2, len(wide_columns)), 2)
     columns = "".join(
-        f"p{{{share}\\linewidth}}" if at in wide else "r" if at in table.numbers else "l" for at in range(len(longest))
+        f"p{{{fraction}\\linewidth}}" if column in wide_columns else "r" if column in table.numbers else "l"
+        for column in range(len(lengths))
     )
     heading = " & ".join(map(latex_text, _headings(table))) + r" \\"
-    body = [" & ".join(latex_text(_shown(entry)) for entry in row) + r" \\" for row in table.rows]
+    body = [" & ".join(latex_text(_entry_text(entry)) for entry in row) + r" \\" for row in table.rows]
     caption = rf"\caption{{{latex_text(table.caption)}}}"
     label = rf"\label{{tab:{table.name}}}"
     notes = [rf"\par\smallskip\footnotesize {latex_text(note)}" for note in table.notes]
-    if len(body) > _LONG:
+    if len(body) > _MAX_TABLE_LINES:
         begin = [rf"\begin{{longtable}}{{{columns}}}", rf"{caption}{label} \\", r"\toprule", heading, r"\midrule"]
         lines = [*begin, r"\endhead", r"\bottomrule", r"\endfoot", *body, r"\end{longtable}", *notes]
-        needed = r"\usepackage{booktabs,longtable}"
+        packages = r"\usepackage{booktabs,longtable}"
     else:
         rules = [r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
-        inside = [rf"\begin{{tabular}}{{{columns}}}", *rules, r"\end{tabular}", *notes]
-        lines = [r"\begin{table}", r"\centering", caption, label, *inside, r"\end{table}"]
-        needed = r"\usepackage{booktabs}"
-    return "\n".join([f"% {needed}", *lines]) + "\n"
+        tabular = [rf"\begin{{tabular}}{{{columns}}}", *rules, r"\end{tabular}", *notes]
+        lines = [r"\begin{table}", r"\centering", caption, label, *tabular, r"\end{table}"]
+        packages = r"\usepackage{booktabs}"
+    return "\n".join([f"% {packages}", *lines]) + "\n"
 
 
 def latex_text(text: str) -> str:
-    """Return a text as LaTeX prints it letter by letter."""
+    """Return a text escaped for LaTeX."""
     escaped = visible(text).translate(_TEX)
-    return _PLAIN.sub(lambda found: rf"\texttt{{U+{ord(found[0]):04X}}}", escaped)
+    return _UNPRINTABLE.sub(lambda match: rf"\texttt{{U+{ord(match[0]):04X}}}", escaped)
 
 
 def _headings(table: Table) -> list[str]:
@@ -284,8 +293,8 @@ def _headings(table: Table) -> list[str]:
     return [f"{name} ({unit})" if unit else name for name, unit in zip(table.headings, units, strict=True)]
 
 
-def _shown(entry: str | Phrase | Cell) -> str:
-    """Return what a table shows in one place, on one line."""
+def _entry_text(entry: str | Phrase | Cell) -> str:
+    """Return the text of a table entry on one line."""
     if isinstance(entry, str):
         return entry
     if isinstance(entry, Phrase):

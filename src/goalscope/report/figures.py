@@ -1,4 +1,4 @@
-"""Figures of a report: drawn on demand, the same numbers give the same bytes, and text in them stays text."""
+"""Figures of a report: drawn on demand, byte-identical for equal numbers, with text as text."""
 
 import csv
 import math
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
-"""What a reader's machine may draw text with: the first is what the layout was measured in."""
+"""Font families for SVG text; the layout is measured in the first."""
 
 INK = "#1f2328"
 MUTED = "#57606a"
-# Chosen so that any two lie apart for readers without red or green cones, too, and each stands out from white paper.
+# Any two colours are distinct, also for readers with protanopia or deuteranopia, and each contrasts with white paper.
 COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
 
 LONGEST_LABEL, LONGEST_TICK = 48, 20
-"""Characters of a label and of a tick."""
+"""Maximum numbers of characters of a label and of a tick."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""With what a cell begins that a spreadsheet would take for a formula."""
+"""First characters of cells that a spreadsheet reads as a formula."""
 
 _UNSEEN = (
     *(code for code in range(32) if code not in (9, 10)),
@@ -75,7 +75,7 @@ _STYLE = {
 
 
 def drawing(width: float, height: float, label: str, font: str, parts: Iterable[str]) -> str:
-    """Return SVG elements as a picture of a size in units of its view box, with a label in a sentence and a font."""
+    """Return SVG elements as a picture of a size in units of its view box, with a label (a sentence) and a font."""
     opening = (
         f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" '
         f'style="font: {font} {_FONTS}">'
@@ -84,7 +84,7 @@ def drawing(width: float, height: float, label: str, font: str, parts: Iterable[
 
 
 def visible(text: str) -> str:
-    """Return a text in which control characters, changes of direction and other unseen characters can be seen."""
+    """Return a text with escapes for control characters, changes of direction and other invisible characters."""
     return text.translate(_ESCAPES)
 
 
@@ -94,66 +94,69 @@ def short(value: float, unit: str) -> str:
         return "undefined"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    places = 3 if unit in ("share", "bits", "nats") or abs(value) < 10 else 2 if abs(value) < 100 else 1
-    text = f"{value:.{places}f}"
+    decimals = 3 if unit in ("share", "bits", "nats") or abs(value) < 10 else 2 if abs(value) < 100 else 1
+    text = f"{value:.{decimals}f}"
     if float(text) == 0:
         text = text.lstrip("-")
     return text.replace("-", "−")
 
 
-def short_label(text: str, most: int = LONGEST_LABEL) -> str:
-    """Return a name that fits into a figure: cut where it is long, nothing unseen in it."""
+def short_label(text: str, max_characters: int = LONGEST_LABEL) -> str:
+    """Return a name that fits into a figure: truncated, without invisible characters."""
     text = visible(text).replace("\n", " ")
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def legend_columns(labels: Sequence[str]) -> int:
     """Return as many columns (3 at most) as fit below a figure."""
-    room, handle = 66, 7  # characters across a figure, and what a legend's line takes of them
+    line_width, handle_width = 66, 7  # characters across a figure, and those of a legend's handle
     for columns in (3, 2):
         if len(labels) < columns:
             continue
-        # As the library fills them: the first columns take one more where the labels do not divide.
-        least, longer = divmod(len(labels), columns)
-        ends = [least * column + min(column, longer) for column in range(columns + 1)]
-        widths = [max(map(len, labels[first:last])) + handle for first, last in pairwise(ends)]
-        if sum(widths) <= room:
+        # The library's order: the first columns have one more label where the number is not divisible.
+        minimum, longer = divmod(len(labels), columns)
+        ends = [minimum * column + min(column, longer) for column in range(columns + 1)]
+        widths = [max(map(len, labels[first:last])) + handle_width for first, last in pairwise(ends)]
+        if sum(widths) <= line_width:
             return columns
     return 1
 
 
 def look_of(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
-    """Return colour, dashes and marker of a style as arguments of a plot; no marker where there are none to choose."""
-    shape = style + style // len(COLOURS)  # where colours come round again, shapes do not
-    look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": _DASHES[shape % len(_DASHES)]}
+    """Return colour, dashes and marker of a style as arguments of a plot; no marker where ``marker`` is None."""
+    shape = style + style // len(COLOURS)  # marker and dash change where colours repeat
+    style_arguments: dict[str, Any] = {
+        "color": COLOURS[style % len(COLOURS)],
+        "linestyle": _DASHES[shape % len(_DASHES)],
+    }
     if marker is not None:
-        look |= {"marker": marker[shape % len(marker)], "markeredgecolor": "white", "markeredgewidth": 0.6}
-    return look
+        style_arguments |= {"marker": marker[shape % len(marker)], "markeredgecolor": "white", "markeredgewidth": 0.6}
+    return style_arguments
 
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Return a context in which figures look alike, whatever the user's own settings are (needs matplotlib)."""
+    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib)."""
     try:
         from matplotlib import rc_context, rcParamsDefault
     except ImportError as error:
         raise lacking("figures need matplotlib", "report", error) from error
     settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
     with rc_context(settings), warnings.catch_warnings():
-        # A name may have letters that the layout's font lacks; the reader's own fonts have them.
+        # A name may have letters that the layout's font lacks; the reader's own fonts may have them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         yield
 
 
 def blank_figure(width: float, height: float) -> "Figure":
-    """Return a figure of a width and height in inches, with nothing in it."""
+    """Return an empty figure of a width and height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def as_svg(figure: "Figure") -> str:
-    """Return a figure as SVG, within `drawing_style`: no metadata, sizes from the view box, a font that others have."""
+    """Return a figure as SVG, within `drawing_style`: no metadata, sizes from the view box, common fonts."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = StringIO()
@@ -162,7 +165,7 @@ def as_svg(figure: "Figure") -> str:
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    # A style element would reach the whole page; what it says is said for this figure alone.
+    # A style element would apply to the whole page; its rules are set on this figure's root instead.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
@@ -175,8 +178,8 @@ def as_svg(figure: "Figure") -> str:
 
 
 def embed(svg: str, prefix: str, label: str) -> str:
-    """Make an SVG fit to stand beside others in one page: ids with a prefix of its own, and a label in a sentence."""
-    # Ids of mere groups serve nobody; those that something refers to are made unique.
+    """Return an SVG for a page with others: ids with a prefix, and a label (a sentence)."""
+    # Ids without references are removed; the others are made unique.
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
 
     def rename(match: re.Match[str]) -> str:
@@ -189,17 +192,17 @@ def embed(svg: str, prefix: str, label: str) -> str:
 
 
 Record = Mapping[str, Any]
-"""What a figure shows of one estimate or cell: a line of its CSV."""
+"""A figure's record of one estimate or cell: a line of its CSV."""
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
+    """Return records as CSV: undefined numbers are empty, texts are escaped against reading as formulas."""
     columns = list(dict.fromkeys(name for record in records for name in record))
     return csv_text(columns, ([record.get(name) for name in columns] for record in records))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table as CSV: what is None is empty, no text can be taken for a formula."""
+    """Return a table as CSV: None is empty, texts are escaped against reading as formulas."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_cell, columns))
@@ -214,7 +217,7 @@ def _cell(value: Any) -> Any:
 
 
 class Drawable(Protocol):
-    """What a figure shows: a `Chart`, or a `goalscope.report.vector.Picture`."""
+    """Drawable content of a figure: a `Chart`, or a `goalscope.report.vector.Picture`."""
 
     @property
     def svg(self) -> str:
@@ -222,7 +225,7 @@ class Drawable(Protocol):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What it shows, as lines of its CSV."""
+        """Its content as lines of its CSV."""
 
     def draw(self) -> "Figure":
         """Return it as a figure of matplotlib."""
@@ -234,21 +237,21 @@ class Chart(ABC):
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """The numbers that it shows, one mapping an estimate; undefined numbers are None."""
+        """The numbers that it shows, one mapping per estimate; undefined numbers are None."""
 
     @abstractmethod
     def drawn(self) -> "Figure":
         """Return it as a figure of matplotlib, within `drawing_style`."""
 
     def draw(self) -> "Figure":
-        """Return it as a figure of matplotlib, of a size in inches, with everything in it already laid out.
+        """Return it as a figure of matplotlib with a size in inches and finished layout.
 
         Raises:
             ImportError: matplotlib is not installed (it comes with the extra ``report``).
         """
         with drawing_style():
             figure = self.drawn()
-            figure.draw_without_rendering()  # ticks take their look from the style of the moment in which they appear
+            figure.draw_without_rendering()  # ticks take the style in force at their creation
             return figure
 
     @property
@@ -259,7 +262,7 @@ class Chart(ABC):
 
 
 def standalone(svg: str) -> str:
-    """Return SVG text of a page as a file of its own."""
+    """Return SVG text of a page as a standalone file."""
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     text = svg.replace("<svg ", f"<svg {spaces} ", 1).replace(' href="#', ' xlink:href="#')
     return f'<?xml version="1.0" encoding="utf-8"?>\n{visible(text)}\n'

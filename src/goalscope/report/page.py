@@ -77,7 +77,7 @@ def write_report(
 
 
 def not_measured(store: Store) -> str:
-    """Return how many episodes the rows of a run do not cover, in words; "" where they cover exactly all.
+    """Return a text on the number of episodes without rows; "" if the rows cover exactly all episodes.
 
     Raises:
         ValueError: there are no episodes.
@@ -167,7 +167,7 @@ def _environment() -> "Environment":
 
 
 def _file(text: str, kind: str) -> str:
-    """Return a file as an address that holds it; nothing in it looks like an address on the web."""
+    """Return a file as a data URL, quoted so that it contains no web address."""
     return f"data:{kind};charset=utf-8,{quote(text, safe=_UNQUOTED)}".replace("http:", "http%3A")
 
 
@@ -176,7 +176,7 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:

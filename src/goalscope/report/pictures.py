@@ -1,4 +1,4 @@
-"""Pictures of grids: a grid with a trajectory, and a map that was decoded."""
+"""Pictures of grids: a grid with a trajectory, and a decoded map."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -45,9 +45,9 @@ def picture(
 ) -> Picture:
     """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
 
-    A move keeps to the right of its direction, so that a way walked to and fro shows as two lines; ``wrong`` steps,
-    which were not optimal, have another colour. Turns that leave the agent in place are rings with their number;
-    ``invalid`` ones, which held no action, are crosses. A cell is ``CELL`` units wide.
+    Moves are drawn to the right of their direction, so that opposite moves are two lines. Steps ``wrong`` (not optimal)
+    have another colour. Turns that leave the agent in place are rings with their count; turns ``invalid`` (without an
+    action) are crosses.
     """
     width, height = grid.width * _CELL, grid.height * _CELL
     parts = (
@@ -64,26 +64,26 @@ def picture(
 
 
 def _cells(grid: Grid) -> Iterator[Record]:
-    """Yield what stands in each cell, as lines of a CSV."""
-    named = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
-    objects = {cell: name for name, cell in named.items() if cell is not None}
+    """Yield the content of each cell as CSV records."""
+    positions = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
+    objects = {cell: name for name, cell in positions.items() if cell is not None}
     for row, column in np.ndindex(grid.height, grid.width):
         hidden = grid.fog is not None and grid.fog[row, column]
-        plain = "wall" if grid.walls[row, column] else "fog" if hidden else "open"
-        shows = objects.get((row, column), plain)
-        yield {"what": "cell", "step": None, "row": row, "column": column, "shows": shows}
+        background = "wall" if grid.walls[row, column] else "fog" if hidden else "open"
+        content = objects.get((row, column), background)
+        yield {"what": "cell", "step": None, "row": row, "column": column, "shows": content}
 
 
 def _steps(path: Sequence[Position], wrong: frozenset[int], invalid: frozenset[int]) -> Iterator[Record]:
-    """Yield where each step was taken and whether it was optimal, and where the path ends."""
+    """Yield the cell of each step, its judgement, and the end of the path, as CSV records."""
     for index, (row, column) in enumerate(path):
-        judged = "no action" if index in invalid else "not optimal" if index in wrong else "optimal"
-        shows = "end" if index == len(path) - 1 else judged
-        yield {"what": "step", "step": index, "row": row, "column": column, "shows": shows}
+        judgement = "no action" if index in invalid else "not optimal" if index in wrong else "optimal"
+        content = "end" if index == len(path) - 1 else judgement
+        yield {"what": "step", "step": index, "row": row, "column": column, "shows": content}
 
 
 def episode_picture(episode: Episode, label: str) -> Picture:
-    """Draw an episode's world with its trajectory; steps outside of the optimal set have the other colour."""
+    """Draw an episode's world with its trajectory; steps that are not optimal have the other colour."""
     paths = solve(episode.world.grid)
     wrong, invalid = [], []
     for step in episode.steps:
@@ -97,7 +97,7 @@ def episode_picture(episode: Episode, label: str) -> Picture:
 
 def _masks(grid: Grid) -> str:
     """Draw walls and fog, each run of equal cells in a row as one rectangle."""
-    out = []
+    elements = []
     for kind, mask in (("wall", grid.walls), ("fog", grid.fog)):
         if mask is None:
             continue
@@ -106,8 +106,8 @@ def _masks(grid: Grid) -> str:
             edges = np.flatnonzero(np.diff(np.concatenate(([False], cells, [False])).astype(int)))
             for first, end in edges.reshape(-1, 2).tolist():
                 commands.append(f"M{first * _CELL} {row * _CELL}h{(end - first) * _CELL}v{_CELL}H{first * _CELL}z")
-        out.append(f'<path d="{"".join(commands)}" fill="{_FILL[kind]}"/>')
-    return "".join(out)
+        elements.append(f'<path d="{"".join(commands)}" fill="{_FILL[kind]}"/>')
+    return "".join(elements)
 
 
 def _lattice(grid: Grid) -> str:
@@ -130,55 +130,57 @@ def _letters(grid: Grid) -> str:
     """Write the letters over the path, each with a halo that keeps it readable."""
     letters = ((grid.start, "S"), (grid.goal, "G"), (grid.key, "K"), (grid.door, "D"))
     halo = 'text-anchor="middle" stroke="#ffffff" stroke-width="2.4" stroke-opacity="0.8" paint-order="stroke"'
-    out = []
+    elements = []
     for cell, letter in letters:
         if cell is not None:
             x, y = _middle(cell)
-            out.append(f'<text x="{x:g}" y="{y + 4.3:g}" {halo} fill="{INK}">{letter}</text>')
-    return "".join(out)
+            elements.append(f'<text x="{x:g}" y="{y + 4.3:g}" {halo} fill="{INK}">{letter}</text>')
+    return "".join(elements)
 
 
 def _moves(path: Sequence[Position], wrong: frozenset[int]) -> str:
-    walked: Counter[tuple[Position, Position]] = Counter()
-    out = []
-    last: tuple[float, float] | None = None
+    passes: Counter[tuple[Position, Position]] = Counter()
+    elements = []
+    last_end: tuple[float, float] | None = None
     final = max((index for index in range(1, len(path)) if path[index] != path[index - 1]), default=0)
     for index in range(1, len(path)):
-        here, there = path[index - 1], path[index]
-        if here == there:
+        start, target = path[index - 1], path[index]
+        if start == target:
             continue
-        down, right = there[0] - here[0], there[1] - here[1]
-        aside = 2.2 + 1.5 * min(walked[here, there], 3)
-        walked[here, there] += 1
-        begin, end = ((x - down * aside, y + right * aside) for x, y in (_middle(here), _middle(there)))
+        down, right = target[0] - start[0], target[1] - start[1]
+        offset = 2.2 + 1.5 * min(passes[start, target], 3)
+        passes[start, target] += 1
+        begin, end = ((x - down * offset, y + right * offset) for x, y in (_middle(start), _middle(target)))
         colour = OTHER_STEP if index - 1 in wrong else OPTIMAL_STEP
-        joint = f"M{last[0]:g} {last[1]:g}L{begin[0]:g} {begin[1]:g}" if last else f"M{begin[0]:g} {begin[1]:g}"
+        joint = (
+            f"M{last_end[0]:g} {last_end[1]:g}L{begin[0]:g} {begin[1]:g}" if last_end else f"M{begin[0]:g} {begin[1]:g}"
+        )
         if index == final:
-            out.append(_arrow(end, (right, down), colour))
-        out.append(
+            elements.append(_arrow(end, (right, down), colour))
+        elements.append(
             f'<path d="{joint}L{end[0]:g} {end[1]:g}" fill="none" stroke="{colour}" stroke-width="2" '
             'stroke-linejoin="round" stroke-linecap="round"/>'
         )
-        last = end
-    return "".join(out)
+        last_end = end
+    return "".join(elements)
 
 
 def _stays(path: Sequence[Position], invalid: frozenset[int]) -> str:
     bumps = Counter(
         path[index] for index in range(len(path) - 1) if path[index] == path[index + 1] and index not in invalid
     )
-    lost = Counter(path[index] for index in invalid)
-    out = []
+    no_action = Counter(path[index] for index in invalid)
+    elements = []
     for cell, count in sorted(bumps.items()):
         x, y = _middle(cell)
-        out.append(f'<circle cx="{x + 4.5:g}" cy="{y + 4.5:g}" r="4.6" fill="#fff4e6" stroke="#b35900"/>')
-        out.append(_count(x + 4.5, y + 7, count, "#7a3d00"))
-    for cell, count in sorted(lost.items()):
+        elements.append(f'<circle cx="{x + 4.5:g}" cy="{y + 4.5:g}" r="4.6" fill="#fff4e6" stroke="#b35900"/>')
+        elements.append(_count(x + 4.5, y + 7, count, "#7a3d00"))
+    for cell, count in sorted(no_action.items()):
         x, y = _middle(cell)
-        out.append(f'<path d="M{x - 8:g} {y - 8:g}l6 6m0 -6l-6 6" stroke="#b00020" stroke-width="1.8"/>')
+        elements.append(f'<path d="M{x - 8:g} {y - 8:g}l6 6m0 -6l-6 6" stroke="#b00020" stroke-width="1.8"/>')
         if count > 1:
-            out.append(_count(x + 3, y - 3, count, "#b00020"))
-    return "".join(out)
+            elements.append(_count(x + 3, y - 3, count, "#b00020"))
+    return "".join(elements)
 
 
 def _count(x: float, y: float, count: int, colour: str) -> str:
@@ -199,9 +201,9 @@ def _arrow(end: tuple[float, float], direction: tuple[int, int], colour: str) ->
     return f'<polygon points="{" ".join(f"{a:g},{b:g}" for a, b in corners)}" fill="{colour}"/>'
 
 
-def map_picture(shown_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> Picture:
-    """Draw a map as `DecodedMaps.text` writes it, with rows and columns of the true grid as a dashed outline."""
-    cells = [(row, col, symbol) for row, line in enumerate(shown_lines) for col, symbol in enumerate(line)]
+def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> Picture:
+    """Draw a map in the format of `DecodedMaps.text`; the dashed outline has the true grid's rows and columns."""
+    cells = [(row, col, symbol) for row, line in enumerate(map_lines) for col, symbol in enumerate(line)]
     parts = [
         f'<rect x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}" fill="{_MAP_FILL[symbol]}" '
         'stroke="#d5dae0" stroke-width="0.6"/>'
@@ -217,15 +219,15 @@ def map_picture(shown_lines: Sequence[str], label: str, *, outline: tuple[int, i
             'stroke="#d9480f" stroke-width="1.6" stroke-dasharray="5 3"/>'
         )
     records = ({"row": row, "column": col, "shows": _MAP_WORD.get(symbol, symbol)} for row, col, symbol in cells)
-    svg = drawing(len(shown_lines[0]) * _CELL, len(shown_lines) * _CELL, label, _FONT, parts)
+    svg = drawing(len(map_lines[0]) * _CELL, len(map_lines) * _CELL, label, _FONT, parts)
     return Picture(svg, tuple(records))
 
 
-def framed(drawn: Picture, shape: tuple[int, int], frame: int) -> Picture:
-    """Return the picture of a grid of some shape with padding to the right and below, as large as a decoded map."""
+def framed(grid_picture: Picture, shape: tuple[int, int], frame: int) -> Picture:
+    """Return the picture of a grid of some shape with padding to the right and below, to the size of a decoded map."""
     height, width = (side * _CELL for side in shape)
     side = frame * _CELL
-    own, wider = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))
-    opening, inner = drawn.svg.split(">", 1)
+    size, framed_size = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))
+    opening, content = grid_picture.svg.split(">", 1)
     padding = f'<rect width="{side}" height="{side}" fill="{_MAP_FILL[" "]}"/>'
-    return replace(drawn, svg=f"{opening.replace(own, wider, 1)}>{padding}{inner}")
+    return replace(grid_picture, svg=f"{opening.replace(size, framed_size, 1)}>{padding}{content}")

@@ -1,4 +1,4 @@
-"""Comparison of runs, or of the agents of one run, on the worlds that they share: who is paired with whom."""
+"""Comparison of runs, or of the agents of one run, on their common worlds: settings, pairs and checks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,20 +20,20 @@ from goalscope.runs.episode_columns import read_heads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """What is to be compared."""
+    """Settings of a comparison."""
 
-    measures: Sequence[str] | None = None  # the family; None for those of the margins, else for what fits the runs
+    measures: Sequence[str] | None = None  # the family; None for those with margins, else the default of the runs' kind
     agents: Sequence[str] = ()  # the agents to compare, all where empty
     margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
-    horizons: bool = False  # compare episodes that may last differently long, too
+    horizons: bool = False  # also compare episodes with different horizons
 
-    def family(self, otherwise: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, else those with margins, else others; checked.
+    def family(self, default: Sequence[str]) -> list[str]:
+        """Return the measures of the family: those named, else those with margins, else the default; checked.
 
         Raises:
             ValueError: no measure or one twice, or a margin of a measure outside of the family.
         """
-        names = list(self.measures if self.measures is not None else self.margin or otherwise)
+        names = list(self.measures if self.measures is not None else self.margin or default)
         check_family(names, self.margin)
         return names
 
@@ -45,13 +45,13 @@ class RunComparison:
     pairs: Sequence[Compared]  # one for each pair of sides and measure
     measures: Sequence[str]  # the family
     without: Sequence[str]  # pairs without common worlds
-    alone: str  # which agents are compared with nothing, and how to compare them; "" for none
-    notes: Sequence[str]  # what a reader must know beforehand
+    alone: str  # message on agents without a partner, and how to compare them; "" for none
+    notes: Sequence[str]  # caveats for the reader
 
 
 @dataclass(frozen=True, slots=True)
 class _Agent:
-    """An agent of a run on one side of a comparison."""
+    """An agent of a run, one side of a comparison."""
 
     name: str
     run: Path
@@ -101,135 +101,143 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
             f"what is compared must share worlds, but {'; '.join(without[:5])} have none in common: run both on the "
             "same worlds (same seed, sizes, densities and count in their studies)"
         )
-    alone, notes = _alone(agents, pairs), list[str]()
+    alone, notes = _uncompared_text(agents, pairs), list[str]()
     if len(runs) > 1:
         full = [shared_worlds(first.episodes, second.episodes) for first, second in pairs]
         notes = _horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
-        shared = [_marked(*each) for each in zip(pairs, shared, full, strict=True)]
+        shared = [_with_copies(*sides) for sides in zip(pairs, shared, full, strict=True)]
         if all(side.copied for pair in shared for side in pair):
             raise ValueError(
                 f"what is compared must be different episodes, but {' and '.join(str(path) for path, _ in runs)} hold "
                 f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
                 f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
             )
-    listed = compare_pairs(shared, measures, margin=settings.margin)
-    return RunComparison(pairs=listed, measures=measures, without=without, alone=alone, notes=notes)
+    compared = compare_pairs(shared, measures, margin=settings.margin)
+    return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
 
 
-def check_measures(names: Sequence[str], known: Sequence[str], where: str, option: str = "--measures") -> None:
-    """Refuse names of measures that are not there.
+def check_measures(names: Sequence[str], available: Sequence[str], where: str, option: str = "--measures") -> None:
+    """Refuse names of unavailable measures.
 
     Raises:
-        ValueError: names them, and what they may have been meant to be.
+        ValueError: a measure is not available; the message names it and a similar one.
     """
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in available]
     if not unknown:
         return
-    if all(part.strip() in known for part in unknown[0].split(",") if part.strip()):
-        close = ": names are separated by ';', not by ','"
+    if all(part.strip() in available for part in unknown[0].split(",") if part.strip()):
+        hint = ": names are separated by ';', not by ','"
     else:
-        close = did_you_mean(unknown[0], known)
-    raise ValueError(f"{option} must name measures of {where} ({'; '.join(known)}), got {'; '.join(unknown)}{close}")
+        hint = did_you_mean(unknown[0], available)
+    raise ValueError(f"{option} must name measures of {where} ({'; '.join(available)}), got {'; '.join(unknown)}{hint}")
 
 
-def check_known(path: Path, known: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
-    """Refuse measures that a run does not hold."""
+def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
+    """Refuse measures without rows in a run."""
     option = "--margin" if settings.measures is None and settings.margin else "--measures"
-    check_measures(measures, known, str(path), option)
+    check_measures(measures, available, str(path), option)
 
 
-def agents_among(known: Iterable[Tag], agents: Sequence[str], where: str) -> list[str]:
-    """Return the agents that are compared, in the order in which they are known: all, or those that were named."""
-    there = list(dict.fromkeys(map(str, known)))
-    absent = [name for name in agents if name not in there]
-    if absent:
-        raise ValueError(f"--agents must name agents of {where} ({'; '.join(there)}), got {'; '.join(absent)}")
-    return [name for name in there if not agents or name in agents]
+def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) -> list[str]:
+    """Return the agents to compare, in the order of those available: all, or those named."""
+    names = list(dict.fromkeys(map(str, available)))
+    unknown = [name for name in agents if name not in names]
+    if unknown:
+        raise ValueError(f"--agents must name agents of {where} ({'; '.join(names)}), got {'; '.join(unknown)}")
+    return [name for name in names if not agents or name in agents]
 
 
 def _agents(
     runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], agents: Sequence[str]
 ) -> list[list[_Agent]]:
-    """Return the agents of each run, or those that were named; a name must be that of an agent somewhere."""
-    every = [name for _, rows in runs for name in rows.values.get("agent", ())]
-    wanted = agents_among(every, agents, " or ".join(str(path) for path, _ in runs))
-    found = []
+    """Return the agents of each run, or those named; each name must be that of an agent of some run."""
+    all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
+    selected = agents_among(all_names, agents, " or ".join(str(path) for path, _ in runs))
+    by_run = []
     for (path, rows), run_name in zip(runs, _run_names([path for path, _ in runs]), strict=True):
-        kept, single = rows.every_of(*measures), rows.of("success")  # every episode that was measured has its success
-        of_run = []
-        for name in sorted(set(kept.numbered("agent")[1]) & set(wanted)):
+        all_rows, success_rows = rows.every_of(*measures), rows.of("success")  # every measured episode has a success
+        run_agents = []
+        for name in sorted(set(all_rows.numbered("agent")[1]) & set(selected)):
             title = name if len(runs) == 1 else f"{run_name}: {name}"
-            sides = (Side(title, each.where(each.among("agent", [name]))) for each in (kept, single))
-            of_run.append(_Agent(name, path, *sides))
-        found.append(of_run)
-    return found
+            sides = (
+                Side(title, side_rows.where(side_rows.among("agent", [name]))) for side_rows in (all_rows, success_rows)
+            )
+            run_agents.append(_Agent(name, path, *sides))
+        by_run.append(run_agents)
+    return by_run
 
 
 def _pairs(agents: Sequence[Sequence[_Agent]]) -> list[_Pair]:
-    """Return what is compared: all agents of one run; of several runs the same agent, else every agent with every."""
+    """Return all pairs of agents of one run; between runs the pairs of equal name, or all where there is none."""
     if len(agents) == 1:
         return list(combinations(agents[0], 2))
     pairs = []
-    for one, other in combinations(agents, 2):
-        crossed = list(product(one, other))
+    for first_run, second_run in combinations(agents, 2):
+        crossed = list(product(first_run, second_run))
         pairs += [(first, second) for first, second in crossed if first.name == second.name] or crossed
     return pairs
 
 
-def _alone(agents: Sequence[Sequence[_Agent]], pairs: Sequence[_Pair]) -> str:
-    """Return which agents of several runs are compared with nothing, and how to compare them; "" for none."""
-    paired = {one.side.name for pair in pairs for one in pair}
-    lone = [one for of_run in agents for one in of_run if one.side.name not in paired]
-    if not lone:
+def _uncompared_text(agents: Sequence[Sequence[_Agent]], pairs: Sequence[_Pair]) -> str:
+    """Return a message on the agents without a partner in another run, "" for none."""
+    paired = {agent.side.name for pair in pairs for agent in pair}
+    unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
+    if not unpaired:
         return ""
-    names = ";".join(dict.fromkeys(one.name for one in lone))
+    names = ";".join(dict.fromkeys(agent.name for agent in unpaired))
     return (
-        f"not compared, since no other run has an agent of that name: {', '.join(one.side.name for one in lone)}: name "
-        f"them to compare them, --agents '{names}'"
+        f"not compared, since no other run has an agent of that name: "
+        f"{', '.join(agent.side.name for agent in unpaired)}: name them to compare them, --agents '{names}'"
     )
 
 
-def _marked(pair: _Pair, shared: tuple[Side, Side], full: tuple[Side, Side]) -> tuple[Side, Side]:
-    """Return both sides with the number of their episodes, and of those that are the same step by step on the other."""
+def _with_copies(pair: _Pair, shared: tuple[Side, Side], full: tuple[Side, Side]) -> tuple[Side, Side]:
+    """Return both sides with their numbers of episodes, and of episodes with equal steps on both sides."""
     ids = [set(side.rows.episode_id.tolist()) for side in full]
     common = ids[0] & ids[1]
-    ours, theirs = (_steps(agent.run, common) if common else {} for agent in pair)
-    copies = sum(ours[name] == theirs[name] for name in common)
-    first, second = (replace(side, episodes=len(own), copies=copies) for side, own in zip(shared, ids, strict=True))
+    first_steps, second_steps = (_steps_by_episode(agent.run, common) if common else {} for agent in pair)
+    copies = sum(first_steps[name] == second_steps[name] for name in common)
+    first, second = (
+        replace(side, episodes=len(side_ids), copies=copies) for side, side_ids in zip(shared, ids, strict=True)
+    )
     return first, second
 
 
-def _steps(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what was done and said in each of some episodes of a run."""
+def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return index, action, failure, text and output tokens of each step of some episodes of a run."""
     with Store(path) as store:
         return {
-            one.id: [(step.index, step.action, step.failure, step.text, step.output_tokens) for step in one.steps]
-            for one in store.episodes(sorted(episodes))
+            episode.id: [
+                (step.index, step.action, step.failure, step.text, step.output_tokens) for step in episode.steps
+            ]
+            for episode in store.episodes(sorted(episodes))
         }
 
 
 def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *, allowed: bool) -> list[str]:
-    """Return where the episodes that are paired may not last equally long.
+    """Return notes on paired episodes with different horizons.
 
     Raises:
-        ValueError: they may not, and nobody asked for that.
+        ValueError: horizons differ, and differences are not allowed.
     """
     horizons: dict[str, int] = {}
     notes = []
     for path in paths:
         with Store(path) as store:
-            horizons |= {one.id: one.horizon for one in read_heads(store)}
+            horizons |= {head.id: head.horizon for head in read_heads(store)}
     for pair in shared:
-        mine, theirs = (
+        first, second = (
             {world: horizons[name] for world, name in zip(worlds_of(side.rows), side.rows.episode_id, strict=True)}
             for side in pair
         )
-        other = [(mine[world], theirs[world]) for world in mine if world in theirs and mine[world] != theirs[world]]
-        if not other:
+        differing = [
+            (first[world], second[world]) for world in first if world in second and first[world] != second[world]
+        ]
+        if not differing:
             continue
         text = (
-            f"{pair[0].name} and {pair[1].name} differ in horizon on {counted(len(other), 'common world')} (the first: "
-            f"at most {other[0][0]} steps against {other[0][1]})"
+            f"{pair[0].name} and {pair[1].name} differ in horizon on {counted(len(differing), 'common world')} (the "
+            f"first: at most {differing[0][0]} steps against {differing[0][1]})"
         )
         if not allowed:
             raise ValueError(
@@ -241,7 +249,7 @@ def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *
 
 
 def _run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest endings of the paths that tell them apart."""
+    """Return the shortest suffixes of the paths that are all different."""
     parts = [path.resolve().parts for path in paths]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -1,6 +1,6 @@
-"""What a section of the report declares: tables, curves, maps and sentences as data, drawn by the engine.
+"""Declarations of a report's sections: tables, curves, maps and sentences as data, drawn by the engine.
 
-A section is a function of the run, registered under a name with `section`; it yields what stands on the page.
+A section is a function of the run, registered under a name with `section`; it yields declarations in page order.
 """
 
 import math
@@ -29,12 +29,12 @@ AXES = {
 SHARE = (0.0, 1.0)
 """Range of an axis of shares."""
 Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]] | None
-"""Range of a vertical axis, or a function of what is drawn; from the data where None."""
+"""Range of a vertical axis, or a function of the drawn series; from the data where None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: heading, unit, and what its estimates have in common."""
+    """A column of a table: heading, unit, and the common key of its estimates."""
 
     title: str
     unit: str
@@ -43,7 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a table: label, and what its estimates have in common."""
+    """A line of a table: label, and the common key of its estimates."""
 
     title: str
     key: Key
@@ -51,33 +51,33 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of estimates, each found by the keys of its line and column; empty lines and columns are left out."""
+    """A table of estimates, each with the keys of its line and column; empty lines and columns are left out."""
 
     caption: str
     first: str  # heading of the labels
     estimates: Estimates
     columns: Sequence[Column]
     lines: Sequence[Line]
-    noun: str = "grid"  # what intervals run over; the last column counts it, "" for no such column
-    whole: bool = False  # keep empty lines and columns where there is an estimate at all
+    noun: str = "grid"  # unit of the intervals; the last column counts it, "" for no such column
+    whole: bool = False  # keep empty lines and columns unless all are empty
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a figure: what the legend calls it, and what its estimates have in common."""
+    """A line of a figure: its name in the legend, and the common key of its estimates."""
 
     title: str
     key: Key
     _: KW_ONLY
-    style: int | None = None  # index of colour, marker and dash; its place among the curves where None
-    fewest: int = 1  # least number of points
-    flat: bool = False  # its one estimate is drawn at every tick, beside others alone
-    estimates: Estimates | None = None  # where they are found, where not with those of the figure
+    style: int | None = None  # index of colour, marker and dash; the curve's index where None
+    fewest: int = 1  # minimum number of points
+    flat: bool = False  # its one estimate is drawn at every tick, only together with other curves
+    estimates: Estimates | None = None  # its estimates; those of the figure where None
 
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A figure of curves over a tag; curves without a value are left out, and a figure without curves."""
+    """A figure of curves over a tag; curves without values are left out, and so are figures without curves."""
 
     title: str
     y_label: str  # label of the vertical axis with its unit
@@ -86,16 +86,18 @@ class CurveSpec:
     curves: Sequence[Curve]
     _: KW_ONLY
     x_label: str = ""  # label of the horizontal axis with its unit; that of the tag in `AXES` where ""
-    places: Mapping[Any, float] | None = None  # value -> where it stands on the axis; numbers at their own where None
-    joined: bool = True  # False for values without an order, which stand side by side
+    places: Mapping[Any, float] | None = (
+        None  # value -> position on the axis; numbers are their own positions where None
+    )
+    joined: bool = True  # False for values without an order
     bounds: Bounds = SHARE
-    # Marks on the horizontal axis, with their names where a mapping; at all points where None, chosen where empty.
+    # Ticks of the horizontal axis, with labels where a mapping; at all points where None, automatic where empty.
     ticks: Sequence[float] | Mapping[float, str] | None = None
-    counts: bool = False  # draw the number of grids, too
-    most_bands: int | None = None  # more lines than these are drawn without their intervals, to be legible
+    counts: bool = False  # also draw the number of grids
+    most_bands: int | None = None  # maximum number of lines with intervals; more are drawn without any
     fewest_grids: int = 0  # points with fewer grids are left out
-    label_end: str = ""  # what readers who hear the page are told beside the title
-    names_one: bool = False  # the title names the one curve that is drawn of several
+    label_end: str = ""  # text after the title in the label for screen readers
+    names_one: bool = False  # a single drawn curve of several is named in the title
     caption: str = ""  # text below the figure
 
 
@@ -106,18 +108,18 @@ class MapSpec:
     title: str
     label: str = ""  # what the figure shows in a sentence, the title where ""
     estimates: Estimates
-    key: Key  # what they have in common
-    among: Key | None = None  # the same of those whose values of the tags are shown, `key` where None
-    rows: str  # the tags, and what they are called
+    key: Key  # common key of the estimates
+    among: Key | None = None  # key of the estimates whose tag values are the rows and columns, `key` where None
+    rows: str  # the tags of rows and columns, and their labels
     columns: str
     row_label: str
     column_label: str
-    bounds: tuple[float, float] | None = SHARE  # ends of the colours; from 0 to the greatest value where None
+    bounds: tuple[float, float] | None = SHARE  # range of the colours; from 0 to the maximum where None
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: what is drawn, what it shows in a sentence where the drawing does not say it, and its caption.
+    """A figure: its drawing, a sentence that describes it where the drawing has none, and its caption.
 
     The SVG is made by this package: the only text that a page does not escape.
     """
@@ -125,42 +127,42 @@ class Figure:
     drawn: Drawable
     label: str = ""
     caption: str = ""
-    name: str = ""  # by which commands and pages know it; the layout gives it
+    name: str = ""  # name on pages and in commands; set by the layout
 
     @property
     def svg(self) -> str:
-        """SVG text, which shares no id with that of another figure once it has a name."""
+        """SVG text; once the figure has a name, its ids are unique on the page."""
         return embed(self.drawn.svg, self.name, self.label) if self.label and self.name else self.drawn.svg
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What some differences say."""
+    """Differences in words."""
 
-    title: str  # what they are the differences of
+    title: str  # name of the differences
     estimates: Estimates
-    parts: Sequence[tuple[str, Key]]  # of what, and key of each difference
+    parts: Sequence[tuple[str, Key]]  # name and key of each difference
     openings: Mapping[str, str] = field(default_factory=dict)  # arguments of `goalscope.report.definitions.in_words`
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What differences to all rivals together allow to say, see `goalscope.report.verdicts`."""
+    """A claim that follows from the differences to all rivals together, see `goalscope.report.verdicts`."""
 
-    title: str  # the probe, and where it reads
+    title: str  # the probe and its read point
     estimates: Estimates
-    parts: Sequence[tuple[str, Key]]  # of what, and key of its differences but "less"
-    rivals: Mapping[str, str]  # what each rival is called -> its name in "less"
+    parts: Sequence[tuple[str, Key]]  # name of each part, and the key of its differences without "less"
+    rivals: Mapping[str, str]  # label of each rival -> its name in "less"
     word: Word
-    needed: Sequence[str] = ()  # rivals without which nothing is said
+    needed: Sequence[str] = ()  # rivals that a claim requires
     higher: bool = True  # whether a higher score is a better one
 
     @property
     def differences(self) -> list[tuple[str, Rivals]]:
-        """Of what it is said, and the difference to each rival there."""
+        """Name of each part, and its difference to each rival."""
         return [
-            (what, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
-            for what, key in self.parts
+            (part, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
+            for part, key in self.parts
         ]
 
 
@@ -172,7 +174,7 @@ AnyFigure = Any
 
 @dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables and code that a reader opens on demand, left out where there are none."""
+    """Tables and code in a closed fold of the page, left out where there are none."""
 
     title: str
     tables: Sequence[AnyTable] = ()
@@ -182,35 +184,35 @@ class FoldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A section of the page: what stands in it, drawn or to be drawn."""
+    """A section of the page: its content, finished or as specifications."""
 
-    anchor: str  # short text for links to it; a number is added where it is taken
+    anchor: str  # short text for links to it; a number is added to duplicates
     title: str
-    paragraphs: Sequence[str] = ()  # what a reader must know first
+    paragraphs: Sequence[str] = ()  # introduction
     facts: Sequence[tuple[str, str]] = ()  # names and texts
-    sentences: Sequence[Sentence | Claim] = ()  # differences in words; those without any difference are left out
-    rule: str = ""  # how sentences follow from intervals, said where there are sentences
-    silence: str = ""  # what is said where there are none
+    sentences: Sequence[Sentence | Claim] = ()  # differences in words; those without estimates are left out
+    rule: str = ""  # how sentences follow from intervals; shown only with sentences
+    silence: str = ""  # text in place of missing sentences
     tables: Sequence[AnyTable] = ()
     code: Sequence[str] = ()
     figures: Sequence[AnyFigure] = ()
     layout: str = "pairs"  # how figures are set: "pairs", "maps" or "pictures"
-    legend: str = ""  # how to read the figures, said where there are figures
-    closing: str = ""  # what is said in its place where there are none
+    legend: str = ""  # how to read the figures; shown only with figures
+    closing: str = ""  # text in place of the legend where there are no figures
     folds: Sequence[FoldSpec] = ()
-    undefined: Sequence[tuple[str, str, Estimate]] = ()  # measure, where, and estimate of what is shown
-    why: Callable[[str], str] = lambda measure: ""  # why a measure has no value where no grid has one, "" for unknown
-    counted: Iterable[Grouped] = ()  # the estimates behind all this, for the table of counts and methods
-    figures_only: bool = False  # left out where nothing is drawn
+    undefined: Sequence[tuple[str, str, Estimate]] = ()  # measure, place and estimate of each value shown
+    why: Callable[[str], str] = lambda measure: ""  # measure -> why no grid has a value, "" for unknown
+    counted: Iterable[Grouped] = ()  # the section's estimates, for the table of counts and methods
+    figures_only: bool = False  # the section is left out without figures
 
 
 Content = Callable[[RunData], Iterable[Declared]]
-"""What a section says of a run, nothing where it does not concern it."""
+"""A function from a run to its declarations; empty where the section does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SectionSpec:
-    """A registered section; ``worlds`` are the runs that it may concern, None for all."""
+    """A registered section; ``worlds`` is the kind of runs to which it applies, None for all."""
 
     name: str
     source: str
@@ -223,12 +225,12 @@ def section(
 ) -> Callable[[Content], Content]:
     """Return a decorator that registers a function of the run as a section of the report.
 
-    Sections stand on the page in the order of their registration, the built-in ones first.
+    The page has the sections in the order of their registration, the built-in ones first.
 
     Args:
         name: its name in the registry.
-        source: paper and figures that it shows the same as.
-        worlds: "grids" or "tasks" where it concerns runs in such worlds alone.
+        source: paper and figures that it reproduces.
+        worlds: "grids" or "tasks" for a section on runs in such worlds only.
 
     Raises:
         ValueError: a name that is taken.
@@ -243,9 +245,9 @@ def section(
 
 BANDS = "Bands are 95 % intervals over grids."
 WIDE_LEFT_OUT = f", unless it is wider than {100 * WIDE:g} % of the scale"
-"""What legends of maps say of their intervals."""
+"""Note on intervals in the legends of maps."""
 CURVED = 5
-"""Least number of grids behind a point of a curve over distances."""
+"""Minimum number of grids behind a point of a curve over distances."""
 
 
 def by_agent(
@@ -261,18 +263,18 @@ def by_agent(
 
     Args:
         ledger: the estimates.
-        measures: the columns; those that no agent has a value for are left out.
-        group: the conditions that the table is about, see `Ledger.groups`.
-        caption: what it shows; the conditions and how it was averaged are added.
+        measures: the columns; those without a value of any agent are left out.
+        group: the conditions of the table, see `Ledger.groups`.
+        caption: the content; the conditions and the kind of mean are appended.
         first: heading of the lines.
-        labels: agents and what they are called, all under their names where empty.
+        labels: agents and their labels; all agents under their names where empty.
     """
     return TableSpec(
         f"{caption}{after(group)}, {MEAN}",
         first,
         ledger.tables["agent"],
         [Column(title_of(name), ledger.measures.get(name, ""), {"measure": name}) for name in measures],
-        [Line(label, {**group, "agent": agent}) for agent, label in labels or [(one, one) for one in ledger.agents]],
+        [Line(label, {**group, "agent": name}) for name, label in labels or [(name, name) for name in ledger.agents]],
     )
 
 
@@ -281,20 +283,20 @@ def over_tag(
 ) -> CurveSpec:
     """Return the curves of all agents over size, density or distance.
 
-    Where a value is text that is no number, such as the size "large", all stand side by side as points.
+    Where a value is not a number, such as the size "large", all values are separate points at equal distances.
 
     Args:
         ledger: the estimates.
-        measure: what is drawn.
+        measure: the measure to draw.
         tag: size, density or distance.
-        group: the conditions that the figure is about.
+        group: the conditions of the figure.
         bounds: range of the vertical axis; from the data where None.
-        counts: draw the number of grids too, and leave out points with less than `CURVED`.
+        counts: also draw the number of grids, and leave out points with fewer than `CURVED`.
     """
     table = ledger.tables[f"agent, {tag}"]
     values = table.values(tag, **group)
-    numbers = _numbers(values)
-    places = {value: float(at) for at, value in enumerate(values)} if numbers is None else numbers
+    numbers = _as_numbers(values)
+    positions = {value: float(position) for position, value in enumerate(values)} if numbers is None else numbers
     where = describe_key(group)
     return CurveSpec(
         f"{title_of(measure)} by {tag}",
@@ -302,10 +304,10 @@ def over_tag(
         tag,
         table,
         [Curve(agent, {"measure": measure, "agent": agent, **group}) for agent in ledger.agents],
-        places=places,
+        places=positions,
         joined=numbers is not None,
         bounds=bounds,
-        ticks=() if counts else dict(sorted((at, number(value)) for value, at in places.items())),
+        ticks=() if counts else dict(sorted((position, number(value)) for value, position in positions.items())),
         counts=counts,
         fewest_grids=CURVED if counts else 0,
         names_one=True,
@@ -322,29 +324,29 @@ def of_two_tags(
     caption: str,
     among: Key | None = None,
 ) -> TableSpec:
-    """Return estimates by two tags as a table; a tag comes with a heading, or with what stands before its values."""
+    """Return estimates by two tags as a table; ``rows`` is a tag and a heading, ``columns`` a tag and a prefix."""
     values = {tag: estimates.values(tag, **(key if among is None else among)) for tag, _ in (rows, columns)}
     return TableSpec(
         caption,
         rows[1],
         estimates,
-        [Column(f"{columns[1]} {number(at)}".strip(), "", {columns[0]: at}) for at in values[columns[0]]],
-        [Line(number(at), {**key, rows[0]: at}) for at in values[rows[0]]],
+        [Column(f"{columns[1]} {number(value)}".strip(), "", {columns[0]: value}) for value in values[columns[0]]],
+        [Line(number(value), {**key, rows[0]: value}) for value in values[rows[0]]],
         noun="",
         whole=True,
     )
 
 
 def after(group: Key) -> str:
-    """Write conditions as a caption ends with them, "" for none."""
+    """Write conditions as the end of a caption, "" for none."""
     where = describe_key(group)
     return f" – {where}" if where else ""
 
 
-def _numbers(values: Sequence[Tag]) -> dict[Tag, float] | None:
-    """Return where the values of a tag stand on an axis of numbers, None where one of them is no finite number."""
+def _as_numbers(values: Sequence[Tag]) -> dict[Tag, float] | None:
+    """Return the values of a tag as numbers, None where one of them is not a finite number."""
     try:
-        places = {value: float(str(value)) for value in values}
+        numbers = {value: float(str(value)) for value in values}
     except ValueError:
         return None
-    return places if all(map(math.isfinite, places.values())) else None
+    return numbers if all(map(math.isfinite, numbers.values())) else None

@@ -1,7 +1,7 @@
-"""Pictures of the report: SVG text, and figures of matplotlib, which writes them as PDF and PNG.
+"""Pictures of the report as SVG text, and their conversion to figures of matplotlib for PDF and PNG.
 
-Read is the part of SVG that `goalscope.report.pictures` and `goalscope.report.moments` write, and no more: rectangles,
-circles, polygons, paths of straight lines, one line of text, and groups that are moved.
+The reader supports only the subset of SVG that `goalscope.report.pictures` and `goalscope.report.moments` write:
+rectangles, circles, polygons, paths of straight lines, single lines of text, and translated groups.
 
 Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) and 10 (text).
 """
@@ -23,16 +23,16 @@ _ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 
 Point = tuple[float, float]
 Shape = list[tuple[list[Point], bool]]
-"""Polylines, each with whether it is closed."""
+"""Polylines, each with a flag: whether it is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as SVG text of this package, and what it shows.
+    """A picture as SVG text of this package, and its content as records.
 
     Attributes:
         svg: the text, as `drawing` makes it.
-        records: one mapping for each thing that it shows, by row and column.
+        records: one mapping per cell, step or node shown.
     """
 
     svg: str = field(repr=False)
@@ -43,7 +43,7 @@ class Picture:
 
         Raises:
             ImportError: matplotlib is not installed (it comes with the extra ``report``).
-            ValueError: it holds what goalscope's own pictures do not.
+            ValueError: an element or path command that goalscope's own pictures do not use.
         """
         with drawing_style():
             return as_figure(self.svg)
@@ -56,7 +56,7 @@ def as_figure(svg: str) -> "Figure":
         svg: text that `goalscope.report.figures.drawing` made.
 
     Raises:
-        ValueError: an element or a command of a path that goalscope's own pictures do not hold.
+        ValueError: an element or path command that goalscope's own pictures do not use.
     """
     root = ElementTree.fromstring(svg)
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -67,93 +67,97 @@ def as_figure(svg: str) -> "Figure":
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     font = re.search(r"font: (bold )?([\d.]+)px", root.attrib.get("style", ""))
-    given = {"font-size": font[2], "font-weight": "bold" if font[1] else "normal"} if font else {}
-    for order, (node, style, moved) in enumerate(_nodes(root, given, (0.0, 0.0))):
+    font_style = {"font-size": font[2], "font-weight": "bold" if font[1] else "normal"} if font else {}
+    for order, (node, style, offset) in enumerate(_drawn_nodes(root, font_style, (0.0, 0.0))):
         if node.tag == "text":
-            _write(axes, node, style, moved, order)
+            _add_text(axes, node, style, offset, order)
         else:
-            _draw(axes, _shape(node), style, moved, order)
+            _add_shape(axes, _polylines(node), style, offset, order)
     return figure
 
 
-def _nodes(
-    parent: ElementTree.Element, style: Mapping[str, str], moved: Point
+def _drawn_nodes(
+    parent: ElementTree.Element, style: Mapping[str, str], offset: Point
 ) -> Iterator[tuple[ElementTree.Element, Mapping[str, str], Point]]:
-    """Yield what is drawn, in order, with its attributes and those of its groups, and by how much it is moved."""
+    """Yield the drawn nodes in order, each with its attributes, which include those of its groups, and its offset."""
     for node in parent:
-        own = {**style, **node.attrib}
+        node_style = {**style, **node.attrib}
         if node.tag == "title":
             continue
         if node.tag != "g":
-            yield node, own, moved
+            yield node, node_style, offset
             continue
-        by = re.fullmatch(r"translate\(([-\d.]+)[ ,]([-\d.]+)\)", own.pop("transform", "translate(0 0)"))
-        if by is None:
+        translation = re.fullmatch(
+            r"translate\(([-\d.]+)[ ,]([-\d.]+)\)", node_style.pop("transform", "translate(0 0)")
+        )
+        if translation is None:
             raise ValueError(
                 f"a group of a picture may only be moved, got {node.attrib['transform']!r}: write it as .svg"
             )
-        yield from _nodes(node, own, (moved[0] + float(by[1]), moved[1] + float(by[2])))
+        yield from _drawn_nodes(
+            node, node_style, (offset[0] + float(translation[1]), offset[1] + float(translation[2]))
+        )
 
 
-def _shape(node: ElementTree.Element) -> Shape:
+def _polylines(node: ElementTree.Element) -> Shape:
     """Return the polylines of a shape; a circle is a regular polygon of 48 sides."""
-    given = node.attrib
+    attributes = node.attrib
     if node.tag == "rect":
-        x, y, width, height = (float(given.get(name, "0")) for name in ("x", "y", "width", "height"))
+        x, y, width, height = (float(attributes.get(name, "0")) for name in ("x", "y", "width", "height"))
         return [([(x, y), (x + width, y), (x + width, y + height), (x, y + height)], True)]
     if node.tag == "circle":
-        x, y, radius = (float(given[name]) for name in ("cx", "cy", "r"))
+        x, y, radius = (float(attributes[name]) for name in ("cx", "cy", "r"))
         angles = (math.tau * corner / 48 for corner in range(48))
         return [([(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles], True)]
     if node.tag in ("polygon", "polyline"):
-        numbers = [float(one) for one in re.split(r"[\s,]+", given["points"].strip())]
+        numbers = [float(number) for number in re.split(r"[\s,]+", attributes["points"].strip())]
         return [(list(zip(numbers[::2], numbers[1::2], strict=True)), node.tag == "polygon")]
     if node.tag == "path":
-        return _path(given["d"])
+        return _path(attributes["d"])
     raise ValueError(
         f"a picture may hold rect, circle, polygon, polyline, path and text, got {node.tag!r}: write it as .svg"
     )
 
 
 def _path(commands: str) -> Shape:
-    """Return the polylines of a path: M, L, H, V and Z, in capitals from the corner, else from where it stands."""
-    found: Shape = []
+    """Return the polylines of a path of M, L, H, V and Z; capitals are absolute, small letters relative."""
+    polylines: Shape = []
     x = y = 0.0
-    for letter, rest in re.findall(r"([A-Za-z])([^A-Za-z]*)", commands):
-        numbers = [float(one) for one in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
-        kind, each = letter.upper(), 1 if letter in "HhVv" else 2
-        if kind not in ("MLHVZ" if found else "M"):
+    for letter, arguments in re.findall(r"([A-Za-z])([^A-Za-z]*)", commands):
+        numbers = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", arguments)]
+        command, count = letter.upper(), 1 if letter in "HhVv" else 2
+        if command not in ("MLHVZ" if polylines else "M"):
             raise ValueError(
                 f"a path of a picture must begin with M and hold L, H, V and Z alone, got {letter!r}: write it as .svg"
             )
-        if kind == "Z":
-            found[-1] = (found[-1][0], True)
-            x, y = found[-1][0][0]
-        for step in (numbers[at : at + each] for at in range(0, len(numbers), each)):
-            before = (x, y) if letter.islower() else (0.0, 0.0)
-            if kind == "M":
-                found.append(([], False))
-            elif found[-1][1]:
-                found.append(([(x, y)], False))
-            x, y = (x if kind == "V" else before[0] + step[0]), (y if kind == "H" else before[1] + step[-1])
-            found[-1][0].append((x, y))
-            kind = "L" if kind == "M" else kind  # further pairs are lines
-    return found
+        if command == "Z":
+            polylines[-1] = (polylines[-1][0], True)
+            x, y = polylines[-1][0][0]
+        for pair in (numbers[index : index + count] for index in range(0, len(numbers), count)):
+            origin = (x, y) if letter.islower() else (0.0, 0.0)
+            if command == "M":
+                polylines.append(([], False))
+            elif polylines[-1][1]:
+                polylines.append(([(x, y)], False))
+            x, y = (x if command == "V" else origin[0] + pair[0]), (y if command == "H" else origin[1] + pair[-1])
+            polylines[-1][0].append((x, y))
+            command = "L" if command == "M" else command  # further pairs are lines
+    return polylines
 
 
-def _draw(axes: Any, shape: Shape, style: Mapping[str, str], moved: Point, order: int) -> None:
+def _add_shape(axes: Any, shape: Shape, style: Mapping[str, str], offset: Point, order: int) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     vertices, codes = [], []
     for corners, closed in shape:
-        whole = [*corners, corners[0]] if closed else corners
-        vertices += [(x + moved[0], y + moved[1]) for x, y in whole]
+        outline = [*corners, corners[0]] if closed else corners
+        vertices += [(x + offset[0], y + offset[1]) for x, y in outline]
         codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), *([Path.CLOSEPOLY] if closed else [])]
     fill, stroke, dashes = style.get("fill", "black"), style.get("stroke", "none"), style.get("stroke-dasharray", "")
     width = float(style.get("stroke-width", "1"))
-    # Dashes of matplotlib are multiples of the width of the line.
-    dash = (0.0, tuple(float(one) / width for one in re.split(r"[\s,]+", dashes))) if dashes else "-"
+    # matplotlib measures dashes in multiples of the line width.
+    dash = (0.0, tuple(float(length) / width for length in re.split(r"[\s,]+", dashes))) if dashes else "-"
     patch = PathPatch(
         Path(vertices, codes),
         facecolor=fill,
@@ -168,14 +172,14 @@ def _draw(axes: Any, shape: Shape, style: Mapping[str, str], moved: Point, order
     axes.add_patch(patch)
 
 
-def _write(axes: Any, node: ElementTree.Element, style: Mapping[str, str], moved: Point, order: int) -> None:
+def _add_text(axes: Any, node: ElementTree.Element, style: Mapping[str, str], offset: Point, order: int) -> None:
     from matplotlib.patheffects import withStroke
 
     halo = style.get("stroke", "none")
     width, opacity = float(style.get("stroke-width", "1")), float(style.get("stroke-opacity", "1"))
     axes.text(
-        float(node.attrib["x"]) + moved[0],
-        float(node.attrib["y"]) + moved[1],
+        float(node.attrib["x"]) + offset[0],
+        float(node.attrib["y"]) + offset[1],
         node.text or "",
         color=style.get("fill", INK),
         fontsize=float(style.get("font-size", "12")),

@@ -1,12 +1,12 @@
-"""Verdicts on the differences of a probe to its floors and to random networks: three words, declared once.
+"""Verdicts on the differences between a score and its rivals (floors, random networks, controls): rules and wording.
 
-* *readable*: above every floor. A floor reads no activation: the position alone, the number of walls, the bag of the
-  prompt's cells, the best blind guess.
+* *readable*: above every floor. A floor reads no activations: the position alone, the number of walls, the counts of
+  the prompt's cells, the best constant guess.
 * *made more readable by training*: above the random networks of every kind (intersection-union: the difference to each
   kind has an interval above 0). The strictest kind, whose difference has the lowest end, is named: it decides.
-* *less readable than every random network*: below the networks of every kind, by the same rule the other way round.
-  Below the strictest one alone says nothing: it is chosen among several by what it scored.
-* *used*: never said of a probe, whatever it reads; an intervention alone can say it.
+* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign.
+  A score below the strictest kind alone has no verdict: that kind is selected by its score.
+* *used*: never a verdict on a probe; it needs an intervention.
 * *carries the action*: of a patch, above every control at the same place: noise of its norm, another pair's source.
 """
 
@@ -25,7 +25,7 @@ NETWORKS: Final[Mapping[str, str]] = {
 }
 """Kinds of random networks -> their description."""
 NEEDED: Final = "permuted"
-"""The kind that any verdict on training needs: it alone has the scale of every tensor of the trained model."""
+"""The kind that every verdict on training requires: only it has the scale of every tensor of the trained model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ Rivals = Mapping[str, Estimate | None]
 
 
 def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
-    """Return the rival that decides and the difference to it: the one with the least favourable end of its interval.
+    """Return the decisive rival and the difference to it: the one with the least favourable end of its interval.
 
     Args:
-        rivals: the differences, the probe's score less that of each rival.
+        rivals: the differences, the probe's score minus that of each rival.
         higher: whether a higher score is a better one; for errors the upper end decides.
 
     Returns:
-        One without an interval before all others; None without rivals.
+        A rival without an interval takes precedence; None without rivals.
     """
     differences = [(name, difference) for name, difference in rivals.items() if difference is not None]
     end = {
@@ -119,8 +119,8 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
 def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
     """Return where the intervals of the differences to *every* rival lie, in the direction of a better score.
 
-    "above" where all lie on the better side of 0, "below" where all lie on the worse one, "none" else; "unknown"
-    without rivals, or where one of them has no interval.
+    "above" if all are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or where one of
+    them has no interval.
     """
     differences = [difference for difference in rivals.values() if difference is not None]
     if not differences or not all(difference.has_interval for difference in differences):
@@ -135,7 +135,7 @@ def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below",
 def claim_in_words(
     parts: Sequence[tuple[str, Rivals]], word: Word, *, needed: Sequence[str] = (), higher: bool = True
 ) -> str:
-    """Write which parts a word holds for, with the decisive rival of each; "" where nothing is compared.
+    """Write the verdict on each part with its decisive rival; "" without rivals.
 
     Args:
         parts: name of each part, and its differences to each rival.

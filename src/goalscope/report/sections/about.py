@@ -1,4 +1,4 @@
-"""The end of the page: what is undefined, what measures mean, all numbers, how the run was made; and the summary."""
+"""End of the page: undefined values, definitions of measures, all numbers, provenance of the run; and the summary."""
 
 import json
 import shlex
@@ -26,13 +26,13 @@ from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
 
-_MOST_TEXT = 4000
+_MAX_CHARACTERS = 4000
 _MAX_UNDEFINED = 40
 _TABLES = ("agent", "agent, size", "agent, density")
 
 
 def title(store: Store) -> str:
-    """Return the name of the study, or of what was imported."""
+    """Return the name of the study or of the imported source."""
     study = store.study()
     if study is not None:
         return study.name
@@ -41,32 +41,32 @@ def title(store: Store) -> str:
 
 
 def summary(run: RunData) -> list[str]:
-    """Return what was run as sentences."""
+    """Return sentences that summarise the run."""
     agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success", episodes=False)
     steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
-    known = tasks or steps or not len(episodes)
+    policies_known = tasks or steps or not len(episodes)
     clusters = len(episodes.numbered("cluster")[1])
     if tasks:
-        on = f"on {counted(clusters, 'task map')}, judged by their actions alone"
-    elif known:
-        on = f"on {counted(clusters, 'grid')} whose optimal policies are known exactly"
+        worlds_text = f"on {counted(clusters, 'task map')}, judged by their actions alone"
+    elif policies_known:
+        worlds_text = f"on {counted(clusters, 'grid')} whose optimal policies are known exactly"
     else:
-        on = (
+        worlds_text = (
             f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
             "optimal ones are left out"
         )
     counts = f" with {counted(int(steps), 'step')}" if steps or not len(episodes) else ""
-    acted = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
+    agents_text = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
     parts = []
-    for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
+    for name, label in (("size", "Grid sizes"), ("density", "wall densities")):
         values = sorted({value for value in episodes.numbered(name)[1] if isinstance(value, int | float)})
         if values and not tasks:
-            parts.append(f"{words} {listed([number(value) for value in values])}")
+            parts.append(f"{label} {listed([number(value) for value in values])}")
     state = unfinished(run.store)
     return [
         *format_lines(run.episodes),
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
-        f"{acted}{counts} {on}.",
+        f"{agents_text}{counts} {worlds_text}.",
         *([f"{', '.join(parts)}."] if parts else []),
         f"Content hash of the run: {run.digest[:16]}… (in full under “How this was run”).",
     ]
@@ -74,58 +74,58 @@ def summary(run: RunData) -> list[str]:
 
 def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
     """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
-    found = []
-    for agent, one in sorted(episodes.items()):
-        if not one.turns:
+    lines = []
+    for agent, agent_episodes in sorted(episodes.items()):
+        if not agent_episodes.turns:
             continue
-        turns, invalid = zip(*one.turns.values(), strict=True)
-        share = estimate_pooled(invalid, turns, list(one.turns), unit="share", bounds=(0.0, 1.0))
-        if share.value > FORMAT_SHARE:
-            ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
-            over = "95 % interval over worlds" if share.has_interval else "too few for an interval"
-            found.append(
+        turns, invalid = zip(*agent_episodes.turns.values(), strict=True)
+        fraction = estimate_pooled(invalid, turns, list(agent_episodes.turns), unit="share", bounds=(0.0, 1.0))
+        if fraction.value > FORMAT_SHARE:
+            interval = f" [{100 * fraction.low:.0f}, {100 * fraction.high:.0f}]" if fraction.has_interval else ""
+            interval_note = "95 % interval over worlds" if fraction.has_interval else "too few for an interval"
+            lines.append(
                 (
-                    share.value,
-                    f"{agent}: {100 * share.value:.0f} %{ends} of {counted(sum(turns), 'turn')} held no action "
-                    f"({counted(share.clusters, 'world')}; {over}): what is measured of it is about format, not "
-                    "goals.",
+                    fraction.value,
+                    f"{agent}: {100 * fraction.value:.0f} %{interval} of {counted(sum(turns), 'turn')} held no action "
+                    f"({counted(fraction.clusters, 'world')}; {interval_note}): what is measured of "
+                    "it is about format, not goals.",
                 )
             )
-    return [text for _, text in sorted(found, key=lambda one: -one[0])]
+    return [text for _, text in sorted(lines, key=lambda line: -line[0])]
 
 
 def unfinished(store: Store) -> str:
-    """Return a sentence on what the study of a run still lacks, "" where it is whole or nothing is known of it."""
+    """Return a sentence on the missing episodes of a run, "" where it is complete or has no study."""
     study = store.study()
     if study is None:
         return ""
-    ((worlds, agents, there),) = store.query(
+    ((worlds, agents, stored),) = store.query(
         "SELECT (SELECT count(*) FROM worlds), (SELECT count(*) FROM agents), (SELECT count(*) FROM episodes)"
     )
-    wanted = worlds * agents * study.trajectories
-    if there >= wanted:
+    expected = worlds * agents * study.trajectories
+    if stored >= expected:
         return ""
     shard = shard_of(store)
     if shard is not None:
         return (
-            f"the run is shard {shard} of its study: {there:,} of {counted(wanted, 'episode')} are there, and the rest "
-            "is missing from every number; goalscope merge puts all shards together"
+            f"the run is shard {shard} of its study: {stored:,} of {counted(expected, 'episode')} are there, and the "
+            "rest is missing from every number; goalscope merge puts all shards together"
         )
     return (
-        f"the run is not finished: {there:,} of {counted(wanted, 'episode')} are there, and the rest is missing from "
-        "every number; goalscope run goes on with it"
+        f"the run is not finished: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing "
+        "from every number; goalscope run goes on with it"
     )
 
 
 @section("undefined")
 def undefined(run: RunData) -> Iterator[Declared]:
-    """What has no value or no interval in the tables by agent, size and density, and why."""
+    """Estimates without a value or an interval in the tables by agent, size and density, with the reasons."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
-        for one in run.ledger.tables[table]:
-            if not one.estimate.has_interval:
-                note = one.estimate.note or "no value is defined"
-                reasons.setdefault((str(one.key["measure"]), note), []).append(f"{table}: {_where(one.key)}")
+        for grouped in run.ledger.tables[table]:
+            if not grouped.estimate.has_interval:
+                note = grouped.estimate.note or "no value is defined"
+                reasons.setdefault((str(grouped.key["measure"]), note), []).append(f"{table}: {_key_text(grouped.key)}")
     rows = [
         (
             measure,
@@ -135,7 +135,7 @@ def undefined(run: RunData) -> Iterator[Declared]:
         )
         for (measure, reason), where in reasons.items()
     ]
-    plain = Table(
+    undefined_table = Table(
         caption="A number without an interval is never shown as a finding.",
         headings=("measure", "reason", "cases", "where"),
         rows=tuple(rows[:_MAX_UNDEFINED]),
@@ -144,23 +144,27 @@ def undefined(run: RunData) -> Iterator[Declared]:
     text = [f"{len(rows) - _MAX_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MAX_UNDEFINED else []
     if not rows:
         text = ["Every measure has a value and an interval for every agent, size and density of this run."]
-    yield Declared(anchor="undefined", title="What is undefined", paragraphs=text, tables=[plain] if rows else [])
+    yield Declared(
+        anchor="undefined", title="What is undefined", paragraphs=text, tables=[undefined_table] if rows else []
+    )
 
 
 @section("definitions")
 def definitions(run: RunData) -> Iterator[Declared]:
     """The definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
-    unknown = ("" if tasks else "not one of goalscope's own measures; ") + "see where its rows were made"
-    known = {measure: definition_of(measure, run.worlds) or Definition(unknown, "–") for measure in run.ledger.measures}
-    rows = [(name, unit, known[name].text, known[name].source) for name, unit in run.ledger.measures.items()]
-    # In task worlds all have one source, which is said once.
-    shown = 3 if tasks else 4
-    headings = ("measure", "unit", "definition", "source")[:shown]
+    unregistered = ("" if tasks else "not one of goalscope's own measures; ") + "see where its rows were made"
+    by_measure = {
+        measure: definition_of(measure, run.worlds) or Definition(unregistered, "–") for measure in run.ledger.measures
+    }
+    rows = [(name, unit, by_measure[name].text, by_measure[name].source) for name, unit in run.ledger.measures.items()]
+    # In task worlds all measures have one source: the closing text cites it.
+    columns = 3 if tasks else 4
+    headings = ("measure", "unit", "definition", "source")[:columns]
     yield Declared(
         anchor="definitions",
         title="What the measures mean",
-        tables=[Table(headings=headings, rows=tuple(row[:shown] for row in rows))],
+        tables=[Table(headings=headings, rows=tuple(row[:columns] for row in rows))],
         closing=TASK_CITED if tasks else CITED,
     )
 
@@ -170,10 +174,10 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
     """Every estimate by agent and the main ones by size and density, with counts and method."""
     folds = []
     for name in _TABLES:
-        main = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
-        found = [one for one in run.ledger.tables[name].listed if one.key["measure"] in main]
-        if found:
-            folds.append(FoldSpec(title=f"By {name} ({len(found)} estimates)", tables=(numbers_table(found),)))
+        measures = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
+        estimates = [grouped for grouped in run.ledger.tables[name].listed if grouped.key["measure"] in measures]
+        if estimates:
+            folds.append(FoldSpec(title=f"By {name} ({len(estimates)} estimates)", tables=(numbers_table(estimates),)))
     text = (
         "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
         "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
@@ -183,7 +187,7 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
 
 @section("run")
 def run_description(run: RunData) -> Iterator[Declared]:
-    """Settings, versions, commit, content hash and the commands that make the run again."""
+    """Settings, versions, commit, content hash and the commands that repeat the run."""
     info, study = run.store.info(), run.study
     facts = [("content hash", run.digest)]
     if study is not None:
@@ -207,7 +211,7 @@ def run_description(run: RunData) -> Iterator[Declared]:
     elif "import" in info:
         code = f"goalscope import {shlex.quote(str(_mapping(info['import']).get('source', 'PATH')))}"
         text = "With the same files and the same version of goalscope these commands make the same run:"
-    agents = sorted((name, _json(about)) for name, about in run.store.agents().values())
+    agents = sorted((name, _json(description)) for name, description in run.store.agents().values())
     if agents:
         folds.append(FoldSpec("The agents", [Table(headings=("agent", "description"), rows=tuple(agents))]))
     yield Declared(
@@ -240,15 +244,17 @@ _FACTS = {
 
 
 def _servers(entries: Any) -> list[str]:
-    """Return a line for each server that was tried or told of itself: what it says, and what it was seen to do."""
-    found = []
+    """Return a line for each server with its own metadata and the state of each tested ability."""
+    lines = []
     for entry in entries if isinstance(entries, list) else ():
-        told, report = _mapping(_mapping(entry).get("server")), _mapping(_mapping(entry).get("report"))
-        seen = [_mapping(one) for one in report.get("abilities", ()) if isinstance(report.get("abilities"), list)]
-        parts = [f"{name} {text}" for name, text in told.items()]
-        parts += [f"{one.get('name')}: {one.get('state')}" for one in seen]
-        found.append(f"{_mapping(entry).get('model')} at {_mapping(entry).get('address')}: {', '.join(parts)}")
-    return list(dict.fromkeys(found))
+        metadata, report = _mapping(_mapping(entry).get("server")), _mapping(_mapping(entry).get("report"))
+        abilities = [
+            _mapping(ability) for ability in report.get("abilities", ()) if isinstance(report.get("abilities"), list)
+        ]
+        parts = [f"{name} {text}" for name, text in metadata.items()]
+        parts += [f"{ability.get('name')}: {ability.get('state')}" for ability in abilities]
+        lines.append(f"{_mapping(entry).get('model')} at {_mapping(entry).get('address')}: {', '.join(parts)}")
+    return list(dict.fromkeys(lines))
 
 
 def _commit(info: Mapping[str, Any]) -> str:
@@ -270,10 +276,10 @@ def _text(value: Any) -> str:
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} … ({len(text)} characters)"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} … ({len(text)} characters)"
 
 
-def _where(key: Key) -> str:
-    plain = [number(value) for name, value in key.items() if name not in ("measure", *CONDITIONS) if value is not None]
-    under = describe_key({name: value for name, value in key.items() if name in CONDITIONS})
-    return ", ".join([*plain, under] if under else plain)
+def _key_text(key: Key) -> str:
+    values = [number(value) for name, value in key.items() if name not in ("measure", *CONDITIONS) if value is not None]
+    conditions = describe_key({name: value for name, value in key.items() if name in CONDITIONS})
+    return ", ".join([*values, conditions] if conditions else values)

@@ -1,4 +1,4 @@
-"""Agents compared with each other and with themselves under paired conditions; episodes of theirs chosen by rule."""
+"""Agents compared with each other, and under paired conditions with themselves; example episodes chosen by rule."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -13,7 +13,7 @@ from goalscope.report.comparison import Side, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
 from goalscope.report.pictures import episode_picture
-from goalscope.report.sections.environments import MOST_PAIRS, has_goal_tables
+from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
@@ -24,7 +24,7 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
     """All pairs of agents of a run."""
     agents = run.ledger.agents
     pairs = len(agents) * (len(agents) - 1) // 2
-    if pairs > MOST_PAIRS:
+    if pairs > MAX_PAIRS:
         text = (
             f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
             "Name the agents that matter: goalscope compare RUN --agents 'A;B'."
@@ -32,10 +32,10 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         yield Declared(anchor="comparison", title="Agents compared", paragraphs=(text,))
     elif pairs:
         rows = run.rows_of(*COMPARED, episodes=False)
-        # The condition with the most grids, the first of equals.
+        # The condition with most grids, the first of ties.
         group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("cluster")[1]))
-        wanted = _of_group(rows, group)
-        sides = [Side(agent, wanted.select(agent=agent)) for agent in agents]
+        group_rows = _of_group(rows, group)
+        sides = [Side(agent, group_rows.select(agent=agent)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
         text = f"All pairs of agents on the grids that both acted on{where}"
         yield _compared(list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text)
@@ -43,35 +43,38 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Each agent with itself: transforms with the original, keys with controls, where no other section has them."""
+    """Each agent with itself: transforms with the original, keys with controls, unless another section has them."""
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
-    found: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
+    comparisons: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
     for tag, base in (("transform", "identity"), ("control", False)):
         for group in groups:
-            other = {**group, tag: base}
-            if not elsewhere[tag] and group.get(tag) not in (None, base) and other in groups:
-                found.append((tag, group, other))
-    # What both sides share is written only where it tells comparisons apart.
-    shared = [describe_key({name: value for name, value in other.items() if name != tag}) for tag, _, other in found]
+            base_group = {**group, tag: base}
+            if not elsewhere[tag] and group.get(tag) not in (None, base) and base_group in groups:
+                comparisons.append((tag, group, base_group))
+    # The conditions that both sides share are written only where comparisons differ in them.
+    shared = [
+        describe_key({name: value for name, value in base_group.items() if name != tag})
+        for tag, _, base_group in comparisons
+    ]
     pairs = []
-    for (tag, group, other), where in zip(found, shared, strict=True):
+    for (tag, group, base_group), where in zip(comparisons, shared, strict=True):
         suffix = f", {where}" if len(set(shared)) > 1 and where else ""
         for agent in run.ledger.agents:
-            mine = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
-            first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(mine, group))
-            pairs.append((first, Side(f"{agent}{suffix}", _of_group(mine, other))))
+            agent_rows = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
+            first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(agent_rows, group))
+            pairs.append((first, Side(f"{agent}{suffix}", _of_group(agent_rows, base_group))))
     if pairs:
-        proof = (
+        caution = (
             " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
             "the study (analysis: invariance)."
         )
         text = "Each agent on paired versions of the same grids"
-        yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, proof)
+        yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, caution)
 
 
 def _compared(
-    pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, text: str, end: str = ""
+    pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, text: str, closing: str = ""
 ) -> Declared:
     tests, table = family_table(pairs, "", name=name)
     text += (
@@ -79,7 +82,7 @@ def _compared(
         f"corrected for all {counted(len(tests), 'test')} of this table, declared as one family. The effect is the "
         "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
     )
-    return Declared(anchor=anchor, title=title, paragraphs=(f"{text}{end}",), tables=[table])
+    return Declared(anchor=anchor, title=title, paragraphs=(f"{text}{closing}",), tables=[table])
 
 
 def _of_group(rows: Rows, group: Key) -> Rows:
@@ -95,36 +98,36 @@ LEGEND = (
     "of its direction, so that a way walked to and fro shows as two lines. A ring counts actions that changed nothing "
     "in that cell (a bumped wall), a red cross turns without an action."
 )
-_MOST_AGENTS = 12
+_MAX_AGENTS = 12
 
 _TIMES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-"""Numbers of actions after which an episode is drawn, and its end."""
+"""Numbers of actions after which an episode is drawn; its end is always drawn."""
 
 _TASK_RULE = (
     "For each agent one episode that achieved the goal and one that did not, where there are any: the first of each by "
     "content id. Each is drawn after 1, 5, 10, 20, 50, 100, ... actions and at its end."
 )
-_MOST_TASK_AGENTS = 8
-_MOST_PICTURES = 7
+_MAX_TASK_AGENTS = 8
+_MAX_PICTURES = 7
 
 
 @section("examples", worlds="grids")
 def examples(run: RunData) -> Iterator[Declared]:
     """A success and a failure of each agent as pictures."""
-    found, agents = run.rows_of("success"), run.ledger.agents
-    centres = {name: _centre(found, name) for name in ("size", "density")}
-    kinds = [(agent, success) for agent in agents[:_MOST_AGENTS] for success in (True, False)]
+    rows, agents = run.rows_of("success"), run.ledger.agents
+    centres = {name: _centre(rows, name) for name in ("size", "density")}
+    kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
     chosen = {
         (agent, success): identity
         for agent, success in kinds
-        if (identity := _middle(found.where(found.among("agent", [agent]) & (found.value == float(success))), centres))
+        if (identity := _middle(rows.where(rows.among("agent", [agent]) & (rows.value == float(success))), centres))
     }
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
     # Other worlds than grids have no picture.
     chosen = {key: identity for key, identity in chosen.items() if hasattr(episodes[identity].world, "grid")}
     if not chosen:
         return
-    lacking = [
+    missing = [
         f"{agent} has no episode that {'arrived' if success else 'failed'}"
         for agent, success in kinds
         if (agent, success) not in chosen
@@ -132,7 +135,7 @@ def examples(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="examples",
         title="Example trajectories",
-        paragraphs=[RULE, *([f"{'; '.join(lacking)}."] if lacking else []), *_first(agents, _MOST_AGENTS)],
+        paragraphs=[RULE, *([f"{'; '.join(missing)}."] if missing else []), *_cut_note(agents, _MAX_AGENTS)],
         figures=[_figure(episodes[identity]) for identity in chosen.values()],
         layout="pictures",
         legend=LEGEND,
@@ -144,23 +147,23 @@ def task_examples(run: RunData) -> Iterator[Declared]:
     """The strips of some episodes in task worlds."""
     success, agents = run.rows_of("success"), run.ledger.agents
     chosen: dict[str, None] = {}
-    for agent in agents[:_MOST_TASK_AGENTS]:
-        mine = success.select(agent=agent)
+    for agent in agents[:_MAX_TASK_AGENTS]:
+        agent_rows = success.select(agent=agent)
         for arrived in (1.0, 0.0):
-            chosen |= dict.fromkeys(sorted(mine.episode_id[mine.value == arrived].tolist())[:1])
+            chosen |= dict.fromkeys(sorted(agent_rows.episode_id[agent_rows.value == arrived].tolist())[:1])
     if chosen:
         episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
         yield Declared(
             anchor="examples",
             title="Example episodes",
-            paragraphs=[_TASK_RULE, *_first(agents, _MOST_TASK_AGENTS)],
+            paragraphs=[_TASK_RULE, *_cut_note(agents, _MAX_TASK_AGENTS)],
             figures=[figure for identity in chosen for figure in _strip(episodes[identity])],
             legend=MOMENT_LEGEND,
         )
 
 
-def _first(agents: Sequence[str], most: int) -> list[str]:
-    return [f"Only the first {most} of {len(agents)} agents are shown."] if len(agents) > most else []
+def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
+    return [f"Only the first {maximum} of {len(agents)} agents are shown."] if len(agents) > maximum else []
 
 
 def _figure(episode: Episode) -> Figure:
@@ -179,13 +182,15 @@ def _figure(episode: Episode) -> Figure:
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
-    """Return the episode nearest to the middle of size and density, the first id of equals; "" where there is none."""
+    """Return the episode nearest to the median size and density, the first id of ties; "" where there is none."""
 
     nearest = rows
     for name, centre in centres.items():
         codes, labels = nearest.numbered(name)
-        far = np.array([abs(float(one) - centre) if isinstance(one, int | float) else np.inf for one in labels])
-        nearest = nearest.where(far[codes] == far[codes].min(initial=np.inf))
+        distances = np.array(
+            [abs(float(label) - centre) if isinstance(label, int | float) else np.inf for label in labels]
+        )
+        nearest = nearest.where(distances[codes] == distances[codes].min(initial=np.inf))
     return min(map(str, nearest.numbered("episode_id")[1]), default="")
 
 
@@ -195,13 +200,13 @@ def _centre(rows: Rows, name: str) -> float:
 
 
 def _strip(episode: Episode) -> Iterator[Figure]:
-    """Yield the pictures of one episode, the last of them with its caption; none of another world than a task map."""
+    """Yield the pictures of one episode, the last with its full caption; none where the world has no task map."""
     task_map = getattr(episode.world, "task_map", None)
     if task_map is None:
         return
     score = score_recorded(episode)
     length = len(score.steps)
-    times = [*[time for time in _TIMES if time < length][: _MOST_PICTURES - 1], length]
+    times = [*[time for time in _TIMES if time < length][: _MAX_PICTURES - 1], length]
     tags = episode.world.tags
     where = ", ".join(str(tags[name]) for name in ("preset", "map", "names") if name in tags)
     ends = "achieved the goal" if score.summary.success else "did not achieve the goal"
@@ -221,39 +226,39 @@ _TRANSCRIPT_RULE = (
     "For each agent that answers in words: its first episode that did not reach the goal, its longest one and its "
     "first success, in the order of their worlds' content ids. goalscope show prints any episode, with its prompts."
 )
-_MOST_WRITERS, _MOST_STEPS, _MOST_TEXT = 4, 12, 1500
+_MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """What agents wrote in a failure, in their longest episode and in a success."""
-    told = {agent: found for agent in run.ledger.agents if (found := _chosen(run, agent))}
-    folds = [fold for agent in [*told][:_MOST_WRITERS] for fold in _folds(agent, told[agent])]
+    """Texts of agents in a failure, in their longest episode and in a success."""
+    by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
+    folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
-        rule = [_TRANSCRIPT_RULE, *_first([*told], _MOST_WRITERS)]
+        rule = [_TRANSCRIPT_RULE, *_cut_note([*by_agent], _MAX_WRITERS)]
         yield Declared(anchor="transcripts", title="Transcripts", paragraphs=rule, folds=folds)
 
 
 def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
-    """Return the episodes of an agent to show, and why each; none where it writes nothing in them."""
+    """Return the reason and episode of each transcript of an agent; none where its steps have no text."""
     reasons: dict[str, list[str]] = {}
-    found = run.episodes[agent].chosen if agent in run.episodes else {}
-    for why in ("first failure", "longest", "first success"):
-        if why in found:
-            reasons.setdefault(found[why].id, []).append(why)
+    chosen = run.episodes[agent].chosen if agent in run.episodes else {}
+    for reason in ("first failure", "longest", "first success"):
+        if reason in chosen:
+            reasons.setdefault(chosen[reason].id, []).append(reason)
     episodes = {episode.id: episode for episode in run.store.episodes(reasons)}
     if all(step.text is None for episode in episodes.values() for step in episode.steps):
         return []
-    return [(" and ".join(why), episodes[identity]) for identity, why in reasons.items()]
+    return [(" and ".join(names), episodes[identity]) for identity, names in reasons.items()]
 
 
 def _folds(agent: str, chosen: Sequence[tuple[str, Episode]]) -> Iterator[FoldSpec]:
-    for why, episode in chosen:
+    for reason, episode in chosen:
         steps = [
-            write_step(one, (one.seen or "").splitlines(), most=_MOST_TEXT)
-            for one in islice(transcript(episode), _MOST_STEPS)
+            write_step(entry, (entry.seen or "").splitlines(), most=_MAX_CHARACTERS)
+            for entry in islice(transcript(episode), _MAX_STEPS)
         ]
-        left = len(episode.steps) - len(steps)
-        end = f"{counted(left, 'step')} more" if left else f"{agent} {OUTCOMES[episode.outcome]}"
-        title = f"{agent}, {why}: {counted(len(episode.steps), 'step')}, {OUTCOMES[episode.outcome]} ({episode.id})"
-        yield FoldSpec(title, code=["\n".join([*steps, "", end]).strip()])
+        remaining = len(episode.steps) - len(steps)
+        closing = f"{counted(remaining, 'step')} more" if remaining else f"{agent} {OUTCOMES[episode.outcome]}"
+        title = f"{agent}, {reason}: {counted(len(episode.steps), 'step')}, {OUTCOMES[episode.outcome]} ({episode.id})"
+        yield FoldSpec(title, code=["\n".join([*steps, "", closing]).strip()])

@@ -40,42 +40,46 @@ _KEY_MEASURES = (
 FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
 _EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
 _CELLS = "agent, size, density"
-_BANDS = 11  # of distances, the most that a map shows
+_BANDS = 11  # maximum number of distance bands of a map
 _AXES = {"size": "size n", "density": "wall density d", "distance_band": "distance to the goal"}
 _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), ("density", "d ="), ("distance_band", "")
 
 
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
-    """What was compared with the recorded values when the run is an import."""
-    found = noted(run.store, "import")
-    if not found:
+    """Comparison of imported runs with their recorded values."""
+    import_info = noted(run.store, "import")
+    if not import_info:
         return
-    counts = found.get("counts")
+    counts = import_info.get("counts")
     counts = {str(name): count for name, count in counts.items()} if isinstance(counts, Mapping) else {}
     checked = [name.removesuffix(" checked") for name in counts if name.endswith(" checked")]
-    both = [(name, int(counts[f"{name} checked"]), int(counts.get(f"{name} agreeing", 0))) for name in checked]
+    checked_counts = [
+        (name, int(counts[f"{name} checked"]), int(counts.get(f"{name} agreeing", 0))) for name in checked
+    ]
     table = Table(
         caption="Every recorded value was computed again and compared.",
         headings=("recorded value", "checked", "agree", "disagree"),
-        rows=tuple((name, str(of), str(agree), str(of - agree)) for name, of, agree in both),
+        rows=tuple(
+            (name, str(total), str(agreeing), str(total - agreeing)) for name, total, agreeing in checked_counts
+        ),
         numbers=(1, 2, 3),
     )
     compared = {f"{name} {end}" for name in checked for end in ("checked", "agreeing")}
-    problems = int(found.get("problems", 0) or 0)
+    problems = int(import_info.get("problems", 0) or 0)
     state = f"{counted(problems, 'problem')} found" if problems else "No problem was found"
     yield Declared(
         anchor="import",
         title="Checks of the imported data",
-        paragraphs=(f"{state} in the imported files ({found.get('source', '')}).",),
-        tables=[table] if both else [],
+        paragraphs=(f"{state} in the imported files ({import_info.get('source', '')}).",),
+        tables=[table] if checked_counts else [],
         facts=[(name, str(count)) for name, count in counts.items() if name not in compared],
     )
 
 
 @section("size and density", worlds="grids")
 def by_size_and_density(run: RunData) -> Iterator[Declared]:
-    """Curves over size and density; nothing where a run has neither tag."""
+    """Curves over size and density; none where a run lacks one of these tags."""
     ledger = run.originals
     if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
         return
@@ -96,21 +100,21 @@ def by_size_and_density(run: RunData) -> Iterator[Declared]:
 def maps(run: RunData) -> Iterator[Declared]:
     """Maps and tables of size x density."""
     ledger = run.originals
-    cells, main = ledger.tables[_CELLS], title_of(MAPS[0])
+    cells, main_title = ledger.tables[_CELLS], title_of(MAPS[0])
     groups, figures, folds = ledger.groups(_CELLS), [], []
     for group, agent in product(groups, ledger.agents):
         where, key = describe_key(group) if len(groups) > 1 else "", {**group, "agent": agent}
-        what = f"{agent}, {where}" if where else agent
-        label = f"{main} of {what} by size and density"
-        figures.append(_map(cells, {**key, "measure": MAPS[0]}, what, label=label, among=group))
-        tables = [_sizes(ledger, cells, {**key, "measure": name}, what, group) for name in MAPS]
-        folds.append(FoldSpec(f"Tables: {what}", tables))
+        title = f"{agent}, {where}" if where else agent
+        label = f"{main_title} of {title} by size and density"
+        figures.append(_map(cells, {**key, "measure": MAPS[0]}, title, label=label, among=group))
+        tables = [_size_table(ledger, cells, {**key, "measure": name}, title, group) for name in MAPS]
+        folds.append(FoldSpec(f"Tables: {title}", tables))
     yield Declared(
         anchor="maps",
         title="Size × density",
         figures=figures,
         figures_only=True,
-        legend=f"{main} by size and density; below each value its 95 % interval over the grids of the "
+        legend=f"{main_title} by size and density; below each value its 95 % interval over the grids of the "
         f"cell{WIDE_LEFT_OUT}.",
         folds=folds,
     )
@@ -121,20 +125,20 @@ def difficulty(run: RunData) -> Iterator[Declared]:
     """The maps of both figures for each condition with several sizes and densities."""
     ledger = run.originals
     groups = ledger.groups(_CELLS)
-    known = [group for group, _ in run.settings() if group in groups]
-    for group in known:
+    conditions = [group for group, _ in run.settings() if group in groups]
+    for group in conditions:
         if all(len(ledger.tables[_CELLS].values(tag, **group)) > 1 for tag in ("size", "density")):
-            where = f", {describe_key(group)}" if len(known) > 1 else ""
+            where = f", {describe_key(group)}" if len(conditions) > 1 else ""
             yield from _figure_4(run, group, where)
             yield _figure_12(run, group, where)
 
 
 def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     steps, counts = run.measured.condensed(STEPWISE)
-    mine = steps.known("distance")
+    in_group = steps.known("distance")
     for name, value in group.items():
-        mine &= steps.among(name, [value])
-    steps, counts = steps.where(mine), counts[mine]
+        in_group &= steps.among(name, [value])
+    steps, counts = steps.where(in_group), counts[in_group]
     if not len(steps):
         return
     subjects, others = run.groups.subjects, run.groups.others
@@ -145,8 +149,8 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     )
     axes = ((size, _BY_SIZE), (density, _BY_DENSITY))
 
-    def table(found: Estimates, rows: tuple[str, str], caption: str, **key: Tag) -> TableSpec:
-        return of_two_tags(found, {**key, "measure": STEPWISE}, rows, _BAND, f"Accuracy (share) of {caption}")
+    def table(estimates: Estimates, rows: tuple[str, str], caption: str, **key: Tag) -> TableSpec:
+        return of_two_tags(estimates, {**key, "measure": STEPWISE}, rows, _BAND, f"Accuracy (share) of {caption}")
 
     yield Declared(
         anchor="figure-4",
@@ -157,12 +161,12 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
         ),
         figures=[
             _map(
-                found,
+                estimates,
                 {"agent": agent, "measure": STEPWISE},
                 f"{agent}: accuracy by {rows[0]} and distance",
                 (rows[0], "distance_band"),
             )
-            for found, rows in axes
+            for estimates, rows in axes
             for agent in subjects
         ],
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
@@ -171,9 +175,9 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
             *(
                 FoldSpec(
                     f"{agent}, by {rows[0]}",
-                    [table(found, rows, f"{agent} by {rows[0]} and distance to the goal in steps", agent=agent)],
+                    [table(estimates, rows, f"{agent} by {rows[0]} and distance to the goal in steps", agent=agent)],
                 )
-                for found, rows in axes
+                for estimates, rows in axes
                 for agent in others
             ),
             *(
@@ -183,11 +187,11 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
                         table(
                             both,
                             _BY_DENSITY,
-                            f"{agent}, size {number(at)}: density × distance in steps",
+                            f"{agent}, size {number(size_value)}: density × distance in steps",
                             agent=agent,
-                            size=at,
+                            size=size_value,
                         )
-                        for at in both.values("size", agent=agent)
+                        for size_value in both.values("size", agent=agent)
                     ],
                 )
                 for agent in (*subjects, *others)
@@ -197,8 +201,8 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
 
 
 def _figure_12(run: RunData, group: Key, where: str) -> Declared:
-    listed = [name for name in (*FIGURE_12, *_EXCESS) if name in run.ledger.measures]
-    found = estimates_by(run.rows_of(*listed).select(**group), "agent", "size", "density")
+    measures = [name for name in (*FIGURE_12, *_EXCESS) if name in run.ledger.measures]
+    estimates = estimates_by(run.rows_of(*measures).select(**group), "agent", "size", "density")
     return Declared(
         anchor="figure-12",
         title=f"Figure 12: performance by size and density{where}",
@@ -210,21 +214,21 @@ def _figure_12(run: RunData, group: Key, where: str) -> Declared:
         ),
         figures=[
             _map(
-                found,
+                estimates,
                 {"agent": agent, "measure": name},
                 f"{title_of(name)}: {agent}",
                 bounds=SHARE if name == "success" else None,
             )
             for agent in run.groups.subjects
             for name in FIGURE_12
-            if name in listed
+            if name in measures
         ],
         legend=f"Below each value its 95 % interval over the grids of the cell{WIDE_LEFT_OUT}; colours run from 0 to "
         "the greatest one.",
         folds=[
             FoldSpec(
                 f"Tables: {agent}",
-                [_sizes(run.ledger, found, {"agent": agent, "measure": name}, agent) for name in listed],
+                [_size_table(run.ledger, estimates, {"agent": agent, "measure": name}, agent) for name in measures],
             )
             for agent in (*run.groups.subjects, *run.groups.others)
         ],
@@ -235,12 +239,12 @@ def _figure_12(run: RunData, group: Key, where: str) -> Declared:
 def by_distance(run: RunData) -> Iterator[Declared]:
     """Curves over the distance to the goal, for generated grids where a run has other worlds too."""
     ledger = run.originals
-    share = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
+    share_bounds = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
     yield Declared(
         anchor="distance",
         title="By distance to the goal",
         figures=[
-            over_tag(ledger, name, "distance", group, bounds=share.get(name), counts=True)
+            over_tag(ledger, name, "distance", group, bounds=share_bounds.get(name), counts=True)
             for group in ledger.groups(_CELLS if len(ledger.tables[_CELLS]) else "agent, distance")
             for name in CURVES
         ],
@@ -254,7 +258,7 @@ def by_distance(run: RunData) -> Iterator[Declared]:
 def uncertainty(run: RunData) -> Iterator[Declared]:
     """Entropy, divergence and calibration with their baselines, and the excess by size."""
     ledger = run.originals
-    if not set(UNCERTAINTY) & {one.key["measure"] for one in ledger.tables["agent"]}:
+    if not set(UNCERTAINTY) & {grouped.key["measure"] for grouped in ledger.tables["agent"]}:
         return
     yield Declared(
         anchor="uncertainty",
@@ -277,26 +281,26 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
 
 @section("keys", worlds="grids")
 def key_worlds(run: RunData) -> Iterator[Declared]:
-    """The measures of worlds with a key that are none of the paper's environments."""
+    """The measures of worlds with a key other than the paper's environments."""
     if has_goal_tables(run):
         return
     table, tables = run.ledger.tables["agent"], []
     for group in run.ledger.groups("agent"):
-        found = (
+        estimates = (
             (name, table.get(group, measure=name, agent=agent)) for name in _KEY_MEASURES for agent in run.ledger.agents
         )
-        measures = list(dict.fromkeys(name for name, one in found if one is not None and one.n > 0))
+        measures = list(dict.fromkeys(name for name, estimate in estimates if estimate is not None and estimate.n > 0))
         if measures:
             tables.append(by_agent(run.ledger, [*MAPS, *measures], group, "Stages and key"))
     if tables:
         yield Declared(anchor="keys", title="Instrumental and implicit goals", tables=tables)
 
 
-def _sizes(ledger: Ledger, cells: Estimates, key: Key, what: str, among: Key | None = None) -> TableSpec:
+def _size_table(ledger: Ledger, cells: Estimates, key: Key, title: str, values_key: Key | None = None) -> TableSpec:
     """Return a measure by size and density as a table."""
     name = str(key["measure"])
-    caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {what}"
-    return of_two_tags(cells, key, _BY_SIZE, _DENSITIES, caption, among)
+    caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {title}"
+    return of_two_tags(cells, key, _BY_SIZE, _DENSITIES, caption, values_key)
 
 
 def _map(

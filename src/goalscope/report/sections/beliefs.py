@@ -160,7 +160,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     if not len(main):  # beliefs of a head that reads no activations, at no point
         main = base.where(head=head, control=("none", None))
     estimates = base.estimated(estimate_rows, _TAGS)
-    shown_estimates = [one for one in estimates if one.key["measure"] in _ON_PAGE]
+    page_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
     where = f"{probe_name(head)} at {point}"
     sentence_parts = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _IN_SENTENCES]
     keys = in_order(estimates.keys(*_TAGS), points)
@@ -244,14 +244,16 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
-        undefined=[(str(one.key["measure"]), title_of(one.key), one.estimate) for one in shown_estimates],
+        undefined=[
+            (str(grouped.key["measure"]), title_of(grouped.key), grouped.estimate) for grouped in page_estimates
+        ],
         why=_why,
-        counted=shown_estimates,
+        counted=page_estimates,
     )
 
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
-    """Return how much better actions fit the maps of a head than those of its floors and of random networks."""
+    """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
     measures = tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES)
     differences: list[Grouped] = []
     for point in near:
@@ -340,7 +342,7 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
-    """Return how much better actions fit decoded maps than shuffled ones, over the layers of each site."""
+    """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
     probes = {"none": probe_name(head), **NETWORKS}
     return [
         figure

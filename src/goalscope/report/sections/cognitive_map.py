@@ -43,20 +43,20 @@ from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Lin
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.rows import Tag
 
-_TOLD = {"wall": "walls", "agent": "agent", "goal": "goal"}
+_PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
 
 
 def _column(measure: str, name: Tag, title: str) -> Column:
     return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
 
 
-_AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _TOLD)
+_AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _PLURALS)
 _ACCURACY = (
     *_AREAS,
     _column("cell accuracy", None, "accuracy"),
     _column("cell accuracy without padding", None, "without padding"),
     _column(INNER, None, "without padding and border"),
-    *(_column(AVERAGE, name, f"{AVERAGE}: {name}") for name in (*_TOLD, "open")),
+    *(_column(AVERAGE, name, f"{AVERAGE}: {name}") for name in (*_PLURALS, "open")),
 )
 _FINDING = tuple(
     _column(measure, name, f"{name}: {title}")
@@ -69,7 +69,7 @@ _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING
 _RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
 _FLOORS = {name: _RIVALS[name] for name in ("position", "wall-count", "input")}
 _AGAINST = (*NETWORKS, "shuffled", "control-task", *_FLOORS, "text", "percell")
-_SAID = (
+_SENTENCE_PAIRS = (
     *((head, against) for head in ("mlp", "percell") for against in ("shuffled", "control-task")),
     ("mlp", "percell"),
 )
@@ -109,7 +109,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     if not len(rows):
         return
     general = rows.where(scope=("general", None))
-    # Without general probes every grid is read by the one of its size.
+    # Without general probes each size of grid has probes of its own.
     base = general if len(general) else rows
     point = base.main_point()
     yield _matrix(base, point)
@@ -119,22 +119,24 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     """Return the section on all heads and controls at one read point."""
-    here = base.at(point)
-    summaries = {kind: here.where(reading=kind).estimated(summarise, BY) for kind in ("natural", "balanced", None)}
+    point_rows = base.at(point)
+    summaries = {
+        kind: point_rows.where(reading=kind).estimated(summarise, BY) for kind in ("natural", "balanced", None)
+    }
     kind = next((kind for kind, estimates in summaries.items() if estimates), None)
-    found, balanced = summaries[kind], summaries["balanced"]
-    less = _differences(here.where(reading=kind))
-    sites = _between_sites(base.where(reading=kind))
+    estimates, balanced = summaries[kind], summaries["balanced"]
+    differences = _differences(point_rows.where(reading=kind))
+    site_differences = _between_sites(base.where(reading=kind))
     ranks = {head: at for at, head in enumerate(CELL_HEADS)}
-    keys = in_order(found.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
-    # Heads that read no activation have the same frequencies whatever the labels of a grid: once is enough in front.
+    keys = in_order(estimates.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
+    # Heads that read no activations give the same frequencies under every control: shown once outside of the folds.
     front = [key for key in keys if key["head"] not in COUNTED or key["control"] == "none"]
-    few = [key for key in front if key["control"] in ("none", *NETWORKS)]
-    reading, alike = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
-    layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
-    shown = [one for one in found if not str(one.key["measure"]).startswith(CALLED)]
+    network_keys = [key for key in front if key["control"] in ("none", *NETWORKS)]
+    title, balanced_title = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
+    layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
+    page_estimates = [grouped for grouped in estimates if not str(grouped.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
-    ranks_by = AREA if AREA in here.values("measure") else AVERAGE  # rows of earlier versions have no areas
+    ranks_by = AREA if AREA in point_rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
     parts = partial(_parts, measure=ranks_by)
     rivals = [
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
@@ -147,93 +149,97 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         title=base.title("Cognitive map"),
         paragraphs=(*_TEXT, *([_ADDITIVE] if "additive" in heads else []), *_missing(keys)),
         sentences=(
-            *claims(less, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS),
-            *(
-                Sentence(f"{probe_name(head)} less {_RIVALS[of]}", less, parts({"head": head, "less": of}))
-                for head, of in _SAID
+            *claims(
+                differences, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, parts({**key, "less": "post"}))
+                Sentence(
+                    f"{probe_name(head)} less {_RIVALS[against]}", differences, parts({"head": head, "less": against})
+                )
+                for head, against in _SENTENCE_PAIRS
+            ),
+            *(
+                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
         rule=f"In words: differences in {ranks_by} at {point}, mean and 95 % interval over grids. {RULES}",
         silence=_SILENCE,
         tables=(
-            _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
+            _table(f"Accuracy and average precision ({title})", _ACCURACY, front, estimates, noun="grid"),
             TableSpec(
-                f"Differences, paired by grid ({reading}): {MEAN}. Less the control task is the selectivity",
+                f"Differences, paired by grid ({title}): {MEAN}. Less the control task is the selectivity",
                 "probe less control",
-                less,
+                differences,
                 _DIFFERENCES,
                 rivals,
             ),
             TableSpec(
                 f"MLP before the reasoning (pre) less after it (post), paired by grid: {MEAN}",
                 "layer",
-                sites,
+                site_differences,
                 _DIFFERENCES,
                 [Line(str(key["layer"]), {**key, "less": "post"}) for key in layers],
             ),
-            _table(f"Finding agent and goal ({reading})", _FINDING, few, found),
-            *_rate_tables("{name} by class ({where})", alike, few, balanced),
+            _table(f"Finding agent and goal ({title})", _FINDING, network_keys, estimates),
+            *_rate_tables("{name} by class ({where})", balanced_title, network_keys, balanced),
         ),
-        figures=(*_forests(less, point, ranks_by), *_confusion(found, point)),
+        figures=(*_forests(differences, point, ranks_by), *_confusion(estimates, point)),
         legend=_LEGEND,
         folds=(
-            FoldSpec("All heads and controls: finding agent and goal", [_table(reading, _FINDING, keys, found)]),
+            FoldSpec("All heads and controls: finding agent and goal", [_table(title, _FINDING, keys, estimates)]),
             FoldSpec(
                 "All heads and controls: recall and precision by class",
                 [
-                    *_rate_tables("{name} ({where})", reading, keys, found),
-                    *_rate_tables("{name} ({where})", alike, keys, balanced),
+                    *_rate_tables("{name} ({where})", title, keys, estimates),
+                    *_rate_tables("{name} ({where})", balanced_title, keys, balanced),
                 ],
             ),
             FoldSpec(
                 f"Accuracy and average precision {READINGS['balanced']}",
-                [_table(alike, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
+                [_table(balanced_title, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
             ),
         ),
         undefined=[
             (
-                ", ".join(str(one.key[name]) for name in ("measure", "class") if one.key[name]),
-                probe_name(one.key["head"], one.key["control"]),
-                one.estimate,
+                ", ".join(str(grouped.key[name]) for name in ("measure", "class") if grouped.key[name]),
+                probe_name(grouped.key["head"], grouped.key["control"]),
+                grouped.estimate,
             )
-            for one in shown
+            for grouped in page_estimates
         ],
         why=lambda measure: (
             "no cell is called so on any grid" if measure.startswith("precision") else "no grid has such a cell"
         ),
-        counted=(*shown, *less),
+        counted=(*page_estimates, *differences),
     )
 
 
 def _table(
-    caption: str, columns: Sequence[Column], keys: Sequence[Key], found: Estimates, *, noun: str = ""
+    caption: str, columns: Sequence[Column], keys: Sequence[Key], estimates: Estimates, *, noun: str = ""
 ) -> TableSpec:
     lines = [Line(probe_name(key["head"], key["control"]), key) for key in keys]
-    return TableSpec(f"{caption}: {MEAN}", "probe", found, columns, lines, noun)
+    return TableSpec(f"{caption}: {MEAN}", "probe", estimates, columns, lines, noun)
 
 
-def _rate_tables(caption: str, where: str, keys: Sequence[Key], found: Estimates) -> list[TableSpec]:
+def _rate_tables(caption: str, where: str, keys: Sequence[Key], estimates: Estimates) -> list[TableSpec]:
     return [
-        _table(caption.format(name=name.capitalize(), where=where), columns, keys, found)
+        _table(caption.format(name=name.capitalize(), where=where), columns, keys, estimates)
         for name, columns in _RATES.items()
     ]
 
 
-def _differences(here: ProbeRows) -> Estimates:
-    """Return what each probe knows more than its controls, the position alone and the per-cell head."""
-    rows = here.where(measure=tuple({column.key["measure"] for column in _DIFFERENCES}))
+def _differences(point_rows: ProbeRows) -> Estimates:
+    """Return the differences between each probe and its controls, the position alone and the per-cell head."""
+    rows = point_rows.where(measure=tuple({column.key["measure"] for column in _DIFFERENCES}))
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
-    own, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
+    no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
     contrasts = [
         Contrast(name, {"head": trained, "control": "none"}, {"head": trained, "control": name}, KEY)
         for name in CONTROLS
     ]
     contrasts += [
-        Contrast(name, {**own, "head": head}, {**own, "head": name}, by)
+        Contrast(name, {**no_control, "head": head}, {**no_control, "head": name}, by)
         for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
         for head in heads
     ]
@@ -241,54 +247,54 @@ def _differences(here: ProbeRows) -> Estimates:
 
 
 def _between_sites(rows: ProbeRows) -> Estimates:
-    """Return what the MLP reads more before the reasoning than after it, layer by layer."""
+    """Return the differences of the MLP between "pre" and "post", by layer."""
     measures = tuple({column.key["measure"] for column in _DIFFERENCES})
-    own = {"measure": measures, "head": "mlp", "control": ("none", None)}
-    less = Contrast("post", {**own, "site": "pre"}, {**own, "site": "post"}, ("layer", "class"))
-    return contrasted(rows, [less], summarise, ("layer", "class"))
+    probe = {"measure": measures, "head": "mlp", "control": ("none", None)}
+    contrast = Contrast("post", {**probe, "site": "pre"}, {**probe, "site": "post"}, ("layer", "class"))
+    return contrasted(rows, [contrast], summarise, ("layer", "class"))
 
 
 def _parts(key: Key, measure: str) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _TOLD.items()]
+    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _PLURALS.items()]
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
-    """Say which heads and controls of the whole matrix have no rows."""
-    there = {(key["head"], key["control"]) for key in keys}
-    heads = {head for head, _ in there}
+    """Return a sentence on the heads and controls of the full suite without rows."""
+    measured = {(key["head"], key["control"]) for key in keys}
+    heads = {head for head, _ in measured}
     parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
     for control, title in CONTROLS.items():
         lacking = [
             probe_name(head)
-            for head, of in FULL
-            if of == control and head in heads and head not in COUNTED and (head, control) not in there
+            for head, probe_control in FULL
+            if probe_control == control and head in heads and head not in COUNTED and (head, control) not in measured
         ]
         parts += [f"“{title}” for {listed(lacking)}"] if lacking else []
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(less: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
-    """Draw how much more of a measure the MLP and the per-cell head have than their controls."""
+def _forests(differences: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
+    """Draw the differences in a measure between the MLP or the per-cell head and their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
-        differences = [
-            Difference(label, style, plural, found)
+        bars = [
+            Difference(label, style, plural, estimate)
             for plural, key in _parts({"head": head}, measure)
             for style, (against, label) in enumerate(legend.items())
-            if (found := less.get(key, {"less": against})) is not None
+            if (estimate := differences.get(key, {"less": against})) is not None
         ]
-        if differences:
+        if bars:
             title = f"{probe_name(head)} less its controls"
-            chart = Forest(differences, title=title, x_label=f"difference in {measure} (share)")
+            chart = Forest(bars, title=title, x_label=f"difference in {measure} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
 
-def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
-    """Draw what the cells of each class are called, by the MLP and the per-cell head."""
+def _confusion(estimates: Estimates, point: ReadPoint) -> Iterator[Figure]:
+    """Draw the confusion matrices of the MLP and the per-cell head."""
     for key in (MLP, PERCELL):
         cells = [
-            [found.get(key, {"measure": f"{CALLED}{name}", "class": label}) for name in CLASSES]
+            [estimates.get(key, {"measure": f"{CALLED}{name}", "class": label}) for name in CLASSES]
             for label in CLASSES[:-1]
         ]
         if any(cell for row in cells for cell in row):

@@ -44,7 +44,7 @@ _COLUMNS = (
     Column("R²", "share of the variance", {"measure": "R^2"}),
 )
 _RANKS = {head: at for at, head in enumerate(NUMBER_HEADS)}
-_FEWEST = 5  # grids behind a point of a curve over distances
+_MIN_GRIDS = 5  # grids behind a point of a curve over distances
 _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
     "distance between agent and goal is most of it: a probe says something of paths where its error is smaller than "
@@ -54,7 +54,7 @@ _TEXT = (
 )
 _LEGEND = (
     "Bands are 95 % intervals over grids; a lower panel counts the grids behind each point. Distances that fewer than "
-    f"{_FEWEST} grids reach are not drawn; an axis ends at twice its greatest value."
+    f"{_MIN_GRIDS} grids reach are not drawn; an axis ends at twice its greatest value."
 )
 _OPENINGS = {
     "higher": "larger error than",
@@ -71,15 +71,17 @@ _OPENINGS = {
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Errors of the decoded distance beside baselines and controls."""
-    found = rows.estimated(summarise_distance, TAGS)
+    estimates = rows.estimated(summarise_distance, TAGS)
     points, near = rows.points(), rows.near()
-    less = Estimates(one for point in near for one in _differences(rows.where(measure=ERROR, distance=None), point))
+    differences = Estimates(
+        grouped for point in near for grouped in _differences(rows.where(measure=ERROR, distance=None), point)
+    )
     by_distance = rows.estimated(summarise_distance, (*TAGS, "distance"))
-    compared = [
+    probe_lines = [
         Line(f"{point}: {probe_name(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
     ]
     figures = [_by_distance(by_distance, point) for point in near]
-    drawn = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
+    drawn_keys = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
     yield Declared(
         anchor="distance-inside",
         title=rows.title("Decoded distance to the goal"),
@@ -87,40 +89,42 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         rule=f"In words: differences in absolute error, steps; lower is better. {RULES}",
         sentences=[
             *claims(
-                less,
-                [(line.title, [("the distance", {**line.key, "measure": ERROR})]) for line in compared],
+                differences,
+                [(line.title, [("the distance", {**line.key, "measure": ERROR})]) for line in probe_lines],
                 floors=_FLOORS,
                 higher=False,
             ),
             *(
                 Sentence(
                     line.title,
-                    less,
+                    differences,
                     [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
                     _OPENINGS,
                 )
-                for line in compared
+                for line in probe_lines
             ),
         ],
         tables=(
-            _table("Distance (Table 4)", found, near),
+            _table("Distance (Table 4)", estimates, near),
             TableSpec(
                 "Absolute error less that of its baselines and controls, paired by grid; below 0 the probe is better: "
                 f"{MEAN}",
                 "probe",
-                less,
+                differences,
                 [Column(f"less {label}", "steps", {"measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
-                compared,
+                probe_lines,
             ),
         ),
-        figures=(*_over_layers(found, points), *figures),
+        figures=(*_over_layers(estimates, points), *figures),
         legend=_LEGEND,
-        folds=[FoldSpec("All layers", [_table("All layers", found, points)])] if points != near else [],
-        undefined=[(str(one.key["measure"]), title_of(one.key, _name), one.estimate) for one in found],
+        folds=[FoldSpec("All layers", [_table("All layers", estimates, points)])] if points != near else [],
+        undefined=[
+            (str(grouped.key["measure"]), title_of(grouped.key, _name), grouped.estimate) for grouped in estimates
+        ],
         counted=(
-            *found,
-            *less,
-            *(one for one in by_distance if {name: one.key[name] for name in TAGS} in drawn),
+            *estimates,
+            *differences,
+            *(grouped for grouped in by_distance if {name: grouped.key[name] for name in TAGS} in drawn_keys),
         ),
     )
 
@@ -131,11 +135,11 @@ def _name(head: Tag, control: Tag) -> str:
     return probe_name(head, control)
 
 
-def _table(caption: str, found: Estimates, points: list[ReadPoint]) -> TableSpec:
+def _table(caption: str, estimates: Estimates, points: list[ReadPoint]) -> TableSpec:
     return probe_table(
         caption,
-        found,
-        found.keys(*TAGS),
+        estimates,
+        estimates.keys(*TAGS),
         _COLUMNS,
         points,
         name=_name,
@@ -143,8 +147,8 @@ def _table(caption: str, found: Estimates, points: list[ReadPoint]) -> TableSpec
     )
 
 
-def _differences(whole: ProbeRows, point: ReadPoint) -> Estimates:
-    """Return the error of each head less that of its baselines and controls at one read point."""
+def _differences(rows: ProbeRows, point: ReadPoint) -> Estimates:
+    """Return the differences in error between each head and its baselines and controls at one read point."""
     contrasts = [
         Contrast(name, {**point.key, "head": head, "control": "none"}, control, ("site", "layer"))
         for head in NUMBER_HEADS
@@ -156,40 +160,40 @@ def _differences(whole: ProbeRows, point: ReadPoint) -> Estimates:
             ("decoded map", {**point.key, "head": "manhattan", "control": "none"}),
         )
     ]
-    return contrasted(whole, contrasts, estimate_rows, ("site", "layer", "head"))
+    return contrasted(rows, contrasts, estimate_rows, ("site", "layer", "head"))
 
 
-def _curve(title: str, head: str, control: str = "none", at: Key | None = None) -> Curve:
-    return Curve(title, {"measure": ERROR, **(at or {}), "head": head, "control": control})
+def _curve(title: str, head: str, control: str = "none", point_key: Key | None = None) -> Curve:
+    return Curve(title, {"measure": ERROR, **(point_key or {}), "head": head, "control": control})
 
 
-def _over_layers(found: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
+def _over_layers(estimates: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
     return over_layers(
         points,
         "Error of the decoded distance by layer",
         "absolute error (steps)",
-        found,
+        estimates,
         [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")],
         flat=[_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")],
         bounds=data_bounds,
     )
 
 
-def _by_distance(listed: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
+def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
     curves = [
-        _curve("linear", "linear", at=point.key),
-        _curve("MLP", "mlp", at=point.key),
+        _curve("linear", "linear", point_key=point.key),
+        _curve("MLP", "mlp", point_key=point.key),
         _curve("MLP, permuted weights", "mlp", "permuted", point.key),
-        _curve("Manhattan on the decoded map", "manhattan", at=point.key),
+        _curve("Manhattan on the decoded map", "manhattan", point_key=point.key),
         _curve("Manhattan on the true map", "manhattan", "true map", NOWHERE),
-        _curve("mean", "mean", at=NOWHERE),
+        _curve("mean", "mean", point_key=NOWHERE),
     ]
-    enough = Estimates(one for one in listed if one.estimate.clusters >= _FEWEST)
+    with_enough_grids = Estimates(grouped for grouped in estimates if grouped.estimate.clusters >= _MIN_GRIDS)
     return CurveSpec(
         f"Error by distance, {point}",
         "absolute error (steps)",
         "distance",
-        enough,
+        with_enough_grids,
         curves,
         bounds=data_bounds,
         ticks=(),

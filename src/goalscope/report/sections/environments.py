@@ -31,7 +31,7 @@ from goalscope.stats import Estimate
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]
-"""(kind of world, whether a control) -> the conditions under which the ledger keeps its numbers."""
+"""(kind of world, whether a control) -> the conditions of its estimates in the ledger."""
 
 _COMMON = ("success", "action accuracy")
 _STAGES = ("accuracy on the way to the key", "accuracy on the way to the door", "accuracy on the way to the goal")
@@ -41,7 +41,7 @@ _OVERLAP = ("Jaccard similarity with control", "Jaccard similarity")
 _ROOMS = (*_COMMON, *_STAGES, "key pickup", *_LURE)
 _PATHS = (*_COMMON, "key pickup", *_CHOICE, *_LURE, *_OVERLAP)
 _PAIRED = (*_COMMON, "key pickup", "errors towards the key", "key attraction bias")
-"""What is compared with the matched control, grid by grid; path choice too where there are two paths."""
+"""Measures compared with the matched control, paired by grid; also path choice where there are two paths."""
 
 _KINDS = {"key-door": "KeyDoorEnv", "key-no-door": "KeyNoDoorEnv", "two-path": "2PathKeyEnv"}
 _NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
@@ -67,28 +67,30 @@ _ABOUT_CHOICE = (
 
 
 def has_goal_tables(run: RunData) -> bool:
-    """Return whether a run has any of the three environments of Table 1."""
-    return any(full.get("kind") in _KINDS for _, full in run.settings())
+    """Return whether a run has one of the three environments of Table 1."""
+    return any(tags.get("kind") in _KINDS for _, tags in run.settings())
 
 
 @section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
 def goal_tables(run: RunData) -> Iterator[Declared]:
     """Table 1 for those of its three environments that a run has."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
-    for group, full in run.settings():
-        if full.get("kind") in _KINDS:
-            where = describe_key({name: full[name] for name in ("transform", "fog_radius") if name in full})
+    for group, tags in run.settings():
+        if tags.get("kind") in _KINDS:
+            where = describe_key({name: tags[name] for name in ("transform", "fog_radius") if name in tags})
             where = "" if where == "transform identity" else where
-            conditions.setdefault(where, {})[str(full["kind"]), bool(full.get("control"))] = group
+            conditions.setdefault(where, {})[str(tags["kind"]), bool(tags.get("control"))] = group
     for where, columns in conditions.items():
         suffix = f", {where}" if where else ""
         for anchor, title, measures, texts in (
             ("goals", "instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
             ("paths", "choice of path", _PATHS, (_ABOUT_CONTROL, _ABOUT_CHOICE, _ABOUT_LURE)),
         ):
-            part = {key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")}
-            if part:
-                yield _declared(run, part, measures, anchor, f"Table 1: {title}{suffix}", texts)
+            section_columns = {
+                key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")
+            }
+            if section_columns:
+                yield _declared(run, section_columns, measures, anchor, f"Table 1: {title}{suffix}", texts)
 
 
 def _declared(
@@ -117,39 +119,43 @@ def _declared(
             ),
         ],
         counted=[
-            replace(one, key={**one.key, "world": _column(key, columns)})
+            replace(grouped, key={**grouped.key, "world": _column(key, columns)})
             for agent in ledger.agents
             for key, group in columns.items()
-            for one in ledger.tables["agent"].picked(({"measure": name, "agent": agent} for name in measures), **group)
+            for grouped in ledger.tables["agent"].picked(
+                ({"measure": name, "agent": agent} for name in measures), **group
+            )
         ],
         closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
     )
 
 
 def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str) -> Table:
-    """Return the table of one agent in the shape of the paper's: a line a metric, a column an environment."""
+    """Return the table of one agent as in the paper: one line per metric, one column per environment."""
     rows: list[tuple[str, list[Estimate | Cell | None]]] = []
     for name in measures:
-        foreign = {kind: name in _NOT_IN.get(kind, ()) for kind, _ in columns}
-        found = [
-            None if foreign[kind] or (name in _STAGES and control) else ledger.find("agent", name, agent=agent, **group)
+        undefined_in = {kind: name in _NOT_IN.get(kind, ()) for kind, _ in columns}
+        estimates = [
+            None
+            if undefined_in[kind] or (name in _STAGES and control)
+            else ledger.find("agent", name, agent=agent, **group)
             for (kind, control), group in columns.items()
         ]
-        # An agent that never errs has no errors to tell the direction of; the line stays.
-        no_errors = name == KEY_POOLED and not all(foreign.values())
-        if no_errors or any(one is not None and (one.n or one.undefined) for one in found):
+        # An agent without errors has no error direction; the line stays.
+        no_errors = name == KEY_POOLED and not all(undefined_in.values())
+        if no_errors or any(estimate is not None and (estimate.n or estimate.undefined) for estimate in estimates):
             rows.append(
                 (
                     title_of(name),
                     [
-                        one or (_NO_ERRORS if name == KEY_POOLED and not foreign[kind] else _EMPTY)
-                        for one, (kind, _) in zip(found, columns, strict=True)
+                        estimate or (_NO_ERRORS if name == KEY_POOLED and not undefined_in[kind] else _EMPTY)
+                        for estimate, (kind, _) in zip(estimates, columns, strict=True)
                     ],
                 )
             )
     counts = [ledger.find("agent", "success", agent=agent, **group) for group in columns.values()]
-    rows.append(("Trajectories", [Cell(value=str(one.n) if one else "–") for one in counts]))
-    rows.append(("Grids", [Cell(value=str(one.clusters) if one else "–") for one in counts]))
+    rows.append(("Trajectories", [Cell(value=str(estimate.n) if estimate else "–") for estimate in counts]))
+    rows.append(("Grids", [Cell(value=str(estimate.clusters) if estimate else "–") for estimate in counts]))
     return estimates_table(agent, [("metric", ""), *((_column(key, columns), "share") for key in columns)], rows)
 
 
@@ -161,15 +167,15 @@ def _column(key: tuple[str, bool], columns: Columns) -> str:
 
 
 def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> list[Table]:
-    """Return the paired comparison of each kind of world with its control, a family of its own for each kind."""
-    plain = []
+    """Return the paired comparison of each kind of world with its control; each kind is one family of tests."""
+    tables = []
     for (kind, control), group in columns.items():
         if not control and (kind, True) in columns and agents:
-            bare = columns[kind, True]
+            control_group = columns[kind, True]
             pairs = [
                 (
                     Side(f"{agent}, with key", rows.select(agent=agent, **group)),
-                    Side(f"{agent}, control", rows.select(agent=agent, **bare)),
+                    Side(f"{agent}, control", rows.select(agent=agent, **control_group)),
                 )
                 for agent in agents
             ]
@@ -178,16 +184,16 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
                 f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
             )
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
-            plain.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
-    return plain
+            tables.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
+    return tables
 
 
 WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
 COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
 COMPARED = ("success", *WASTE[:2], "wall bumps")
 _ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
-MOST_PAIRS = 45
-_SHOWN = {
+MAX_PAIRS = 45
+_HISTORY_LABELS = {
     "none": "no history",
     "actions": "history of states and actions",
     "conversation": "whole conversation",
@@ -214,11 +220,14 @@ def fog(run: RunData) -> Iterator[Declared]:
     """The table of agents for each condition under fog."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
     labels = [
-        (agent, f"{agent} ({_SHOWN.get(history[agent], history[agent])})" if agent in run.groups.models else agent)
+        (
+            agent,
+            f"{agent} ({_HISTORY_LABELS.get(history[agent], history[agent])})" if agent in run.groups.models else agent,
+        )
         for agent in agents
     ]
-    for group, radius in _under_fog(run, WASTE[0]):
-        plain, text = _tests(run, group)
+    for group, radius in _fog_conditions(run, WASTE[0]):
+        tables, text = _tests(run, group)
         keys = [{"measure": name, "agent": agent} for agent in run.ledger.agents for name in COLUMNS]
         yield Declared(
             anchor="fog",
@@ -226,7 +235,7 @@ def fog(run: RunData) -> Iterator[Declared]:
             paragraphs=(_TEXT, *([text] if text else [])),
             tables=[
                 by_agent(run.ledger, COLUMNS, group, f"Arms under fog of radius {radius}", first="arm", labels=labels),
-                *plain,
+                *tables,
             ],
             figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
             legend=BANDS,
@@ -238,9 +247,9 @@ def fog(run: RunData) -> Iterator[Declared]:
 def fog_errors(run: RunData) -> Iterator[Declared]:
     """The errors of each agent for each condition under fog."""
     table = run.ledger.tables["agent"]
-    for group, radius in _under_fog(run, _ERRORS[0]):
-        every = (*run.groups.models, *run.groups.scripted)
-        agents = [agent for agent in every if table.get(group, agent=agent, measure=_ERRORS[0]) is not None]
+    for group, radius in _fog_conditions(run, _ERRORS[0]):
+        all_agents = (*run.groups.models, *run.groups.scripted)
+        agents = [agent for agent in all_agents if table.get(group, agent=agent, measure=_ERRORS[0]) is not None]
         means = TableSpec(
             f"Errors under fog of radius {radius}{after(group)}: mean over the episodes of a grid, then over grids",
             "agent",
@@ -261,21 +270,21 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
         )
 
 
-def _under_fog(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
-    """Yield the conditions under fog in which something is measured, and the radius."""
-    for group, full in run.settings():
-        there = any(run.ledger.find("agent", measure, agent=agent, **group) for agent in run.ledger.agents)
-        if full.get("fog_radius") is not None and there:
-            yield group, full["fog_radius"]
+def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
+    """Yield the conditions under fog that have a measure, and the radius of each."""
+    for group, tags in run.settings():
+        measured = any(run.ledger.find("agent", measure, agent=agent, **group) for agent in run.ledger.agents)
+        if tags.get("fog_radius") is not None and measured:
+            yield group, tags["fog_radius"]
 
 
 def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
-    """Return the tests of the subjects against every other arm, or what is said in their place."""
+    """Return the tests of the subjects against every other arm, or a text in their place."""
     subjects, others = run.groups.subjects, run.groups.others
     pairs = [*combinations(subjects, 2), *product(subjects, others)]
     if not pairs:
         return [], ""
-    if len(pairs) > MOST_PAIRS:
+    if len(pairs) > MAX_PAIRS:
         return [], (
             f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
             "matter, goalscope compare RUN --agents 'A;B'."
@@ -285,5 +294,5 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and the "
         f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
     )
-    found = [(sides[one], sides[other]) for one, other in pairs]
-    return [family_table(found, caption, COMPARED, name="arms under fog")[1]], ""
+    side_pairs = [(sides[first], sides[second]) for first, second in pairs]
+    return [family_table(side_pairs, caption, COMPARED, name="arms under fog")[1]], ""

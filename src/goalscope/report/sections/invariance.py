@@ -71,12 +71,12 @@ def invariance(run: RunData) -> Iterator[Declared]:
     )
 
 
-def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
+def in_order(contrasts: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
     """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
-    measures = list(dict.fromkeys(contrast.measure for contrast in found))
+    measures = list(dict.fromkeys(contrast.measure for contrast in contrasts))
     transforms = list(_TRANSFORM_TITLES)
     return sorted(
-        found,
+        contrasts,
         key=lambda contrast: (
             agents.index(contrast.agent),
             measures.index(contrast.measure),
@@ -86,12 +86,12 @@ def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]
     )
 
 
-def means_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
+def means_table(contrasts: Sequence[Contrast], *, caption: str = "") -> Table:
     """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more."""
-    return tests_table(found, _NAMED, caption=caption)
+    return tests_table(contrasts, _NAMED, caption=caption)
 
 
-def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
+def grids_table(contrasts: Sequence[Contrast], *, caption: str = "") -> Table:
     """Return how far single grids differ, one transform a line."""
     footnotes = Footnotes()
 
@@ -102,8 +102,10 @@ def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
         return "undefined" if math.isnan(contrast.sensitivity.low) else f"[{low}, {high}]"
 
     def method(contrast: Contrast) -> str:
-        square, how = contrast.sensitivity.square, contrast.sensitivity.method
-        text = f"root of a mean over grids ({square.method}); {how}" if square.clusters else "no interval, no test"
+        square, test_method = contrast.sensitivity.square, contrast.sensitivity.method
+        text = (
+            f"root of a mean over grids ({square.method}); {test_method}" if square.clusters else "no interval, no test"
+        )
         return footnotes.mark(f"method: {text}", contrast.sensitivity.note, contrast.exchange.note)
 
     columns = [
@@ -118,7 +120,7 @@ def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
         ("p / Holm", lambda contrast: f"{p_text(contrast.sensitivity.p_value)} / {p_text(contrast.exchange.adjusted)}"),
         ("notes", method),
     ]
-    return plain_table(found, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
+    return plain_table(contrasts, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
 
 
 def _transform(contrast: Contrast) -> str:
@@ -132,9 +134,9 @@ _NAMED: Final[TextColumns[Contrast]] = (
 )
 
 
-def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figure]:
-    for measure in dict.fromkeys(contrast.measure for contrast in found):
-        of_measure = [contrast for contrast in found if contrast.measure == measure]
+def _figures(contrasts: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figure]:
+    for measure in dict.fromkeys(contrast.measure for contrast in contrasts):
+        of_measure = [contrast for contrast in contrasts if contrast.measure == measure]
         drawn = [
             Difference(
                 contrast.agent,

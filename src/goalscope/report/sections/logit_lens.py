@@ -1,4 +1,4 @@
-"""The logit lens beside the probes: what the model's own last step says of the action at each captured place."""
+"""The logit lens: the model's final norm and unembedding applied to the activations at each captured position."""
 
 from collections.abc import Iterator
 
@@ -32,17 +32,17 @@ _CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal")
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Actions by the logit lens of the model and of random networks."""
-    found = rows.estimated(summarise, TAGS)
+    estimates = rows.estimated(summarise, TAGS)
     points = rows.points()
     networks = [str(control) for control in rows.values("control")]
-    drawn = [
+    figures = [
         figure
         for measure, label in _CURVES
         for figure in over_layers(
             points,
             f"Logit lens, {label}, by layer",
             f"{label} (share)",
-            found,
+            estimates,
             [Curve(name, {"measure": measure, "head": HEAD, "control": name}) for name in networks],
             flat=[Curve(BLIND, {"measure": measure, "head": BLIND, "control": "none"})],
         )
@@ -51,9 +51,9 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="logit-lens",
         title=rows.title("Actions by the logit lens"),
         paragraphs=(_TEXT,),
-        tables=(probe_table("Logit lens", found, found.keys(*TAGS), _COLUMNS, points, name=_name),),
-        figures=drawn,
-        counted=found,
+        tables=(probe_table("Logit lens", estimates, estimates.keys(*TAGS), _COLUMNS, points, name=_name),),
+        figures=figures,
+        counted=estimates,
     )
 
 

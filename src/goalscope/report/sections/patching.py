@@ -1,4 +1,4 @@
-"""Activation patching: where control of the action sits, by site and layer, with controls of the same place.
+"""Activation patching: effect on the action by site and layer, with controls at the same site and layer.
 
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
@@ -73,19 +73,19 @@ _FORCED: Final = (
 def content(run: RunData) -> Iterator[Declared]:
     """Yield one section for each agent whose activations were patched."""
     facts = noted(run.store, INFO).get(KIND, {})
-    for agent, rows, of in by_agent(run, KIND):
-        yield _declared(f"Patched activations{of}", rows, facts if facts.get("agent") == agent else {})
+    for agent, rows, title_suffix in by_agent(run, KIND):
+        yield _declared(f"Patched activations{title_suffix}", rows, facts if facts.get("agent") == agent else {})
 
 
 def by_agent(run: RunData, kind: str) -> Iterator[tuple[Tag, Rows, str]]:
-    """Yield each agent of an experiment, its rows, and what is added to titles: its name, where there are several."""
+    """Yield each agent of an experiment, its rows, and a suffix for titles: its name if there are several agents."""
     rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
     agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
     for agent in agents:
         yield agent, chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else ""
 
 
-def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
+def _declared(title: str, rows: Rows, facts: Mapping[str, Any]) -> Declared:
     free = chosen(rows, **_FREE)
     estimates = Estimates(estimate_rows(free, by=_BY))
     differences = _paired_differences(chosen(free, measure=FOLLOWS))
@@ -99,7 +99,7 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
         anchor="patching",
         title=title,
         paragraphs=(_TEXT, _NULLS),
-        facts=_facts(about),
+        facts=_facts(facts),
         sentences=[_claim(site, estimates, differences) for site in sites],
         rule=CARRIES_RULE,
         tables=(
@@ -162,20 +162,22 @@ def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
     )
 
 
-def _facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if not about:
+def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not facts:
         return []
-    left = {f"{kind}, {reason}": n for kind, reasons in about["left out"].items() for reason, n in reasons.items()}
-    left |= about["passes left out"]
+    left_out = {
+        f"{kind}, {reason}": count for kind, reasons in facts["left out"].items() for reason, count in reasons.items()
+    }
+    left_out |= facts["passes left out"]
     return [
-        ("model", str(about["model"])),
-        ("pairs", f"{counted(about['pairs'], 'pair')}, {counted(about['control pairs'], 'control pair')}"),
-        ("left out", "; ".join(f"{reason}: {count}" for reason, count in left.items()) or "nothing"),
+        ("model", str(facts["model"])),
+        ("pairs", f"{counted(facts['pairs'], 'pair')}, {counted(facts['control pairs'], 'control pair')}"),
+        ("left out", "; ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "nothing"),
     ]
 
 
 def _paired_differences(rows: Rows) -> Estimates:
-    """Return how much more often the action follows the source than under each control of the same place."""
+    """Return the paired differences in following the source between source patches and each control."""
     source = chosen(rows, patch="source")
     by = ("site", "layers", "component", "direction", "moved")
     paired = (pairs(source, chosen(rows, patch=control), name=control, by=by) for control in _CONTROLS)
@@ -270,9 +272,9 @@ def _map(estimates: Estimates) -> MapSpec:
     )
 
 
-def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
-    """Yield recovery over layers: the share that follows the source, one curve for what was patched."""
-    estimates = _by_layer(found)
+def _curves(all_estimates: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
+    """Yield the share of runs that follow the source by layer, one curve per patched component and patch."""
+    estimates = _by_layer(all_estimates)
     for site in sites:
         curves = [
             Curve(
@@ -292,7 +294,7 @@ def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
 
 
 def _directions(free: Rows, sites: list[str]) -> TableSpec:
-    """Return the table of both directions, as the paper's Appendix F has them."""
+    """Return the table of both directions, as in the paper's Appendix F."""
     source = chosen(free, measure=FOLLOWS, patch="source", component="residual")
     estimates = Estimates(estimate_rows(source, by=("site", "layers", "layer", "component", "reading", "direction")))
     columns = [

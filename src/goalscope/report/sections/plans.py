@@ -47,9 +47,9 @@ _NAMES = {
     "text": "actions named in the text",
 }
 _ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
-_SHOWN = (1, 2, 3, 4, 5, 10)
-_SAID = (1, 3, 5)
-_MAIN = "decoder-2"  # stands beside its controls
+_TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
+_SENTENCE_NUMBERS = (1, 3, 5)
+_MAIN_DECODER = "decoder-2"  # the one with controls in tables and figures
 _TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
@@ -72,112 +72,113 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     horizon = max(numbers, default=1)
     summarise = partial(summarise_plans, horizon=horizon)
     prefixes = rows.where(measure=PREFIX)
-    found = prefixes.estimated(summarise, (*TAGS, "plans", "N"))
+    estimates = prefixes.estimated(summarise, (*TAGS, "plans", "N"))
     lengths = rows.where(measure=LENGTHS).estimated(summarise, TAGS)
     points, near = rows.points(), rows.near()
-    # Another layer may have been read by one decoder: what is compared is the one of the main point.
-    here = _decoders(prefixes.where(**rows.main_point().key, control="none").values("head"))
-    head = _MAIN if _MAIN in here or not here else here[0]
-    every = prefixes.where(plans="all")
-    less = Estimates(
-        one
+    # Other layers may have fewer decoders: the decoder to compare is one of the main point.
+    main_decoders = _decoders(prefixes.where(**rows.main_point().key, control="none").values("head"))
+    head = _MAIN_DECODER if _MAIN_DECODER in main_decoders or not main_decoders else main_decoders[0]
+    all_plans = prefixes.where(plans="all")
+    differences = Estimates(
+        grouped
         for point in near
-        for one in contrasted(every, _contrasts(every, point, head), summarise, ("site", "layer", "N"))
+        for grouped in contrasted(all_plans, _contrasts(all_plans, point, head), summarise, ("site", "layer", "N"))
     )
-    shown = [number for number in _SHOWN if number in numbers]
-    keys = {plans: found.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
-    lengths_keys = lengths.keys(*TAGS)
+    table_numbers = [number for number in _TABLE_NUMBERS if number in numbers]
+    keys = {plans: estimates.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
+    length_keys = lengths.keys(*TAGS)
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
         paragraphs=_TEXT,
-        rule=f"In words: differences in prefix accuracy of the {_layers(head)}. {RULES}",
+        rule=f"In words: differences in prefix accuracy of the {_decoder_name(head)}. {RULES}",
         sentences=[
-            *claims(less, [(str(point), _first(point)) for point in near], floors=_FLOORS),
+            *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),
             *(
-                Sentence(f"{point} less {_RIVALS[name]}", less, _first(point, less=name))
+                Sentence(f"{point} less {_RIVALS[name]}", differences, _first(point, less=name))
                 for point in near
-                # Not of shuffled plans: a decoder that learned nothing repeats one token, and which one is chance.
+                # Not for shuffled plans: a decoder that learned nothing repeats one token, which one is chance.
                 for name in ("continuation", "planner", "pre")
             ),
         ],
         tables=(
-            _table("Prefix accuracy, all plans", found, _front(keys["all"], head), _prefixes(shown), near),
+            _table("Prefix accuracy, all plans", estimates, _front(keys["all"], head), _prefixes(table_numbers), near),
             TableSpec(
-                f"Prefix accuracy of the {_layers(head)} less that of controls and baselines, paired by grid: {MEAN}",
+                f"Prefix accuracy of the {_decoder_name(head)} less that of controls and baselines, "
+                f"paired by grid: {MEAN}",
                 "read from, less",
-                less,
-                _prefixes(shown),
+                differences,
+                _prefixes(table_numbers),
                 [
                     Line(f"{point}: less {label}", {**point.key, "less": name})
                     for point in near
                     for name, label in _RIVALS.items()
                 ],
             ),
-            _table("Length of plans (Table 5)", lengths, _front(lengths_keys, head), _columns(lengths), near),
+            _table("Length of plans (Table 5)", lengths, _front(length_keys, head), _columns(lengths), near),
         ),
         figures=(
-            *(figure for point in near for figure in _by_number(prefixes, found, point, head, horizon)),
-            *_over_layers(found, points, head, numbers),
+            *(figure for point in near for figure in _by_number(prefixes, estimates, point, head, horizon)),
+            *_over_layers(estimates, points, head, numbers),
         ),
-        legend=f"{BANDS} Beside controls: the {_layers(head)}. First action continued: as the training plans with its "
-        "first action most often go on.",
+        legend=f"{BANDS} Beside controls: the {_decoder_name(head)}. First action continued: as the training "
+        "plans with its first action most often go on.",
         folds=(
             *(
                 FoldSpec(
                     f"Prefix accuracy, {label}: all layers and N",
-                    [_table(f"Prefix accuracy, {label}", found, keys[plans], _prefixes(numbers), points)],
+                    [_table(f"Prefix accuracy, {label}", estimates, keys[plans], _prefixes(numbers), points)],
                 )
                 for plans, label in _KINDS.items()
             ),
             FoldSpec(
                 "Length of plans: all decoders and controls",
-                [_table("Length of plans", lengths, lengths_keys, _columns(lengths), points)],
+                [_table("Length of plans", lengths, length_keys, _columns(lengths), points)],
             ),
         ),
         undefined=[
             (
-                ", N = ".join(str(one.key[tag]) for tag in ("measure", "N") if tag in one.key),
-                title_of(one.key, _name),
-                one.estimate,
+                ", N = ".join(str(grouped.key[tag]) for tag in ("measure", "N") if tag in grouped.key),
+                title_of(grouped.key, _name),
+                grouped.estimate,
             )
-            for one in (*found, *lengths)
-            if one.key.get("plans", "all") == "all"
+            for grouped in (*estimates, *lengths)
+            if grouped.key.get("plans", "all") == "all"
         ],
         why=lambda measure: (
             "no grid has a plan that is known so far" if measure.startswith(PREFIX) else "no length is predicted"
         ),
-        counted=(*found, *lengths, *less),
+        counted=(*estimates, *lengths, *differences),
     )
 
 
 def _first(point: ReadPoint, **key: Tag) -> list[tuple[str, Key]]:
-    """Return the numbers of first actions that sentences speak of, each with the key of its estimate."""
-    return [(f"N = {at}", {**point.key, "measure": PREFIX, **key, "N": at}) for at in _SAID]
+    """Return the numbers of first actions for sentences, each with the key of its estimate."""
+    return [(f"N = {number}", {**point.key, "measure": PREFIX, **key, "N": number}) for number in _SENTENCE_NUMBERS]
 
 
 def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contrast]:
-    """Yield one decoder less its controls and the baselines, after the reasoning less the same before it."""
-    own = {**point.key, "head": head, "control": "none"}
+    """Yield the contrasts of one decoder with controls and baselines, and of "post" with "pre"."""
+    decoder_key = {**point.key, "head": head, "control": "none"}
     if point.site == "post":
-        yield Contrast("pre", own, {**own, "site": "pre"}, ("plans", "N"))
+        yield Contrast("pre", decoder_key, {**decoder_key, "site": "pre"}, ("plans", "N"))
     by = ("site", "layer", "plans", "N")
     for control in _CONTROLS:
-        yield Contrast(control, own, {**own, "control": control}, by)
+        yield Contrast(control, decoder_key, {**decoder_key, "control": control}, by)
     for name, key in _baselines(rows, point):
-        yield Contrast(name, own, key, by)
+        yield Contrast(name, decoder_key, key, by)
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
-    """Yield the baselines at a point, those that are not there where no activations are read."""
+    """Yield the baselines at a point; a baseline without rows there has the key of rows without activations."""
     for name in _BASELINES:
-        if (name, point.site) != ("text", "pre"):  # what is written later is no baseline of what is read before
-            here = {**point.key, "head": name, "control": "none"}
-            yield name, here if len(rows.where(**here)) else {**here, **NOWHERE}
+        if (name, point.site) != ("text", "pre"):  # the text follows the site "pre"
+            point_key = {**point.key, "head": name, "control": "none"}
+            yield name, point_key if len(rows.where(**point_key)) else {**point_key, **NOWHERE}
 
 
 def _front(keys: Sequence[Key], head: str) -> list[Key]:
-    """Return decoders alone, of one of them its controls too, and the baselines."""
+    """Return the keys of all decoders without control, of one decoder's controls, and of the baselines."""
     return [
         key
         for key in keys
@@ -191,7 +192,7 @@ def _prefixes(numbers: Sequence[int]) -> list[Column]:
 
 
 def _columns(lengths: Estimates) -> list[Column]:
-    units = {str(one.key["measure"]): one.estimate.unit for one in lengths}
+    units = {str(grouped.key["measure"]): grouped.estimate.unit for grouped in lengths}
     return [
         Column(f"{name} (bias)" if name == "length error" else name, units[name], {"measure": name})
         for name in LENGTHS
@@ -199,63 +200,67 @@ def _columns(lengths: Estimates) -> list[Column]:
     ]
 
 
-def _by_number(rows: ProbeRows, found: Estimates, point: ReadPoint, head: str, horizon: int) -> Iterator[CurveSpec]:
-    """Yield accuracy over the number of tokens: decoders of all sizes, and one beside its controls (Fig. 10)."""
+def _by_number(rows: ProbeRows, estimates: Estimates, point: ReadPoint, head: str, horizon: int) -> Iterator[CurveSpec]:
+    """Yield accuracy over the number of tokens: all decoders, and one with its controls (Fig. 10)."""
     numbers = range(1, horizon + 1)
-    every: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
-    here = {**every, **point.key, "control": "none"}
-    heads = _decoders([key["head"] for key in found.keys("head", **here)])
+    all_key: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
+    point_key = {**all_key, **point.key, "control": "none"}
+    heads = _decoders([key["head"] for key in estimates.keys("head", **point_key)])
     exact = Estimate(value=0, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
-    chance = Estimates(Grouped(key={"N": at}, estimate=replace(exact, value=guess(at))) for at in numbers)
-    decoders = [Curve(_layers(one), {**here, "head": one}) for one in heads]
-    beside = [
-        Curve(_layers(head), {**here, "head": head}),
-        *(Curve(label, {**here, "head": head, "control": name}) for name, label in _CONTROLS.items()),
+    chance = Estimates(Grouped(key={"N": number}, estimate=replace(exact, value=guess(number))) for number in numbers)
+    decoders = [Curve(_decoder_name(decoder), {**point_key, "head": decoder}) for decoder in heads]
+    with_controls = [
+        Curve(_decoder_name(head), {**point_key, "head": head}),
+        *(Curve(label, {**point_key, "head": head, "control": name}) for name, label in _CONTROLS.items()),
         *(
-            Curve(_BASELINES[name], {**every, **key}, style=1 + len(_CONTROLS) + list(_BASELINES).index(name))
+            Curve(_BASELINES[name], {**all_key, **key}, style=1 + len(_CONTROLS) + list(_BASELINES).index(name))
             for name, key in _baselines(rows, point)
         ),
     ]
-    for end, curves in (
+    for title_end, curves in (
         ("", [*decoders, Curve("guess, 0.25^N", {}, style=6, estimates=chance)] if heads else []),
-        (", beside controls", beside if head in heads else []),
+        (", beside controls", with_controls if head in heads else []),
     ):
-        title, ticks = f"Plans read at {point}{end}", [float(number) for number in numbers]
-        yield CurveSpec(title, "prefix accuracy (share)", "N", found, curves, x_label="N (first tokens)", ticks=ticks)
+        title, ticks = f"Plans read at {point}{title_end}", [float(number) for number in numbers]
+        yield CurveSpec(
+            title, "prefix accuracy (share)", "N", estimates, curves, x_label="N (first tokens)", ticks=ticks
+        )
 
 
-def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]) -> list[CurveSpec]:
-    """Return the accuracy of the first tokens over the layers of each site, beside permuted weights."""
-    probes = ((_layers(head), head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
+def _over_layers(
+    estimates: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]
+) -> list[CurveSpec]:
+    """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
+    probes = ((_decoder_name(head), head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
     return [
         figure
-        for number in _SAID[:2]
+        for number in _SENTENCE_NUMBERS[:2]
         if number in numbers
         for figure in over_layers(
             points,
             f"First {number} tokens by layer" if number > 1 else "First token by layer",
             f"prefix accuracy, N = {number} (share)",
-            found,
+            estimates,
             [
-                Curve(title, {"head": one, "control": control, "measure": PREFIX, "plans": "all", "N": number})
-                for title, one, control in probes
+                Curve(title, {"head": row_head, "control": control, "measure": PREFIX, "plans": "all", "N": number})
+                for title, row_head, control in probes
             ],
         )
     ]
 
 
 def _decoders(heads: Sequence[Tag]) -> list[str]:
-    known = {str(head) for head in heads if str(head).startswith("decoder-")}
-    return sorted(known, key=lambda head: (len(head), head))
+    decoders = {str(head) for head in heads if str(head).startswith("decoder-")}
+    return sorted(decoders, key=lambda head: (len(head), head))
 
 
-def _layers(head: str) -> str:
+def _decoder_name(head: str) -> str:
     number = head.removeprefix("decoder-")
     return f"decoder of {number} layer{'' if number == '1' else 's'}"
 
 
 def _name(head: Tag, control: Tag) -> str:
-    name = _layers(str(head)) if str(head).startswith("decoder-") else _NAMES.get(str(head), str(head))
+    name = _decoder_name(str(head)) if str(head).startswith("decoder-") else _NAMES.get(str(head), str(head))
     return name if control in (None, "none") else f"{name}, {_ALL_CONTROLS.get(str(control), str(control))}"
 
 

@@ -1,4 +1,4 @@
-"""What all sections on activations share: their rows, names of probes, read points, and the grids behind them."""
+"""Shared by all sections on activations: rows, names of probes, read points, and counts of grids and steps."""
 
 import math
 from collections import Counter
@@ -36,9 +36,9 @@ from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 
 TAGS = ("site", "layer", "head", "control")
-"""Which probe a row is about."""
+"""Tags that identify the probe of a row."""
 NOWHERE: Key = {"site": None, "layer": None}
-"""The tags of what reads no activations."""
+"""Tags of rows that read no activations."""
 
 HEADS = {
     "majority": "majority class",
@@ -75,7 +75,7 @@ _FACTS_TEXT: Final = (
     "weights would give other probes. Some grids share their walls with one of the other side: their share is said."
 )
 _Name = Callable[[Tag, Tag], str]
-"""What a head and its control are called."""
+"""Head and control -> their label."""
 
 
 class ReadPoint(NamedTuple):
@@ -86,13 +86,13 @@ class ReadPoint(NamedTuple):
 
     @property
     def key(self) -> dict[str, Tag]:
-        """The tags of rows that are read here."""
+        """The tags of rows with this read point."""
         return self._asdict()
 
     @property
     def order(self) -> tuple[int, str, float, str]:
-        """Its place: sites in their order, layers from below."""
-        sites: dict[str, int] = {name: at for at, name in enumerate(SITES)}
+        """Sort key: sites in the order of `SITES`, then layers ascending."""
+        sites: dict[str, int] = {name: index for index, name in enumerate(SITES)}
         site, layer = str(self.site), number_of(self.layer)
         return sites.get(site, len(sites)), site, math.inf if layer is None else layer, str(self.layer)
 
@@ -106,7 +106,7 @@ Selection = Mapping[str, Tag | Sequence[Tag]]
 
 
 class ProbeRows:
-    """Rows about activations, each column coded once; of one agent, which is named where a page speaks of several."""
+    """Rows about activations, each column coded once; `agent` is "" on a page about one agent only."""
 
     def __init__(self, rows: Rows, agent: str = "") -> None:
         self.rows, self.agent = rows, agent
@@ -116,7 +116,7 @@ class ProbeRows:
         return len(self.rows)
 
     def title(self, text: str) -> str:
-        """Return a title that names the agent where a page speaks of several."""
+        """Return a title, with the agent's name on a page about several agents."""
         return f"{text} of {self.agent}" if self.agent else text
 
     def values(self, name: str) -> list[Tag]:
@@ -125,23 +125,23 @@ class ProbeRows:
 
     def numbers(self, name: str) -> list[float]:
         """Return the different values of a tag that are numbers, ascending."""
-        return sorted({at for value in self.values(name) if (at := number_of(value)) is not None})
+        return sorted({number for value in self.values(name) if (number := number_of(value)) is not None})
 
-    def where(self, **wanted: Tag | Sequence[Tag]) -> Self:
-        """Return the rows whose tags have a value, or one of several; a tag that no row has is None everywhere."""
+    def where(self, **tags: Tag | Sequence[Tag]) -> Self:
+        """Return the rows whose tags have a value, or one of several; a tag without a column is None in every row."""
         mask = np.ones(len(self.rows), dtype=bool)
-        for name, given in wanted.items():
-            allowed = set(given) if isinstance(given, tuple | list) else {given}
+        for name, accepted in tags.items():
+            allowed = set(accepted) if isinstance(accepted, tuple | list) else {accepted}
             codes, labels = self._column(name)
             mask &= np.array([label in allowed for label in labels], dtype=bool)[codes] if len(labels) else True
         return type(self)(self.rows.where(mask), self.agent)
 
-    def estimated(self, how: Callable[..., list[Grouped]], by: Sequence[str]) -> Estimates:
-        """Return an estimate for each measure and group of some tags, nothing where there are no rows."""
-        return Estimates(how(self.rows, by=by) if len(self.rows) else ())
+    def estimated(self, estimator: Callable[..., list[Grouped]], by: Sequence[str]) -> Estimates:
+        """Return an estimate for each measure and group of some tags; empty without rows."""
+        return Estimates(estimator(self.rows, by=by) if len(self.rows) else ())
 
     def combinations(self, *names: str) -> list[tuple[Tag, ...]]:
-        """Return the different values of some tags together; none where a tag is missing."""
+        """Return the distinct combinations of some tags' values; none where a tag is missing."""
         columns = self.rows.columns()
         if not all(name in columns for name in names):
             return []
@@ -152,20 +152,20 @@ class ProbeRows:
         return self.where(site=(point.site, None), layer=(point.layer, None))
 
     def points(self) -> list[ReadPoint]:
-        """Return where activations are read, see `ReadPoint.order`."""
-        found = (ReadPoint(*one) for one in self.combinations("site", "layer"))
-        return sorted((point for point in found if point.site), key=lambda point: point.order)
+        """Return the read points, sorted by `ReadPoint.order`."""
+        points = (ReadPoint(*values) for values in self.combinations("site", "layer"))
+        return sorted((point for point in points if point.site), key=lambda point: point.order)
 
     def main_point(self) -> ReadPoint:
-        """Return the site and layer with most heads and controls; of several the first site, of that the middle one."""
-        kinds = Counter(ReadPoint(*one[:2]) for one in self.combinations(*TAGS) if one[0] is not None)
-        most = max(kinds.values(), default=0)
-        best = sorted((point for point, count in kinds.items() if count == most), key=lambda point: point.order)
-        mine = [point for point in best if point.site == best[0].site]
-        return mine[len(mine) // 2] if mine else ReadPoint()
+        """Return the read point with most heads and controls; of ties the first site, and its middle layer."""
+        counts = Counter(ReadPoint(*values[:2]) for values in self.combinations(*TAGS) if values[0] is not None)
+        maximum = max(counts.values(), default=0)
+        best = sorted((point for point, count in counts.items() if count == maximum), key=lambda point: point.order)
+        same_site = [point for point in best if point.site == best[0].site]
+        return same_site[len(same_site) // 2] if same_site else ReadPoint()
 
     def near(self) -> list[ReadPoint]:
-        """Return the points at the layer of the main one, one for each site that is read there."""
+        """Return the read points at the main point's layer, one for each site."""
         main = self.main_point()
         return [point for point in self.points() if point.layer == main.layer]
 
@@ -176,56 +176,57 @@ class ProbeRows:
 
 
 def claims(
-    less: Estimates,
+    differences: Estimates,
     probes: Iterable[tuple[str, Sequence[tuple[str, Key]]]],
     *,
     floors: Mapping[str, str],
     higher: bool = True,
 ) -> Iterator[Claim]:
-    """Yield what is readable and what training made so, see `goalscope.report.verdicts`.
+    """Yield the claims "readable" and "made more readable by training", see `goalscope.report.verdicts`.
 
     Args:
         less: differences to the floors and to random networks.
-        probes: each probe and where it reads; of what, and the key of its differences but "less".
-        floors: name in "less" -> what it is called; all of them are needed.
+        probes: title of each probe, and its parts: their names, and the keys of their differences without "less".
+        floors: name in "less" -> label; a claim needs all of them.
         higher: whether a higher score is a better one.
     """
-    called, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
+    floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
-        yield Claim(f"{title}: readable", less, parts, called, READABLE, tuple(called), higher)
-        yield Claim(f"{title}: made more readable by training", less, parts, networks, MADE, (NEEDED,), higher)
+        yield Claim(f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher)
+        yield Claim(f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher)
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Rows less those of a control, grid by grid."""
+    """Difference between rows and those of a control, paired by grid."""
 
-    name: str  # what the control is called: measures become "MEASURE less NAME"
+    name: str  # name of the control: measures become "MEASURE less NAME"
     own: Selection
     control: Selection
-    by: tuple[str, ...]  # tags that partners share, beside measure and grid
+    by: tuple[str, ...]  # tags that paired rows share, in addition to measure and grid
 
 
 def contrasted(
-    rows: ProbeRows, contrasts: Iterable[Contrast], how: Callable[..., list[Grouped]], by: Sequence[str]
+    rows: ProbeRows, contrasts: Iterable[Contrast], estimator: Callable[..., list[Grouped]], by: Sequence[str]
 ) -> Estimates:
-    """Return the estimates of some contrasts; one without partners has none."""
+    """Return the estimates of some contrasts; a contrast without pairs has none."""
     parts = [
-        pairs(rows.where(**one.own).rows, rows.where(**one.control).rows, name=one.name, by=one.by) for one in contrasts
+        pairs(rows.where(**contrast.own).rows, rows.where(**contrast.control).rows, name=contrast.name, by=contrast.by)
+        for contrast in contrasts
     ]
-    return ProbeRows(Rows.concatenate(parts)).estimated(how, by)
+    return ProbeRows(Rows.concatenate(parts)).estimated(estimator, by)
 
 
 def probe_section(
     name: str, *, source: str, measures: Callable[[str], bool]
 ) -> Callable[[Callable[[ProbeRows], Iterator[Declared]]], Callable[[Rows], Iterator[Declared]]]:
-    """Return a decorator that registers a function of one agent's rows of some measures, and makes one of all rows."""
+    """Return a decorator: registers a function of one agent's rows as a section, and extends it to all agents."""
 
     def add(declare: Callable[[ProbeRows], Iterator[Declared]]) -> Callable[[Rows], Iterator[Declared]]:
         @wraps(declare)
         def of_rows(rows: Rows) -> Iterator[Declared]:
-            for mine in of_agents(rows, measures):
-                yield from declare(mine)
+            for agent_rows in of_agents(rows, measures):
+                yield from declare(agent_rows)
 
         section(name, source=source, worlds="grids")(wraps(declare)(lambda run: of_rows(run.probed)))
         return of_rows
@@ -235,11 +236,11 @@ def probe_section(
 
 def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
     """Return the rows of some measures for each agent."""
-    mine = rows.where(rows.among("measure", {name for name in rows.measure.tolist() if measures(str(name))}))
-    agents = ProbeRows(mine).values("agent")
+    matching = rows.where(rows.among("measure", {name for name in rows.measure.tolist() if measures(str(name))}))
+    agents = ProbeRows(matching).values("agent")
     if len(agents) > 1:
-        return [ProbeRows(mine.select(agent=agent), str(agent)) for agent in agents]
-    return [ProbeRows(mine)] if len(mine) else []
+        return [ProbeRows(matching.select(agent=agent), str(agent)) for agent in agents]
+    return [ProbeRows(matching)] if len(matching) else []
 
 
 def probe_name(head: Tag, control: Tag = "none") -> str:
@@ -262,12 +263,13 @@ def in_order(
     controls: Iterable[str] = CONTROLS,
 ) -> list[Key]:
     """Return keys by read point, rank and name of head, and control: no control first, unknown read points last."""
-    known = ["none", *controls]
+    control_order = ["none", *controls]
 
     def order(key: Key) -> tuple[int, int, str, int, str]:
         point, head, control = (key.get("site"), key.get("layer")), str(key["head"]), str(key["control"] or "none")
-        at = points.index(ReadPoint(*point)) if point in points else len(points)
-        return at, heads(head), head, known.index(control) if control in known else len(known), control
+        position = points.index(ReadPoint(*point)) if point in points else len(points)
+        rank = control_order.index(control) if control in control_order else len(control_order)
+        return position, heads(head), head, rank, control
 
     return sorted(keys, key=order)
 
@@ -284,7 +286,7 @@ def probe_table(
     heads: Callable[[str], int] = lambda head: 0,
     controls: Iterable[str] = CONTROLS,
 ) -> TableSpec:
-    """Return the table of heads and controls at some read points and nowhere, in order; all as given without points."""
+    """Return the table of heads and controls: those at ``points`` or without activations, sorted; all where None."""
     if points is not None:
         near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
         keys = in_order(near, points, heads=heads, controls=controls)
@@ -293,7 +295,7 @@ def probe_table(
 
 def layers_and_sites(points: Iterable[ReadPoint]) -> tuple[list[float], list[Tag]]:
     """Return the layers that are numbers, ascending, and the sites of some read points."""
-    layers = {at for point in points if (at := number_of(point.layer)) is not None}
+    layers = {layer for point in points if (layer := number_of(point.layer)) is not None}
     return sorted(layers), list(dict.fromkeys(point.site for point in points))
 
 
@@ -307,31 +309,32 @@ def over_layers(
     flat: Sequence[Curve] = (),
     bounds: Bounds = SHARE,
 ) -> list[CurveSpec]:
-    """Return a figure over the layers, each curve once for each site in a style of its own, and flat ones as levels.
+    """Return a figure over the layers: each curve once for each site, in its own style, and flat curves as levels.
 
-    There is no figure where there is one layer only.
+    Empty where there is only one layer.
     """
     layers, sites = layers_and_sites(points)
     of_sites = [
-        replace(curve, title=f"{curve.title}, {site}", key={**curve.key, "site": site}, style=len(sites) * number + at)
-        for number, curve in enumerate(curves)
-        for at, site in enumerate(sites)
+        replace(curve, title=f"{curve.title}, {site}", key={**curve.key, "site": site}, style=len(sites) * row + column)
+        for row, curve in enumerate(curves)
+        for column, site in enumerate(sites)
     ]
-    drawn = [*of_sites, *(replace(curve, flat=True) for curve in flat)]
-    figure = CurveSpec(title, y_label, "layer", estimates, drawn, bounds=bounds, ticks=layers)
+    all_curves = [*of_sites, *(replace(curve, flat=True) for curve in flat)]
+    figure = CurveSpec(title, y_label, "layer", estimates, all_curves, bounds=bounds, ticks=layers)
     return [figure] if len(layers) > 1 else []
 
 
 def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis of shares: up to 1, or to less where all lines and bands lie far below it."""
-    ends = [end for each in series for one in each.estimates for end in (one.value, one.high) if not math.isnan(end)]
+    """Return the range of an axis of shares: to 1, or to 0.1, 0.2 or 0.5 where all lines and bands lie below it."""
+    estimates = [estimate for line in series for estimate in line.estimates]
+    ends = [end for estimate in estimates for end in (estimate.value, estimate.high) if not math.isnan(end)]
     return 0.0, next((top for top in (0.1, 0.2, 0.5) if max(ends, default=1.0) <= top), 1.0)
 
 
 def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis from 0 to twice the greatest value: a band may leave it, a line does not."""
-    values = [one.value for each in series for one in each.estimates if math.isfinite(one.value)]
-    ends = [one.high for each in series for one in each.estimates if math.isfinite(one.high)]
+    """Return the range of an axis from 0 to at most twice the greatest value: bands may be cut, lines are not."""
+    values = [estimate.value for line in series for estimate in line.estimates if math.isfinite(estimate.value)]
+    ends = [estimate.high for line in series for estimate in line.estimates if math.isfinite(estimate.high)]
     top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
     return 0.0, top if top > 0 else 1.0
 
@@ -340,7 +343,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class _Facts(BaseModel):
-    """What a run keeps about one analysis of activations; its names have spaces there."""
+    """Stored counts of one analysis of activations; the stored names have spaces."""
 
     model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", " "))
     agent: str
@@ -354,35 +357,35 @@ class _Facts(BaseModel):
     steps_left_out: _Count
 
     def __str__(self) -> str:
-        gone = self.steps_left_out
-        left = f"; {counted(gone, 'step')} left out, where not all sites are there" if gone else ""
+        left_out = self.steps_left_out
+        suffix = f"; {counted(left_out, 'step')} left out, where not all sites are there" if left_out else ""
         return (
             f"{self.agent}: {listed(self.sites)}, layer{'' if len(self.layers) == 1 else 's'} "
             f"{listed([str(layer) for layer in self.layers])}. Fitted on {counted(self.training_grids, 'grid')} "
             f"({counted(self.training_steps, 'step')}), tested on {counted(self.test_grids, 'grid')} "
-            f"({counted(self.test_steps, 'step')}){left}. The wall maps of {100 * self.known_walls:.0f} % of the "
+            f"({counted(self.test_steps, 'step')}){suffix}. The wall maps of {100 * self.known_walls:.0f} % of the "
             "tested grids stand in the other part, too."
         )
 
 
 @section("activations", worlds="grids")
 def activations(run: RunData) -> list[Declared]:
-    """What was read out of activations, and on how many grids and steps it stands."""
+    """The analyses of activations, with their numbers of grids and steps."""
     return probing_facts(run.store) if len(run.probed) else []
 
 
 def probing_facts(store: Store) -> list[Declared]:
-    """Return on how many grids and steps each analysis of activations stands; nothing where none was made.
+    """Return the numbers of grids and steps behind each analysis of activations; empty where there is none.
 
     Raises:
-        ValueError: what the run keeps about them is not what goalscope writes.
+        ValueError: the stored counts are not in goalscope's format.
     """
     stored = store.info().get(INFO)
     if not stored:
         return []
     try:
-        said = [(title, str(_Facts.model_validate(stored[name]))) for name, title in _TITLES.items() if name in stored]
+        facts = [(title, str(_Facts.model_validate(stored[name]))) for name, title in _TITLES.items() if name in stored]
     except (TypeError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {why}") from error
-    return [Declared(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=said)]
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {reason}") from error
+    return [Declared(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=facts)]

@@ -1,7 +1,7 @@
 """The main measures of each agent in grids and in task worlds, and the errors of exploration and exploitation.
 
-Mean over maps and pooled ratio answer different questions: the first gives every map one vote, the second every step,
-so that maps on which an agent wanders for long weigh more. Each table says which it holds.
+Mean over maps and pooled ratio answer different questions. The first weights every map equally, the second every step,
+so that maps with long episodes weigh more. Each caption names which of the two its table holds.
 
 Source: measuring exploration and exploitation errors, Section 5 (normalisation); reporting both: goalscope.
 """
@@ -43,7 +43,7 @@ NO_INVALID = (
     "No action of this run was invalid (blocked, or without a direction), so that over valid moves alone both errors "
     "are the same."
 )
-_VALID = " of valid moves"
+_OF_VALID = " of valid moves"
 _PROMPTS = ("base", "exploration", "exploitation", "balance")
 _INTERVALS = (
     "Brackets are 95 % intervals over grids (never over steps): each value is averaged within a grid first, then over "
@@ -84,28 +84,33 @@ def task_results(run: RunData) -> Iterator[Declared]:
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")
 def prompts(run: RunData) -> Iterator[Declared]:
-    """Strategy sentences, reasoning on and off together, for each model."""
+    """Results by strategy sentence for each model, over both settings of reasoning."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
-    models = {name: _model(about) for name, about in run.store.agents().values() if name in run.ledger.agents}
+    models = {
+        name: _model(description) for name, description in run.store.agents().values() if name in run.ledger.agents
+    }
     columns = [_task_column(name, run.ledger.measures.get(name, "")) for name in PAIRED]
     for model in dict.fromkeys(models.values()) if "prompt" in run.measured.values else ():
-        names = [name for name, of in models.items() if of == model]
-        mine = run.rows.where(run.rows.among("agent", names) & run.rows.among("measure", PAIRED))
-        mine = mine.where(mine.known("prompt"))
-        for memory in dict.fromkeys(mine["memory"].tolist() if "memory" in mine.tags else [None]):
-            part = mine if memory is None else mine.select(memory=memory)
-            there = list(dict.fromkeys(part["prompt"].tolist()))
-            if len(there) < 2:
+        names = [name for name, agent_model in models.items() if agent_model == model]
+        prompt_rows = run.rows.where(run.rows.among("agent", names) & run.rows.among("measure", PAIRED))
+        prompt_rows = prompt_rows.where(prompt_rows.known("prompt"))
+        for memory in dict.fromkeys(prompt_rows["memory"].tolist() if "memory" in prompt_rows.tags else [None]):
+            memory_rows = prompt_rows if memory is None else prompt_rows.select(memory=memory)
+            prompts_used = list(dict.fromkeys(memory_rows["prompt"].tolist()))
+            if len(prompts_used) < 2:
                 continue
-            found = estimates_by(part, "prompt")
-            order = [*(name for name in _PROMPTS if name in there), *(name for name in there if name not in _PROMPTS)]
+            estimates = estimates_by(memory_rows, "prompt")
+            order = [
+                *(name for name in _PROMPTS if name in prompts_used),
+                *(name for name in prompts_used if name not in _PROMPTS),
+            ]
             caption = (
                 f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and without "
                 f"reasoning together: {OVER_MAPS}"
             )
             lines = [Line(str(prompt), {"prompt": prompt}) for prompt in order]
-            tables.append(TableSpec(caption, "prompt", found, columns, lines, "map"))
-            figures += [_by_prompt(f"{task_title(name)} of {model}", name, found, order) for name in PAIRED[:3]]
+            tables.append(TableSpec(caption, "prompt", estimates, columns, lines, "map"))
+            figures += [_by_prompt(f"{task_title(name)} of {model}", name, estimates, order) for name in PAIRED[:3]]
     if tables:
         yield Declared(
             anchor="prompts",
@@ -120,19 +125,19 @@ def prompts(run: RunData) -> Iterator[Declared]:
         )
 
 
-def _by_prompt(title: str, measure: str, found: Estimates, order: Sequence[Tag]) -> CurveSpec:
+def _by_prompt(title: str, measure: str, estimates: Estimates, order: Sequence[Tag]) -> CurveSpec:
     return CurveSpec(
         title,
         f"{measure} (share)",
         "prompt",
-        found,
+        estimates,
         # Each prompt is a line of one point.
-        [Curve(str(prompt), {"measure": measure}, estimates=found.only(prompt=prompt)) for prompt in order],
+        [Curve(str(prompt), {"measure": measure}, estimates=estimates.only(prompt=prompt)) for prompt in order],
         label_end=" by strategy sentence",
         x_label="strategy sentence",
-        places={prompt: float(at) for at, prompt in enumerate(order)},
+        places={prompt: float(position) for position, prompt in enumerate(order)},
         bounds=None,
-        ticks={float(at): str(prompt) for at, prompt in enumerate(order)},
+        ticks={float(position): str(prompt) for position, prompt in enumerate(order)},
     )
 
 
@@ -146,8 +151,8 @@ def _task_column(measure: str, unit: str) -> Column:
     return Column(task_title(measure), unit, {"measure": measure})
 
 
-def _model(about: Mapping[str, object]) -> str:
-    model = about.get("model")
+def _model(description: Mapping[str, object]) -> str:
+    model = description.get("model")
     if not isinstance(model, Mapping):
         return "scripted"
     files = model.get("files")
@@ -162,7 +167,7 @@ def error_tables(
 
     The names of the measures end with ``suffix``, "" in task worlds; ``noun`` is what intervals run over, e.g. "map".
     """
-    mine = {agent: rows.select(agent=agent, **group) for agent in agents}
+    agent_rows = {agent: rows.select(agent=agent, **group) for agent in agents}
 
     def table(caption: str, valid: str, headings: Sequence[tuple[str, str]]) -> Table:
         lines = []
@@ -170,7 +175,7 @@ def error_tables(
             cells: list[Estimate | Cell | None] = []
             for kind in KINDS:
                 mean = ledger.find("agent", f"{kind} error{valid}{suffix}", agent=agent, **group)
-                cells += [*([mean] if valid else []), *_pooled(mine[agent], kind, valid, suffix, noun)]
+                cells += [*([mean] if valid else []), *_pooled(agent_rows[agent], kind, valid, suffix, noun)]
             lines.append((agent, cells))
         of_kinds = [(text.format(kind=kind, Kind=kind.capitalize()), unit) for kind in KINDS for text, unit in headings]
         return estimates_table(f"{caption}{after(group)}", [("agent", ""), *of_kinds], lines, noun)
@@ -188,26 +193,28 @@ def error_tables(
         f"mean over the episodes of a {noun}, then over {noun}s, and pooled"
     )
     mean = f"{{Kind}} error, mean over {noun}s"
-    return pooled, table(caption, _VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
+    return pooled, table(caption, _OF_VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether the steps of a group hold any that was no move."""
-    mine = rows.select(**group)
+    """Return whether any step of a group was not a move."""
+    group_rows = rows.select(**group)
     return any(
-        mine.select(measure=f"{kind} steps{suffix}").value.sum()
-        != mine.select(measure=f"{kind} steps{_VALID}{suffix}").value.sum()
+        group_rows.select(measure=f"{kind} steps{suffix}").value.sum()
+        != group_rows.select(measure=f"{kind} steps{_OF_VALID}{suffix}").value.sum()
         for kind in KINDS
     )
 
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
-    """Return all errors of a kind over all steps that called for it, and both counts."""
-    errors, steps = (rows.select(measure=f"{kind} {what}{valid}{suffix}") for what in ("errors", "steps"))
+    """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
+    errors, steps = (
+        rows.select(measure=f"{kind} {counted_name}{valid}{suffix}") for counted_name in ("errors", "steps")
+    )
     if not len(errors):
         return [None, None]
-    of = dict(zip(steps.episode_id, steps.value, strict=True))
-    below = [of[episode] for episode in errors.episode_id]
-    pooled = estimate_pooled(errors.value, below, errors.cluster, unit="share", bounds=(0.0, 1.0))
+    steps_by_episode = dict(zip(steps.episode_id, steps.value, strict=True))
+    denominators = [steps_by_episode[episode] for episode in errors.episode_id]
+    pooled = estimate_pooled(errors.value, denominators, errors.cluster, unit="share", bounds=(0.0, 1.0))
     counts = f"{int(errors.value.sum()):,} / {int(steps.value.sum()):,}"
     return [pooled, Cell(value=counts, hint=f"{counted(len(errors), 'episode')}, {counted(pooled.clusters, noun)}")]

@@ -68,23 +68,23 @@ _EDITED: Final = (
 def content(run: RunData) -> Iterator[Declared]:
     """Yield a section for each agent and experiment."""
     for kind in _MAKERS:
-        for _, rows, of in by_agent(run, kind):
-            yield declared(kind, rows, of)
+        for _, rows, title_suffix in by_agent(run, kind):
+            yield declared(kind, rows, title_suffix)
 
 
-def declared(kind: str, rows: Rows, of: str = "") -> Declared:
+def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
     """Return the section of one experiment.
 
     Args:
-        kind: which one: steering, alignment, ablation, or reasoning-edits.
+        kind: steering, alignment, ablation, or reasoning-edits.
         rows: its rows, of one agent.
-        of: what is added to its title.
+        title_suffix: text after its title.
     """
-    return _MAKERS[kind](rows, of)
+    return _MAKERS[kind](rows, title_suffix)
 
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
-    """Yield paired differences of some rows to those of each rival at the same place."""
+    """Yield the paired differences between some rows and those of each rival."""
     for name, rival in rivals.items():
         paired = pairs(chosen(rows, **key), chosen(rows, **rival), name=name, by=(*by, PAIR))
         labels = {"less": name, "measure": str(rows.measure[0])} if len(paired) else {}
@@ -99,7 +99,7 @@ def _claim(
     return Claim(title, differences, parts, {name: name for name in rivals}, word)
 
 
-def _steering(rows: Rows, of: str) -> Declared:
+def _steering(rows: Rows, title_suffix: str) -> Declared:
     by = ("site", "layer", "dose")
     counterfactual = chosen(rows, pairs="counterfactual")
     follows = chosen(counterfactual, measure=FOLLOWS)
@@ -121,7 +121,7 @@ def _steering(rows: Rows, of: str) -> Declared:
 
     return Declared(
         anchor="steering",
-        title=f"Steering{of}",
+        title=f"Steering{title_suffix}",
         paragraphs=_STEERED,
         sentences=[
             _claim(
@@ -167,7 +167,7 @@ def _steering(rows: Rows, of: str) -> Declared:
     )
 
 
-def _alignment(rows: Rows, of: str) -> Declared:
+def _alignment(rows: Rows, title_suffix: str) -> Declared:
     by = ("site", "layer", "rank")
     own_network = chosen(rows, network="own")
     follows = chosen(own_network, measure=FOLLOWS)
@@ -190,7 +190,7 @@ def _alignment(rows: Rows, of: str) -> Declared:
     ]
     return Declared(
         anchor="alignment",
-        title=f"Searched subspaces{of}",
+        title=f"Searched subspaces{title_suffix}",
         paragraphs=_SEARCHED,
         sentences=[
             _claim(
@@ -233,14 +233,14 @@ def _alignment(rows: Rows, of: str) -> Declared:
 
 
 def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
-    """Yield by how much the whole stream exceeds random subspaces, as a rival of the found one of each rank."""
+    """Yield the differences between the whole stream and random subspaces: the rival of the found subspace, by rank."""
     for rank in dict.fromkeys(follows["rank"].tolist()):
         rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
         for grouped in _paired_differences(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
             yield Grouped(key={**grouped.key, "subspace": alignment.FOUND, "rank": rank}, estimate=grouped.estimate)
 
 
-def _ablation(rows: Rows, of: str) -> Declared:
+def _ablation(rows: Rows, title_suffix: str) -> Declared:
     by = ("thing", "site", "layer", ablation.RANK, ablation.READABLE, "fallen")
     estimates = Estimates(estimate_rows(rows, by=(*by, "subspace")))
     sizes = Estimates(estimate_rows(chosen(rows, fallen=True), by=("thing", "site", "layer", "subspace", "size")))
@@ -259,7 +259,7 @@ def _ablation(rows: Rows, of: str) -> Declared:
     fallen: Key = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
     return Declared(
         anchor="ablation",
-        title=f"Ablation of what probes read{of}",
+        title=f"Ablation of what probes read{title_suffix}",
         paragraphs=_ABLATED,
         sentences=[
             _claim(
@@ -304,7 +304,7 @@ def _ablation(rows: Rows, of: str) -> Declared:
     )
 
 
-def _reasoning(rows: Rows, of: str) -> Declared:
+def _reasoning(rows: Rows, title_suffix: str) -> Declared:
     estimates = Estimates(estimate_rows(rows, by=("edit",)))
     moved = Estimates(estimate_rows(rows, by=("edit", "moved")))
     columns = [Column(name, "share", {"measure": name}) for name in (FOLLOWS, STAYS, ELSEWHERE, reasoning.UNSTATED)]
@@ -312,7 +312,7 @@ def _reasoning(rows: Rows, of: str) -> Declared:
     lines = [Line(name, {"edit": name}) for name in order if name in estimates.values("edit")]
     return Declared(
         anchor="reasoning-edits",
-        title=f"Edits of the written reasoning{of}",
+        title=f"Edits of the written reasoning{title_suffix}",
         paragraphs=_EDITED,
         tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
         folds=[

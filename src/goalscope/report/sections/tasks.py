@@ -84,7 +84,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Success against the logarithm of each error with its R squared, where two agents or more have one."""
+    """Success against the logarithm of each error with its R squared, where at least two agents have one."""
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")
@@ -145,10 +145,10 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph, over shared values of the other."""
+    """Both errors by exploitation demand and by graph size, each over the values that the other tag shares."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
-    for tag, other_tag, words in (
+    for tag, other_tag, label in (
         ("demand", "graph", "exploitation demand"),
         ("graph", "demand", "size of the task graph"),
     ):
@@ -162,14 +162,17 @@ def demand(run: RunData) -> Iterator[Declared]:
         selected_rows = rows.where(
             np.isin(rows[other_tag].astype(str), shared_values) & rows.among("measure", PAIRED[:3])
         )
-        estimates, over = estimates_by(selected_rows, "agent", tag), f" (over {other_tag} {', '.join(shared_values)})"
+        estimates, over_text = (
+            estimates_by(selected_rows, "agent", tag),
+            f" (over {other_tag} {', '.join(shared_values)})",
+        )
         positions = {name: float(_ORDERS[tag].index(name)) for name in values}
         columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
-            title = f"{task_title(measure)} by {words}"
+            title = f"{task_title(measure)} by {label}"
             keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
             lines = [Line(agent, key) for agent, key in keys.items()]
-            tables.append(TableSpec(f"{title}{over}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
+            tables.append(TableSpec(f"{title}{over_text}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
             if measure != "success":
                 figures.append(
                     CurveSpec(
@@ -178,11 +181,11 @@ def demand(run: RunData) -> Iterator[Declared]:
                         tag,
                         estimates,
                         [Curve(agent, key, fewest=len(positions)) for agent, key in keys.items()],
-                        label_end=over,
-                        x_label=words,
+                        label_end=over_text,
+                        x_label=label,
                         places=positions,
                         bounds=None,
-                        ticks={at: name for name, at in positions.items()},
+                        ticks={position: name for name, position in positions.items()},
                         most_bands=MOST_BANDS,
                     )
                 )
@@ -202,7 +205,7 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """The exploration share over the course of episodes, and where agents of equal success part."""
+    """The exploration share over the course of episodes, and pairs of agents with equal success that differ in it."""
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
         return
@@ -274,7 +277,7 @@ def progress(run: RunData) -> Iterator[Declared]:
 def _course(
     run: RunData, title: str, agents: Sequence[str], estimates: Estimates, *, measure: str = PROGRESS_SHARE
 ) -> CurveSpec:
-    """Return exploration shares over the course of an episode, each agent in the style that it has everywhere."""
+    """Return exploration shares over the course of an episode, each agent in its style of all figures."""
     style = run.ledger.agents.index
     return CurveSpec(
         title,
