@@ -125,8 +125,8 @@ class Cells(Steps):
         if differs.any():
             first = int(np.argmax(differs))
             raise ValueError(
-                f"{what} must belong to the same steps as the labels, got {other.episode_id[first]} step {other.step[first]} "
-                f"where the labels have {self.episode_id[first]} step {self.step[first]}"
+                f"{what} must belong to the same steps as the labels, got {other.episode_id[first]} "
+                f"step {other.step[first]} where the labels have {self.episode_id[first]} step {self.step[first]}"
             )
 
 

@@ -85,7 +85,7 @@ class Grids:
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
-    """Return the indices of the steps of each of so many grids, rising, from the number of each step's grid ``[N]``."""
+    """Return the sorted indices of the steps of each of ``count`` grids, from the grid numbers of the steps ``[N]``."""
     ends = np.cumsum(np.bincount(codes, minlength=count))
     return np.split(np.argsort(codes, kind="stable"), ends)[:count]
 
