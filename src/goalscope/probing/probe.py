@@ -321,7 +321,7 @@ class Probe:
             size = path.stat().st_size
             if size > _MAX_BYTES:
                 raise ValueError(f"it has {size} bytes, a probe has at most {_MAX_BYTES}")
-            with open_tensors(path, most_header=_MAX_HEADER_BYTES) as file:
+            with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:
                 header = file.header
                 form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
                 if header.get("kind") != form.kind or header.get("format") != FORMAT:
