@@ -44,19 +44,19 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
             run.
     """
     agents, rows = store.agents(), _agents_with_steps(store)
-    names = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
+    run_agents = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
     if agent is not None:
         rows = [row for row in rows if agent in (row.agent_id, row.agent)]
         if not rows:
-            raise ValueError(f"the agent must be one of the run ({names}), got {agent!r}")
+            raise ValueError(f"the agent must be one of the run ({run_agents}), got {agent!r}")
     needs_output = any(site in ("post", "action") for site in sites)
     usable = [row for row in rows if row.prompts and (row.outputs or not needs_output)]
     if not usable:
         lacking = "outputs" if any(row.prompts for row in rows) else "prompts"
         advice = " ".join(dict.fromkeys(_advice(agents.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
         raise ValueError(
-            f"activations are captured by replaying exact token ids, the steps of {store.path} ({names}) hold none of "
-            f"their {lacking}. {advice}".rstrip()
+            f"activations are captured by replaying exact token ids, the steps of {store.path} ({run_agents}) hold "
+            f"none of their {lacking}. {advice}".rstrip()
         )
     if len(usable) > 1:
         names = ", ".join(f"{row.agent} ({row.agent_id})" for row in usable)

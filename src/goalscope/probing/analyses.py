@@ -66,7 +66,7 @@ BY_SIZE: Final[tuple[Entry, ...]] = (
     ("mlp", "none"),
     *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
 )
-"""Probes of one size each, by default; the complete table adds the next ones."""
+"""Probes of one size each, by default; the complete table adds those of `BY_SIZE_COMPLETE`."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *BY_SIZE,
     *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
@@ -75,7 +75,7 @@ BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
 ELSEWHERE: Final = ("none", "permuted")
 """Controls of trained heads outside of the middle layer, where the table is not complete."""
 CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
-"""Probes of cells there: the linear one, which has a closed form, also on all random networks."""
+"""Probes of cells outside of the middle layer: the linear one, which has a closed form, also on all random networks."""
 MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
 """Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
 _NOWHERE: Final = ("wall-count", "input", "text")

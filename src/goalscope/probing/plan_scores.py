@@ -239,7 +239,7 @@ def _commonest(
 ) -> dict[int, tuple[int, ...]]:
     """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
     scored, counts = _scored_at(train, number, plans)
-    # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
+    # Weights 1 / count as whole numbers: sums are exact, and equally common plans have equal sums.
     common_multiple = math.lcm(*counts.tolist())
     totals: dict[int, Counter[tuple[int, ...]]] = {}
     for plan, count in zip(map(tuple, train.tokens[scored, :number].tolist()), counts.tolist(), strict=True):

@@ -62,7 +62,7 @@ class ProbeKey:
 
     @property
     def text(self) -> str:
-        """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
+        """The key in messages, in the ids of stored probes and in the names of random streams; it is never parsed."""
         place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
         control = self.control if self.draw is None else f"{self.control} {self.draw}"
         return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
@@ -125,18 +125,18 @@ class Probe:
     """A fitted probe.
 
     Attributes:
-        head: its form, see `goalscope.probing.heads`.
-        target: what it predicts.
-        source: what it reads; it refuses anything else.
+        head: its architecture, see `goalscope.probing.heads`.
+        target: kind of prediction.
+        source: of its inputs; it refuses every other source.
         mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
-            does not vary there has the standard deviation 0 and is not read.
-        weights: name -> array, float32, as the head wants them.
-        settings: those of the head; those that its weights tell may be left out.
-        tags: how it was made: control, settings, seed, ...
+            does not vary there has the standard deviation 0 and is ignored.
+        weights: name -> array, float32, see the head.
+        settings: those of the head; those that follow from the shapes of its weights may be left out.
+        tags: provenance: control, settings, seed, ...
         frame: side of the square of cells that it predicts; 0 for other targets.
         prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.
         scale: mean and standard deviation of the distance in the training split; (0, 1) for other targets.
-        positions, horizon: for plans the number P of vectors of one step, and the places T of a plan.
+        positions, horizon: for plans the number P of vectors of one step, and the positions T of a plan.
     """
 
     head: str

@@ -54,9 +54,9 @@ class FitSettings:
         d_hidden: width of the hidden layer of a perceptron; the paper: 1024.
         d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
         heads: attention heads of each of its layers.
-        validation: fraction of the training grids that decides which pass is kept, in [0, 1); 0 keeps the last one.
+        validation: fraction of the training grids that selects the pass to keep, in [0, 1); 0 keeps the last one.
             Linear heads choose their penalty on these grids, on a fifth of them where it is 0.
-        penalties: what linear heads choose from, in units of one standardised input; by default half decades from 1e-9
+        penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9
             to 1e4. Where they are given, heads that are trained choose their ``weight_decay`` from them, too: the one
             with the least loss on these grids.
         seed: root seed of weights, order and validation grids.
@@ -83,7 +83,7 @@ class FitSettings:
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
         object.__setattr__(self, "penalties", tuple(self.penalties))
-        if not all(0 <= one < math.inf for one in self.penalties):
+        if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise ValueError(f"penalties must be finite numbers >= 0, got {self.penalties}")
         if not 0 <= self.validation < 1:
             raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
@@ -126,7 +126,7 @@ class CellTarget:
     weights: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     NAMES: ClassVar[tuple[str, ...]] = CLASSES  # names of the K scores at each output
     ORDER: ClassVar[str] = "probe order"  # the random stream of the order of the steps
-    # Settings of the fit that are kept with a probe, by the names that files have for them.
+    # Settings of the fit that are stored with a probe, by their names in files.
     TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
     def __post_init__(self) -> None:
@@ -295,7 +295,7 @@ class Problem:
     Attributes:
         key: identity of the fitted probe; different among those fitted together. Its target is the kind of ``target``.
         features: N training steps.
-        target: ``[N, ...]`` target at each of them: a class in `CLASSES` of each cell, a number, or
+        target: ``[N, ...]`` target of each step: a class in `CLASSES` of each cell, a number, or
             tokens of a plan.
         tags: stored with the probe.
         head: registered name of the head; that of the key by default.
