@@ -70,14 +70,14 @@ class Grids:
         """Return the sum over the steps of each grid, ``[G]``."""
         return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
 
-    def share(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the ratio of two sums, ``[G]``, NaN where the denominator is 0."""
         return ratio(self.sums(numerator), self.sums(denominator))
 
     def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
         defined = ~np.isnan(values)
-        return self.share(np.where(defined, values, 0.0), defined)
+        return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row for each measure and grid."""
@@ -329,7 +329,7 @@ def _measures(
         ("cell accuracy without padding", cells.inside() & counted),
         ("cell accuracy without padding and border", cells.inside(1) & counted),
     ):
-        yield name, None, grids.share((right & used).sum(axis=1), used.sum(axis=1))
+        yield name, None, grids.ratio_of_sums((right & used).sum(axis=1), used.sum(axis=1))
     inside = (cells.labels != PADDING) & counted
     counts = _confusion(called, cells, grids, inside)
     for label, name in enumerate(CLASSES):
@@ -353,8 +353,8 @@ def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grid
         true, present = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
         best = probabilities[:, :, label].argmax(axis=1)
         distance = np.abs(np.subtract(divmod(best, cells.frame), divmod(true, cells.frame))).sum(axis=0)
-        yield "localisation", CLASSES[label], grids.share((best == true) & present, present)
-        yield "localisation distance", CLASSES[label], grids.share(distance * present, present)
+        yield "localisation", CLASSES[label], grids.ratio_of_sums((best == true) & present, present)
+        yield "localisation distance", CLASSES[label], grids.ratio_of_sums(distance * present, present)
 
 
 def rank_scores(
