@@ -39,7 +39,7 @@ from goalscope.activations.shards import (
     put_artifacts,
     write_shard,
 )
-from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, check_site, sites_there
+from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
 from goalscope.ids import canonical_json, content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
@@ -52,7 +52,7 @@ from goalscope.runs.study_shard import StudyShard
 
 ON_DISK: Final = "there"
 _CHECKED_TOKENS = 64
-_PARTS_PER_WORKER: Final = 4  # of each worker: one that is late holds up few files
+_PARTS_PER_WORKER: Final = 4  # more than one, so that a slow worker delays few files
 
 
 def capture(
@@ -72,11 +72,11 @@ def capture(
 ) -> Capture:
     """Replay the steps of an agent through a model and store the vectors of some sites and layers beside the run.
 
-    Called again after an interruption it goes on where it stopped; a complete capture is returned as it is. Sound files
-    that lie there and are not in the index, such as those of shards, are taken over.
+    A second call after an interruption continues; a complete capture is returned unchanged. Sound files in its folder
+    that are not in the index, such as those of shards, are added to it.
 
     Args:
-        run: a run directory; nobody else may write to it meanwhile.
+        run: a run directory; no other process may write to it meanwhile.
         model: the model to replay through; by default the local model that the run's study names.
         sites: "pre", "post", "grid", "action"; see `goalscope.activations.sites.SiteFinder`. None for those of
             `DEFAULT_SITES` that the steps have; a warning names the others.
@@ -89,34 +89,34 @@ def capture(
         settings: sizes of windows, batches and files.
         progress: called with (steps done, steps of the agent).
         shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
-            may do so at the same time. The same call without a shard afterwards takes their files over and completes
-            the capture.
+            may do so at the same time. The same call without a shard afterwards adds their files to the index and
+            completes the capture.
 
     Raises:
         FileNotFoundError: no run there, or no such model.
         ValueError: a run without token ids, unknown sites or layers, a model whose tokenizer or weights are not those
-            of the run, a site that cannot be found, or an activation that is not finite; names what to do.
+            of the run, a site that cannot be found, or an activation that is not finite; the message has a remedy.
         ImportError: torch or transformers is missing.
         BlockingIOError: another process writes to the run.
     """
     site_names = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
-    found_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
-    if not found_sites:
+    selected_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
+    if not selected_sites:
         raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
     check_random_weights(random_weights, untrained)
-    with Store(run) as store:  # nothing is changed where something is wrong
-        target = find_target(store, agent, found_sites)
+    with Store(run) as store:  # nothing is changed before all checks pass
+        target = find_target(store, agent, selected_sites)
         chosen = chosen_steps(store, target.agent_id, scope)
         model = model or model_of(store, target, untrained, random_weights)
         check_model(target, model, other_weights=other_weights)
         check_ids(store, target, model)
-        found_sites = found_sites if sites is not None else sites_there(store, target.agent_id, model)
+        selected_sites = selected_sites if sites is not None else available_sites(store, target.agent_id, model)
     steps = target.steps if chosen is None else sum(map(len, chosen.values()))
     blocks = Blocks(model.model)
     blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
-    finder = SiteFinder(model, found_sites)
+    finder = SiteFinder(model, selected_sites)
     with Store(run, "r" if shard is not None else "w") as store:
         work = _Capture(
             store=store,
@@ -124,15 +124,15 @@ def capture(
             model=model,
             finder=finder,
             blocks=blocks,
-            sites=found_sites,
+            sites=selected_sites,
             scope=scope,
             settings=(settings or CaptureSettings()).on(blocks.device.type),
             part=shard,
         )
         if shard is None:
             note_libraries(store, "capture")
-        stored = next((item for item in captures(store) if item.id == work.begun.id), None)
-        shard_rows = list(artifacts(store, SHARD, capture=work.begun.id))
+        stored = next((item for item in captures(store) if item.id == work.pending.id), None)
+        shard_rows = list(artifacts(store, SHARD, capture=work.pending.id))
         ready = {
             row.id for row in shard_rows if (file := place(store, row)).is_file() and file.stat().st_size == row.size
         }
@@ -142,7 +142,7 @@ def capture(
             for done in done_counts:
                 if progress is not None:
                     progress(done, max(steps, work.counts.steps))
-        return work.begun if shard is not None else work.finish()
+        return work.pending if shard is not None else work.finish()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +162,8 @@ class _Capture:
     self_check: dict[str, float] = field(default_factory=dict)
 
     @cached_property
-    def begun(self) -> Capture:
-        """The capture before anything is computed; its id covers all that decides its files."""
+    def pending(self) -> Capture:
+        """The capture before any computation; its id covers everything that its files depend on."""
         description = dict(self.model.describe())
         untrained = description.get("untrained")
         decisive: dict[str, Any] = {
@@ -196,17 +196,17 @@ class _Capture:
 
     @property
     def folder(self) -> Path:
-        return place(self.store, Artifact(id=self.begun.id, kind=CAPTURE, path=self.begun.path, size=0))
+        return place(self.store, Artifact(id=self.pending.id, kind=CAPTURE, path=self.pending.path, size=0))
 
     def write(self, ready: Container[str]) -> Generator[int, None, None]:
-        """Write each shard while the next is computed; yield how many steps are done.
+        """Write each shard while the next is computed; yield the number of finished steps.
 
-        The row of a shard enters the index once its file is there.
+        The row of a shard enters the index once its file exists.
         """
         folder = self.folder
         folder.mkdir(parents=True, exist_ok=True)
         if self.part is None:
-            put_capture(self.store, self.begun)
+            put_capture(self.store, self.pending)
         waiting: list[tuple[Artifact, Future[int]]] = []
 
         def enter() -> None:
@@ -220,16 +220,16 @@ class _Capture:
             for done, row, shard in self._computed(ready):
                 if shard is not None:
                     enter()
-                    waiting.append((row, pool.submit(_written, folder / Path(row.path).name, shard)))
+                    waiting.append((row, pool.submit(_write_if_missing, folder / Path(row.path).name, shard)))
                 yield done
             enter()
 
     def finish(self) -> Capture:
         """Return the capture, complete."""
         for path in self.folder.glob(".*.part"):
-            path.unlink()  # what a killed process left half-written
+            path.unlink()  # partial files of killed processes
         complete = replace(
-            self.begun,
+            self.pending,
             steps=self.counts.steps,
             captured=self.counts.captured,
             reconstructed=self.counts.reconstructed,
@@ -241,13 +241,13 @@ class _Capture:
         return complete
 
     def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | str | None]]:
-        """Yield of each file: steps done with it, its row of the index but the size, its content.
+        """Yield for each file: steps finished with it, its row of the index without the size, its content.
 
-        The content is `THERE` where a sound file lies there, and None where nothing is to be done.
+        The content is `ON_DISK` where a sound file exists, and None where nothing is to be done.
         """
-        begun, number, shares_prefix = self.begun, 0, shares_prefixes(self.blocks.config)
+        pending, number, shares_prefix = self.pending, 0, shares_prefixes(self.blocks.config)
         steps = windows(
-            self.store, begun.agent_id, begun.scope, self.finder, begun.sites, self.settings.window, self.counts
+            self.store, pending.agent_id, pending.scope, self.finder, pending.sites, self.settings.window, self.counts
         )
         for window in filter(None, steps):
             self._check(window)
@@ -256,43 +256,43 @@ class _Capture:
                 window,
                 number,
                 settings=self.settings,
-                item_bytes=4 * begun.width * len(begun.layers),
+                item_bytes=4 * pending.width * len(pending.layers),
                 shares_prefix=shares_prefix,
-                by_shape="grid" in begun.sites,
+                by_shape="grid" in pending.sites,
             )
             for planned in plans:
                 n_items = sum(len(batch.items) for batch in planned.batches)
                 row = Artifact(
-                    id=content_id("shard", {"capture": begun.id, "number": number}),
+                    id=content_id("shard", {"capture": pending.id, "number": number}),
                     kind=SHARD,
-                    path=f"{begun.path}/{number:05d}.safetensors",
+                    path=f"{pending.path}/{number:05d}.safetensors",
                     size=0,
-                    tags={"capture": begun.id, "number": number, "steps": n_items},
+                    tags={"capture": pending.id, "number": number, "steps": n_items},
                 )
                 shard: Shard | str | None = None
                 in_part = self.part is None or number % self.part.of == self.part.number - 1
-                if in_part and row.id not in ready and self._is_there(row, planned):
+                if in_part and row.id not in ready and self._is_on_disk(row, planned):
                     shard = ON_DISK
                 elif in_part and row.id not in ready:
                     with self.blocks.recording() as recording:
                         if prefix is None and len(planned.prefix):
                             prefix = recording.prefix(planned.prefix)
-                        shard = _shard(recording, planned, prefix, begun)
+                        shard = _shard(recording, planned, prefix, pending)
                 done, number = done + n_items, number + 1
                 yield done, row, shard
 
-    def _is_there(self, row: Artifact, planned: ShardPlan) -> bool:
-        """Return whether a sound file with the planned steps lies there; a damaged one is computed again."""
-        begun, path = self.begun, place(self.store, row)
+    def _is_on_disk(self, row: Artifact, planned: ShardPlan) -> bool:
+        """Return whether a sound file with the planned steps exists; a damaged one is computed again."""
+        pending, path = self.pending, place(self.store, row)
         if not path.is_file():
             return False
         items = [item for batch in planned.batches for item in batch.items]
         try:
-            with open_shard(path, size=path.stat().st_size, capture=begun.id) as shard:
-                for site in begun.sites:
+            with open_shard(path, size=path.stat().st_size, capture=pending.id) as shard:
+                for site in pending.sites:
                     expected = [(item.episode[0], item.step) for item in items if site in item.positions]
-                    for layer in begun.layers:
-                        columns = shard.columns(site, layer, begun.width)
+                    for layer in pending.layers:
+                        columns = shard.columns(site, layer, pending.width)
                         shard.vectors(site, layer)
                         if expected != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
                             raise ValueError(f"{path} must hold the steps that are planned, it holds others")
@@ -309,40 +309,40 @@ class _Capture:
             except ValueError as error:
                 raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
         if not self.self_check:
-            differences = check_blocks(self.model.model, self.begun.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
+            differences = check_blocks(self.model.model, self.pending.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
             self.self_check.update((str(layer), difference) for layer, difference in differences.items())
 
 
-def _written(path: Path, shard: Shard | str) -> int:
-    """Return the size of a file, once it is written where it is not there."""
+def _write_if_missing(path: Path, shard: Shard | str) -> int:
+    """Write a shard unless it is on disk, and return the size of its file."""
     return path.stat().st_size if isinstance(shard, str) else write_shard(path, shard)
 
 
-def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begun: Capture) -> Shard:
+def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pending: Capture) -> Shard:
     """Return a shard with its vectors."""
     import torch
 
-    by_site: dict[Site, list[Any]] = {site: [] for site in begun.sites}
+    by_site: dict[Site, list[Any]] = {site: [] for site in pending.sites}
     for batch in planned.batches:
-        for site, vectors in recording.batch(batch, prefix, len(planned.prefix), begun.sites):
+        for site, vectors in recording.batch(batch, prefix, len(planned.prefix), pending.sites):
             by_site[site].append(vectors)
-    # Until here nothing waited for the device.
+    # No synchronisation with the device before this line.
     items = [item for batch in planned.batches for item in batch.items]
-    episodes, arrays = layout(items, begun.sites)
-    for site in begun.sites:
-        members = [item for item in items if site in item.positions]
-        for number, layer in enumerate(begun.layers):
-            vectors = np.zeros((*arrays[f"{site}.positions"].shape, begun.width), dtype=np.float32)
-            if members:
+    episodes, arrays = layout(items, pending.sites)
+    for site in pending.sites:
+        site_items = [item for item in items if site in item.positions]
+        for number, layer in enumerate(pending.layers):
+            vectors = np.zeros((*arrays[f"{site}.positions"].shape, pending.width), dtype=np.float32)
+            if site_items:
                 vectors = torch.cat([tensor[number] for tensor in by_site[site]]).cpu().numpy()
-            if (bad := first_infinite(vectors)) is not None:
+            if (row := first_infinite(vectors)) is not None:
                 raise ValueError(
-                    f"activations must be finite, got some that are not in {members[bad].episode[0]} step "
-                    f"{members[bad].step}, site {site}, layer {layer}: check the model's weights, and its dtype "
+                    f"activations must be finite, got some that are not in {site_items[row].episode[0]} step "
+                    f"{site_items[row].step}, site {site}, layer {layer}: check the model's weights, and its dtype "
                     "(float16 overflows in some models; bfloat16 and float32 do not)"
                 )
             arrays[f"{site}.{layer}"] = vectors
-    header = {"capture": begun.id, "model": begun.model, "number": planned.number, "episodes": episodes}
+    header = {"capture": pending.id, "model": pending.model, "number": planned.number, "episodes": episodes}
     return Shard(header=header, arrays=arrays)
 
 
@@ -368,7 +368,7 @@ def capture_elsewhere(
     gpus: float = 0.0,
     progress: Progress = lambda done, total: None,
 ) -> Capture:
-    """Capture in other processes, then take their files over here; equal to what one process captures.
+    """Capture in other processes, then index their files here; equal to the capture of one process.
 
     Args:
         run: the run directory, as every worker sees it.

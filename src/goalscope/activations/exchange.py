@@ -1,6 +1,6 @@
-"""Captures for others: Parquet as the library `datasets` reads it, safetensors by the names of TransformerLens.
+"""Export of captures: Parquet as the library `datasets` reads it, safetensors by the names of TransformerLens.
 
-A vector of block L is named ``blocks.L.hook_resid_post``, which is what TransformerLens calls the output of that block;
+A vector of block L is named ``blocks.L.hook_resid_post``, the name in TransformerLens of the output of that block;
 in nnsight it is the output of the block's module. Files are written one after the other from shards that are read one
 at a time, so that memory does not grow with the run.
 """
@@ -28,7 +28,7 @@ FORMATS: Final = ("parquet", "safetensors")
 README: Final = "README.json"
 _TEXTS: Final = {"episode_id": "episode_id", "world_id": "world_id", "cluster": CLUSTER_IN_FILES}
 """Text columns of captures, and their names in a file."""
-_DESCRIBED: Final = {
+_SITE_TEXTS: Final = {
     "pre": "the last three tokens of the prompt, before the reasoning",
     "post": "the three tokens that open the final answer, after the reasoning",
     "grid": "the token of each cell, by row",
@@ -36,7 +36,7 @@ _DESCRIBED: Final = {
 }
 _ARRAY: Final = "datasets.features.features.Array2DExtensionType"
 _Shape = tuple[int, int] | None
-"""Height and width of the grids in a file; None where they do not matter."""
+"""Height and width of the grids in a file; None where files do not depend on them."""
 
 
 def hook_name(layer: int) -> str:
@@ -56,14 +56,14 @@ def export_activations(
 
     A folder holds ``SITE.parquet`` (one for each shape of grid at site ``grid``), with a row for each step and layer;
     ``SITE-00000.safetensors`` and so on, with the vectors ``[m, P, D]`` of each layer by its name; and a README.json
-    that says what is what.
+    that describes them.
 
     Args:
         store: the run.
         directory: where the folders go; files of these names are replaced.
         formats: some of `FORMATS`.
         chosen: ids of captures, all complete ones by default.
-        progress: told (files done, files in all) of each capture.
+        progress: called with (files done, all files) of each capture.
 
     Returns:
         The folders.
@@ -73,18 +73,18 @@ def export_activations(
         ImportError: pyarrow is not installed (it comes with the extra ``export``).
     """
     if not formats or set(formats) - set(FORMATS):
-        given = ", ".join(formats) or "none"
-        raise ValueError(f"activations are exported as {' or '.join(FORMATS)} or both, got {given}")
-    known = {one.id: one for one in captures(store)}
-    wanted = list(chosen) or [identity for identity, one in known.items() if one.complete]
-    lacking_ids = [identity for identity in wanted if identity not in known or not known[identity].complete]
-    if lacking_ids or not wanted:
-        there = "; ".join(one.label for one in known.values()) or "nothing"
+        got = ", ".join(formats) or "none"
+        raise ValueError(f"activations are exported as {' or '.join(FORMATS)} or both, got {got}")
+    by_id = {capture.id: capture for capture in captures(store)}
+    ids = list(chosen) or [identity for identity, capture in by_id.items() if capture.complete]
+    missing_ids = [identity for identity in ids if identity not in by_id or not by_id[identity].complete]
+    if missing_ids or not ids:
+        available = "; ".join(capture.label for capture in by_id.values()) or "nothing"
         raise ValueError(
-            f"an export needs complete captures of {store.path}, got {', '.join(lacking_ids) or 'none'}: "
-            f"captured is {there}; goalscope capture {store.path} captures"
+            f"an export needs complete captures of {store.path}, got {', '.join(missing_ids) or 'none'}: "
+            f"captured is {available}; goalscope capture {store.path} captures"
         )
-    return [_export(store, known[identity], Path(directory) / identity, formats, progress) for identity in wanted]
+    return [_export(store, by_id[identity], Path(directory) / identity, formats, progress) for identity in ids]
 
 
 def _export(
@@ -108,7 +108,7 @@ def _export(
                 count = sum(steps for _, steps in parts)
                 files[name] = {"site": site, "steps": count, "rows": count * len(capture.layers)}
             progress(done := done + 1, total)
-    about = {
+    metadata = {
         "capture": capture.id,
         "model": {"name": capture.model_name, "id": capture.model, "untrained": capture.untrained},
         "agent": {"name": capture.agent, "id": capture.agent_id},
@@ -125,22 +125,22 @@ def _export(
             }
             for layer in capture.layers
         },
-        "sites": {site: _DESCRIBED[site] for site in capture.sites},
+        "sites": {site: _SITE_TEXTS[site] for site in capture.sites},
         "files": files,
         "read": {
             "parquet": "datasets.load_dataset('parquet', data_files='SITE.parquet')",
             "safetensors": "safetensors.numpy.load_file('SITE-00000.safetensors')",
         },
     }
-    (folder / README).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / README).write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return folder
 
 
 def _parts(
     store: Store, capture: Capture, site: Site, rows: Sequence[Artifact]
 ) -> dict[tuple[_Shape, int], list[tuple[Artifact, int]]]:
-    """Return each shard of each file of a site with its number of steps: by shape where cells are read."""
-    found: dict[tuple[_Shape, int], list[tuple[Artifact, int]]] = {}
+    """Return each shard of each file of a site with its number of steps; site ``grid`` has a file for each shape."""
+    parts: dict[tuple[_Shape, int], list[tuple[Artifact, int]]] = {}
     for row in rows:
         with opened_shard(store, row, capture) as shard:
             columns = shard.columns(site, capture.layers[0], capture.width)
@@ -149,17 +149,17 @@ def _parts(
             shapes = [(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()]
         for shape in shapes:
             if count := len(of_shape(columns, shape)):
-                found.setdefault((shape, columns["positions"].shape[1]), []).append((row, count))
-    return found
+                parts.setdefault((shape, columns["positions"].shape[1]), []).append((row, count))
+    return parts
 
 
 def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
-    """Return the columns, with the description of them that the library `datasets` looks for."""
+    """Return the columns, with the metadata that the library `datasets` reads."""
     try:
         import pyarrow
     except ImportError as error:
         raise lacking("exporting activations as Parquet needs pyarrow", "export", error) from error
-    place = pyarrow.list_(pyarrow.int64(), positions)
+    index_list = pyarrow.list_(pyarrow.int64(), positions)
     vectors = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
     kinds = {
         **dict.fromkeys(_TEXTS.values(), pyarrow.string()),
@@ -170,25 +170,28 @@ def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
         "site": pyarrow.string(),
         "layer": pyarrow.int64(),
         "hook": pyarrow.string(),
-        "positions": place,
-        "tokens": place,
+        "positions": index_list,
+        "tokens": index_list,
         "vectors": vectors,
     }
 
     def feature(name: str, kind: "pyarrow.DataType") -> dict[str, Any]:
         if name == "vectors":
             return {"shape": [positions, capture.width], "dtype": "float32", "_type": "Array2D"}
-        if kind == place:
+        if kind == index_list:
             return {"feature": {"dtype": "int64", "_type": "Value"}, "length": positions, "_type": "List"}
         return {"dtype": str(kind), "_type": "Value"}
 
     features = {name: feature(name, kind) for name, kind in kinds.items()}
     # How `datasets` stores an Array2D: nested lists of no fixed size, under the name of its own type.
-    own = {
+    array_metadata = {
         "ARROW:extension:name": _ARRAY,
         "ARROW:extension:metadata": json.dumps([[positions, capture.width], "float32"]),
     }
-    fields = [pyarrow.field(name, kind, metadata=own if name == "vectors" else None) for name, kind in kinds.items()]
+    fields = [
+        pyarrow.field(name, kind, metadata=array_metadata if name == "vectors" else None)
+        for name, kind in kinds.items()
+    ]
     return pyarrow.schema(fields, {"huggingface": json.dumps({"info": {"features": features}})})
 
 
@@ -218,10 +221,10 @@ def _tables(
         for layer in capture.layers:
             with opened_shard(store, row, capture) as shard:
                 columns = shard.columns(site, layer, capture.width)
-                kept = of_shape(columns, shape)
-                vectors = shard.vectors(site, layer)[kept]
-            columns = {name: column[kept] for name, column in columns.items()}
-            plain = {
+                selected = of_shape(columns, shape)
+                vectors = shard.vectors(site, layer)[selected]
+            columns = {name: column[selected] for name, column in columns.items()}
+            scalars = {
                 **{stored: columns[name] for name, stored in _TEXTS.items()},
                 **{name: columns[name] for name in ("step", "reconstructed")},
                 "height": columns["shape"][:, 0],
@@ -230,22 +233,22 @@ def _tables(
                 "layer": [layer] * count,
                 "hook": [hook_name(layer)] * count,
             }
-            arrays = {name: pyarrow.array(values, kinds[name]) for name, values in plain.items()}
+            arrays = {name: pyarrow.array(values, kinds[name]) for name, values in scalars.items()}
             arrays |= {name: nested(name, columns[name]) for name in ("positions", "tokens")}
             arrays["vectors"] = nested("vectors", vectors)
             yield pyarrow.table([arrays[name] for name in schema.names], schema=schema)
 
 
 def _tensors(store: Store, capture: Capture, site: Site, row: Artifact, path: Path) -> dict[str, dict[str, Any]]:
-    """Write the vectors of a site in a shard, and what they belong to; return nothing where no step has the site."""
+    """Write the vectors of a site in a shard with their steps; return an empty mapping where no step has the site."""
     with opened_shard(store, row, capture) as shard:
         columns = shard.columns(site, capture.layers[0], capture.width)
         if not len(columns["step"]):
             return {}
         arrays: dict[str, npt.NDArray[Any]] = {hook_name(layer): shard.vectors(site, layer) for layer in capture.layers}
-    named = {name: number for number, name in enumerate(dict.fromkeys(columns["episode_id"]))}
-    arrays["episode"] = np.array([named[name] for name in columns["episode_id"]], dtype=np.int64)
+    episode_numbers = {name: number for number, name in enumerate(dict.fromkeys(columns["episode_id"]))}
+    arrays["episode"] = np.array([episode_numbers[name] for name in columns["episode_id"]], dtype=np.int64)
     arrays |= {name: columns[name] for name in ("step", "shape", "positions", "tokens")}
-    about = {"capture": capture.id, "site": site, "model": capture.model, "episodes": list(named)}
-    write_shard(path, Shard(header=about, arrays=arrays))
+    metadata = {"capture": capture.id, "site": site, "model": capture.model, "episodes": list(episode_numbers)}
+    write_shard(path, Shard(header=metadata, arrays=arrays))
     return {path.name: {"site": site, "steps": len(columns["step"])}}

@@ -1,4 +1,4 @@
-"""Whose steps are replayed, through which model: the agent of a run that has token ids, and the model that fits it."""
+"""Choice of the agent whose steps are replayed, which must have token ids, and of the model that fits it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
 
-_LOOKED = 100
+_CHECKED_STEPS = 100
 _AGENT_ID, _AGENT = (EPISODE_COLUMNS.split(", ").index(name) for name in ("agent_id", "agent"))
 _PROMPT, _OUTPUT = (STEP_COLUMNS.split(", ").index(name) for name in ("prompt_tokens", "output_tokens"))
 _MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
-_NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "weights")
+_NOT_TOKENIZER_FILES = ("config.json", "generation_config.json", "hub", "revision", "weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """An agent of a run whose steps hold token ids: name, content id, what decides its answers, number of steps."""
+    """An agent of a run whose steps hold token ids: name, content id, description, number of steps."""
 
     agent: str
     agent_id: str
@@ -32,42 +32,42 @@ class ReplayTarget:
 
 
 def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> ReplayTarget:
-    """Return the agent whose steps are to be replayed.
+    """Return the agent for the replay.
 
     Args:
         store: the run.
         agent: its short name or id; may be None where one agent alone has token ids.
-        sites: the sites that are wanted: `post` and `action` need the ids of outputs.
+        sites: the requested sites: `post` and `action` need the ids of outputs.
 
     Raises:
         ValueError: no such agent, several, or steps without token ids; names the setting that stores them. A damaged
             run.
     """
-    known, rows = store.agents(), _agents_with_steps(store)
-    there = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
+    agents, rows = store.agents(), _agents_with_steps(store)
+    run_agents = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
     if agent is not None:
         rows = [row for row in rows if agent in (row.agent_id, row.agent)]
         if not rows:
-            raise ValueError(f"the agent must be one of the run ({there}), got {agent!r}")
-    output = any(site in ("post", "action") for site in sites)
-    fits = [row for row in rows if row.prompts and (row.outputs or not output)]
-    if not fits:
-        what = "outputs" if any(row.prompts for row in rows) else "prompts"
-        advice = " ".join(dict.fromkeys(_advice(known.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
+            raise ValueError(f"the agent must be one of the run ({run_agents}), got {agent!r}")
+    needs_output = any(site in ("post", "action") for site in sites)
+    usable = [row for row in rows if row.prompts and (row.outputs or not needs_output)]
+    if not usable:
+        lacking = "outputs" if any(row.prompts for row in rows) else "prompts"
+        advice = " ".join(dict.fromkeys(_advice(agents.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
         raise ValueError(
-            f"activations are captured by replaying exact token ids, the steps of {store.path} ({there}) hold none of "
-            f"their {what}. {advice}".rstrip()
+            f"activations are captured by replaying exact token ids, the steps of {store.path} ({run_agents}) hold "
+            f"none of their {lacking}. {advice}".rstrip()
         )
-    if len(fits) > 1:
-        names = ", ".join(f"{row.agent} ({row.agent_id})" for row in fits)
+    if len(usable) > 1:
+        names = ", ".join(f"{row.agent} ({row.agent_id})" for row in usable)
         raise ValueError(f"several agents have token ids, say which one with --agent (agent=): {names}")
-    (row,) = fits
-    description = known.get(row.agent_id, ("", {}))[1]
+    (row,) = usable
+    description = agents.get(row.agent_id, ("", {}))[1]
     return ReplayTarget(agent=row.agent, agent_id=row.agent_id, description=description, steps=row.steps)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Steps:
+class _StepCounts:
     """The steps of an agent, and how many hold token ids of their prompt and of their output."""
 
     agent_id: str
@@ -77,30 +77,32 @@ class _Steps:
     outputs: int = 0
 
 
-def _agents_with_steps(store: Store) -> list[_Steps]:
-    """Return what the steps of each agent hold, each episode compared with its checksums."""
-    found: dict[str, _Steps] = {}
+def _agents_with_steps(store: Store) -> list[_StepCounts]:
+    """Return the counts of each agent's steps; each episode is compared with its checksums."""
+    by_agent: dict[str, _StepCounts] = {}
     for page in store.pages():
         steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
         store.sums.check_episodes(page, steps)
         for number, *header in page:
             if not steps[number]:
                 continue
-            own = found.setdefault(header[_AGENT_ID], _Steps(agent_id=header[_AGENT_ID], agent=header[_AGENT]))
-            own.steps += len(steps[number])
-            own.prompts += sum(step[_PROMPT] is not None for step in steps[number])
-            own.outputs += sum(step[_OUTPUT] is not None for step in steps[number])
-    return [found[identity] for identity in sorted(found)]
+            counts = by_agent.setdefault(
+                header[_AGENT_ID], _StepCounts(agent_id=header[_AGENT_ID], agent=header[_AGENT])
+            )
+            counts.steps += len(steps[number])
+            counts.prompts += sum(step[_PROMPT] is not None for step in steps[number])
+            counts.outputs += sum(step[_OUTPUT] is not None for step in steps[number])
+    return [by_agent[identity] for identity in sorted(by_agent)]
 
 
 def model_of(
     store: Store, target: ReplayTarget, untrained: int | None = None, random_weights: str = RANDOM_WEIGHTS[0]
 ) -> LocalModel:
-    """Return the local model that an agent of the run's study is, or a copy of it with random weights.
+    """Return the local model of an agent of the run's study, or a copy of it with random weights.
 
     Raises:
-        ValueError: random weights without a seed, a run without a study that says so (an import), or a model behind a
-            server.
+        ValueError: random weights without a seed, a run without a study that names the model (an import), or a
+            model behind a server.
         FileNotFoundError: the model's folder is no longer there.
     """
     check_random_weights(random_weights, untrained)
@@ -124,30 +126,30 @@ def model_of(
 
 
 def model_id(model: LocalModel) -> str:
-    """Return the content id by which captures and probes know a model."""
+    """Return the content id of a model in captures and probes."""
     return content_id("model", dict(model.describe()))
 
 
 def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:
     """Raise a ValueError where a model's tokenizer, or without ``other_weights`` its weights, are not the agent's."""
-    told = target.description.get("model", {})
-    described = told.get("dialect", told) if isinstance(told, Mapping) else {}
-    theirs = described.get("files", {}) if isinstance(described, Mapping) else {}
+    model_description = target.description.get("model", {})
+    described = model_description.get("dialect", model_description) if isinstance(model_description, Mapping) else {}
+    run_files = described.get("files", {}) if isinstance(described, Mapping) else {}
     description = model.describe()
-    ours: Mapping[str, Any] = description["files"]
-    common = [name for name in ours if isinstance(theirs, Mapping) and name in theirs]
-    differing = [name for name in common if ours[name] != theirs[name]]
+    model_files: Mapping[str, Any] = description["files"]
+    common = [name for name in model_files if isinstance(run_files, Mapping) and name in run_files]
+    differing = [name for name in common if model_files[name] != run_files[name]]
     weights = [
         name
         for name in differing
         if name in ("weights", "hub", "revision", "gguf", "quantisation")
         or name.endswith((".safetensors", ".safetensors.index.json"))
     ]
-    odd = [name for name in differing if name not in (*weights, *_NO_TOKENIZER)]
-    if odd:
+    tokenizer_files = [name for name in differing if name not in (*weights, *_NOT_TOKENIZER_FILES)]
+    if tokenizer_files:
         raise ValueError(
             f"the token ids of {target.agent} must be those of the model's tokenizer, {model.name} has another one "
-            f"({', '.join(odd)} differ): give the model that generated the run"
+            f"({', '.join(tokenizer_files)} differ): give the model that generated the run"
         )
     if weights and description.get("untrained") is None and not other_weights:
         raise ValueError(
@@ -160,19 +162,19 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
 def check_ids(store: Store, target: ReplayTarget, model: LocalModel) -> None:
     """Raise a ValueError where token ids that a server returned in mode chat cannot be those of a model's tokenizer.
 
-    Of such a run no tokenizer is known. The ids must stand for tokens of the model, and those of an output for the text
-    that came with them; `_LOOKED` steps are looked at.
+    The tokenizer of such a run is unknown. All ids must be in the model's vocabulary, and the decoded output must
+    contain its recorded text; `_CHECKED_STEPS` steps are checked.
     """
-    told = target.description.get("model", {})
-    if not isinstance(told, Mapping) or told.get("kind") != "http" or told.get("mode") == "completions":
+    served = target.description.get("model", {})
+    if not isinstance(served, Mapping) or served.get("kind") != "http" or served.get("mode") == "completions":
         return
-    size = model.model.get_input_embeddings().num_embeddings
+    vocabulary_size = model.model.get_input_embeddings().num_embeddings
     ids = (episode.id for episode in store.episodes() if episode.spec.agent_id == target.agent_id)
-    steps = (step for episode in store.episodes(islice(ids, _LOOKED)) for step in episode.steps)
-    for step in islice(steps, _LOOKED):
+    steps = (step for episode in store.episodes(islice(ids, _CHECKED_STEPS)) for step in episode.steps)
+    for step in islice(steps, _CHECKED_STEPS):
         tokens = [*(step.prompt_tokens or ()), *(step.output_tokens or ())]
         text = "" if step.output_tokens is None else (step.text or "").strip()
-        if max(tokens, default=0) >= size or text not in model.text(step.output_tokens or ()):
+        if max(tokens, default=0) >= vocabulary_size or text not in model.text(step.output_tokens or ()):
             raise ValueError(
                 f"the token ids that the server of {target.agent} returned must be those of the model, those of a step "
                 f"are not the text that came with them in {model.name}: give the model that was served"

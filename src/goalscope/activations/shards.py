@@ -1,6 +1,6 @@
-"""Shards: safetensors files that each hold the vectors of some steps, with digests, written whole or not at all.
+"""Shards: safetensors files with the vectors of some steps and their digests, written atomically.
 
-Files are of unknown origin: sizes are checked before anything is read, every failure is a ValueError.
+Files are untrusted: sizes are checked before any data are read, and every failure is a ValueError.
 
 Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of its n steps; for each site ``SITE.rows``,
 ``SITE.positions``, ``SITE.tokens`` of the m steps that have it, and ``SITE.LAYER`` with their vectors.
@@ -34,12 +34,12 @@ KEY: Final = "goalscope"
 
 _PREFIX: Final = 8  # bytes in front of the header that hold its length
 _LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
-_ABOUT: Final = "header"  # what the digest of the header's other entries is called; no tensor has this name
+_HEADER_DIGEST: Final = "header"  # name of the digest of the header's other entries; no tensor has this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
-    """What one file holds.
+    """Content of one file.
 
     Attributes:
         header: plain values: format, capture, number, model, and ``episodes``, a list of [episode, world, grid id].
@@ -58,9 +58,9 @@ def write_shard(path: Path, shard: Shard) -> int:
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in sorted(shard.arrays.items())}
-    about = {name: value for name, value in shard.header.items() if name != "digests"} | {"format": FORMAT}
-    digests = {name: _digest(array) for name, array in arrays.items()} | {_ABOUT: _header_digest(about)}
-    header = canonical_json({**about, "digests": digests})
+    entries = {name: value for name, value in shard.header.items() if name != "digests"} | {"format": FORMAT}
+    digests = {name: _digest(array) for name, array in arrays.items()} | {_HEADER_DIGEST: _header_digest(entries)}
+    header = canonical_json({**entries, "digests": digests})
     # One entry of metadata: the library writes several in an order that changes from process to process.
     if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped once more
         raise ValueError(
@@ -69,7 +69,7 @@ def write_shard(path: Path, shard: Shard) -> int:
         )
     data = save(arrays, metadata={KEY: header})
     temporary = path.with_name(f".{path.name}.part")
-    # What lies there is half a file of a killed process, or a link: it is removed, never written through.
+    # An existing one is a partial file of a killed process, or a link: it is removed, never written through.
     temporary.unlink(missing_ok=True)
     with temporary.open("xb") as file:
         file.write(data)
@@ -85,10 +85,10 @@ def write_shard(path: Path, shard: Shard) -> int:
 
 
 def layout(items: Sequence[Item], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
-    """Return the episodes of n steps, and all tensors of their shard but the vectors."""
-    table = {entry: number for number, entry in enumerate(dict.fromkeys(item.episode for item in items))}
+    """Return the episodes of n steps, and all tensors of their shard except the vectors."""
+    episode_numbers = {episode: number for number, episode in enumerate(dict.fromkeys(item.episode for item in items))}
     arrays: dict[str, npt.NDArray[Any]] = {
-        "episode": np.array([table[item.episode] for item in items], dtype=np.int64),
+        "episode": np.array([episode_numbers[item.episode] for item in items], dtype=np.int64),
         "step": np.array([item.step for item in items], dtype=np.int64),
         "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
         "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
@@ -96,32 +96,32 @@ def layout(items: Sequence[Item], sites: Sequence[Site]) -> tuple[list[list[str]
     for site in sites:
         rows = [row for row, item in enumerate(items) if site in item.positions]
         positions = [items[row].positions[site] for row in rows]
-        tokens = [items[row].ids[at] for row, at in zip(rows, positions, strict=True)]
+        tokens = [items[row].ids[position] for row, position in zip(rows, positions, strict=True)]
         size = (len(rows), len(positions[0]) if rows else 0)
         arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
         arrays[f"{site}.positions"] = np.array(positions, dtype=np.int64).reshape(size)
         arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
-    return [list(one) for one in table], arrays
+    return [list(episode) for episode in episode_numbers], arrays
 
 
 @contextmanager
 def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
-    """Open a shard of a capture whose size, bytes, is what the index knows.
+    """Open a shard of a capture; ``size`` is its size in bytes according to the index.
 
-    Whatever is wrong with it, also where it is read inside of the context, is a ValueError that names the file.
+    Every defect, also one that appears while it is read inside of the context, is a ValueError that names the file.
     """
     advice = "delete the file and run the same capture again, which writes it anew"
     if not path.is_file():
         raise FileNotFoundError(f"the run's index names {path}, there is no such file: {advice}")
     try:
-        if (found := path.stat().st_size) != size:
-            raise ValueError(f"it must have {size} bytes, got {found}")
-        with open_tensors(path, most_header=_LARGEST_HEADER) as file:
-            told = {name: str(file.header.get(name))[:80] for name in ("format", "capture")}
+        if (actual := path.stat().st_size) != size:
+            raise ValueError(f"it must have {size} bytes, got {actual}")
+        with open_tensors(path, max_header=_LARGEST_HEADER) as file:
+            header_texts = {name: str(file.header.get(name))[:80] for name in ("format", "capture")}
             if file.header.get("format") != FORMAT:
-                raise ValueError(f"its header must be of format {FORMAT}, got {told['format']!r}")
+                raise ValueError(f"its header must be of format {FORMAT}, got {header_texts['format']!r}")
             if file.header.get("capture") != capture:
-                raise ValueError(f"it must belong to {capture}, got {told['capture']!r}")
+                raise ValueError(f"it must belong to {capture}, got {header_texts['capture']!r}")
             try:
                 header = _Header.model_validate(file.header)
             except ValidationError as error:
@@ -134,11 +134,11 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
 
 def _check_header(file: "TensorFile", digests: Mapping[str, str]) -> None:
     """Raise a ValueError unless the digests are those of this header and of these tensors."""
-    if odd := sorted((set(digests) ^ set(file.names)) - {_ABOUT}):
-        raise ValueError(f"its digests must be those of its tensors, got a difference at {odd[0][:80]!r}")
-    about = {name: value for name, value in file.header.items() if name != "digests"}
+    if differing := sorted((set(digests) ^ set(file.names)) - {_HEADER_DIGEST}):
+        raise ValueError(f"its digests must be those of its tensors, got a difference at {differing[0][:80]!r}")
+    entries = {name: value for name, value in file.header.items() if name != "digests"}
     # Files of goalscope before 0.2 have no digest of their header.
-    if digests.get(_ABOUT, known := _header_digest(about)) != known:
+    if digests.get(_HEADER_DIGEST, digest := _header_digest(entries)) != digest:
         raise ValueError("its header, which lists its episodes, does not match its digest")
 
 
@@ -158,26 +158,26 @@ class ShardFile:
     def columns(self, site: Site, layer: int, width: int) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of `Activations` for the m steps that have a site, by name and without the vectors.
 
-        No array is made by a size that stands in the file or in the index (``width``) before the data have it.
+        No array is allocated by a size from the file or the index (``width``) before the data confirm it.
         """
         sizes: dict[str, int] = {}
         step = self._tensor("step", np.int64, "N", sizes)
         episode = self._tensor("episode", np.int64, "N", sizes)
         shape = self._tensor("shape", np.int64, "N 2", sizes)
-        again = self._tensor("reconstructed", np.uint8, "N", sizes).astype(bool)
+        reconstructed = self._tensor("reconstructed", np.uint8, "N", sizes).astype(bool)
         if len(episode) and not 0 <= episode.min() <= episode.max() < len(self.episodes):
             raise ValueError("its steps name episodes that it does not list")
-        for name, array, least in (("step", step, 0), ("shape", shape, 1)):
-            if len(array) and array.min() < least:
-                raise ValueError(f"{name} must be >= {least} everywhere, got {array.min()}")
+        for name, array, minimum in (("step", step, 0), ("shape", shape, 1)):
+            if len(array) and array.min() < minimum:
+                raise ValueError(f"{name} must be >= {minimum} everywhere, got {array.min()}")
         rows = self._tensor(f"{site}.rows", np.int64, "M", sizes)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(step) or (np.diff(rows) <= 0).any()):
             raise ValueError(f"the rows of site {site} must rise within its {len(step)} steps")
         positions = self._tensor(f"{site}.positions", np.int64, "M P", sizes)
         tokens = self._tensor(f"{site}.tokens", np.int64, "M P", sizes)
-        there, must = self.file.shape(f"{site}.{layer}"), (*positions.shape, width)
-        if there != must:
-            raise ValueError(f"{site}.{layer} must have shape {list(must)}, got {list(there)}")
+        shape_in_file, expected = self.file.shape(f"{site}.{layer}"), (*positions.shape, width)
+        if shape_in_file != expected:
+            raise ValueError(f"{site}.{layer} must have shape {list(expected)}, got {list(shape_in_file)}")
         names = np.array([*self.episodes, ["", "", ""]], dtype=object)[episode[rows]]
         return {
             **{name: names[:, number] for number, name in enumerate(("episode_id", "world_id", "cluster"))},
@@ -185,7 +185,7 @@ class ShardFile:
             "shape": shape[rows],
             "positions": positions,
             "tokens": tokens,
-            "reconstructed": again[rows],
+            "reconstructed": reconstructed[rows],
         }
 
     def vectors(self, site: Site, layer: int) -> npt.NDArray[np.float32]:
@@ -199,7 +199,7 @@ class ShardFile:
                 raise ValueError(f"{name} does not match its digest")
 
     def _tensor(self, name: str, dtype: Any, shape: str, sizes: dict[str, int]) -> npt.NDArray[Any]:
-        """Return a tensor; sizes that its shape names are those that are known, the others are noted."""
+        """Return a tensor; named sizes of its shape must equal those in ``sizes``, new ones are added there."""
         array = self.file.read(name)
         if array.dtype != dtype:
             raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
@@ -209,8 +209,8 @@ class ShardFile:
         return array
 
 
-def _header_digest(about: Mapping[str, Any]) -> str:
-    return hashlib.blake2b(canonical_json(about).encode(), digest_size=16).hexdigest()
+def _header_digest(entries: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(canonical_json(entries).encode(), digest_size=16).hexdigest()
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -250,23 +250,23 @@ class TensorFile:
 
 
 @contextmanager
-def open_tensors(path: Path, *, most_header: int) -> Iterator[TensorFile]:
+def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
     """Open a safetensors file with our header.
 
     Args:
         path: the file.
-        most_header: most bytes of its header: a longer one is not parsed.
+        max_header: maximum bytes of its header; a longer one is not parsed.
 
     Raises:
-        ValueError: no sound safetensors file, or one without our header; says what is wrong, but not of which file.
+        ValueError: no sound safetensors file, or one without our header; the message does not name the file.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
-        with path.open("rb") as plain:
-            length = int.from_bytes(plain.read(_PREFIX), "little")
-        if length > most_header:
-            raise ValueError(f"it is no sound safetensors file (a header of {length} bytes, {most_header} at most)")
+        with path.open("rb") as raw_file:
+            length = int.from_bytes(raw_file.read(_PREFIX), "little")
+        if length > max_header:
+            raise ValueError(f"it is no sound safetensors file (a header of {length} bytes, {max_header} at most)")
         opened: Any = safe_open(str(path), framework="numpy")
     except (SafetensorError, OSError) as error:
         raise ValueError(f"it is no sound safetensors file ({brief(error)})") from error
@@ -283,11 +283,11 @@ class Artifact:
     """A file or folder of a run directory.
 
     Attributes:
-        id: content id of what it holds.
-        kind: what it is ("capture", "activations", "probe").
-        path: where it lies, relative to the run directory, parts separated by "/".
+        id: content id.
+        kind: kind of content ("capture", "activations", "probe").
+        path: relative to the run directory, parts separated by "/".
         size: bytes.
-        tags: what is known about it.
+        tags: metadata.
 
     Raises:
         ValueError: a path that leads out of the run directory, or a size below 0.
@@ -300,8 +300,8 @@ class Artifact:
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = PurePosixPath(self.path)
-        if not self.path or given.is_absolute() or ".." in given.parts or "\\" in self.path or "\0" in self.path:
+        path = PurePosixPath(self.path)
+        if not self.path or path.is_absolute() or ".." in path.parts or "\\" in self.path or "\0" in self.path:
             raise ValueError(
                 f"an artifact must lie inside of its run directory, got the path {self.path[:200]!r}: the index was "
                 "not written by goalscope, do not trust this run"
@@ -311,36 +311,38 @@ class Artifact:
 
 
 def put_artifacts(store: Store, *artifacts: Artifact) -> None:
-    """Store the rows of some artifacts in place of those with the same ids; the files must be there already."""
-    rows = [(one.id, one.kind, one.path, one.size, encode_tags(one.tags)) for one in artifacts]
+    """Store the rows of some artifacts in place of those with the same ids; the files must exist already."""
+    rows = [
+        (artifact.id, artifact.kind, artifact.path, artifact.size, encode_tags(artifact.tags)) for artifact in artifacts
+    ]
     with store.transaction() as database:
         database.executemany("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?)", rows)
-        checksums.seal(database, "artifact", [one.id for one in artifacts])
+        checksums.seal(database, "artifact", [artifact.id for artifact in artifacts])
 
 
 def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
     """Return the artifacts of a kind that have these tags, ordered by path.
 
     Raises:
-        ValueError: a stored row that cannot be one of ours.
+        ValueError: a stored row of other types.
     """
     rows = store.entries("artifact", "ORDER BY artifacts.path, artifacts.id")
     store.sums.check_keys("artifact", len(rows))
-    for identity, held, path, size, cell in rows:
-        if held != kind:
+    for identity, stored_kind, path, size, cell in rows:
+        if stored_kind != kind:
             continue
         if not isinstance(identity, str) or not isinstance(path, str) or not isinstance(size, int):
             raise ValueError(f"an artifact must be stored as text and a size, got {identity!r}, {path!r}, {size!r}")
-        known = decode_tags(cell, f"artifact {identity!r}")
-        if all(name in known and known[name] == tag for name, tag in tags.items()):
-            yield Artifact(id=identity, kind=kind, path=path, size=size, tags=known)
+        stored_tags = decode_tags(cell, f"artifact {identity!r}")
+        if all(name in stored_tags and stored_tags[name] == tag for name, tag in tags.items()):
+            yield Artifact(id=identity, kind=kind, path=path, size=size, tags=stored_tags)
 
 
 def place(store: Store, artifact: Artifact) -> Path:
-    """Return where an artifact lies.
+    """Return the absolute path of an artifact.
 
     Raises:
-        ValueError: a link leads out of the run directory or in a circle, or the system has no such names.
+        ValueError: a link leads out of the run directory or in a circle, or the system refuses the path.
     """
     try:
         root = store.path.resolve()

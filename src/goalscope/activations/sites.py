@@ -1,4 +1,4 @@
-"""Sites: where in a sequence vectors are taken; found by matching token ids, never by fixed offsets."""
+"""Sites: positions in a sequence at which vectors are captured; found by matching token ids, not fixed offsets."""
 
 import re
 import warnings
@@ -23,31 +23,31 @@ from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
 
 Site = Literal["pre", "post", "grid", "action"]
-"""Where in a sequence vectors are taken: before the reasoning, between reasoning and answer, at the cells of the grid,
-before the word that names the action."""
+"""Positions at which vectors are captured: before the reasoning, between reasoning and answer, at the cells of the
+grid, before the word that names the action."""
 
 SITES: Final[tuple[Site, ...]] = get_args(Site)
 TRIPLE: Final = 3
 """Positions of the sites `pre` and `post`."""
 DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
-"""What is captured and probed where nobody names sites."""
+"""Sites that are captured and probed by default."""
 
-_LOOKED = 4096  # steps
-_CONTENT = "goalscope"
-_FORMS = 8  # of prompts of one length that are remembered
+_CHECKED_STEPS = 4096  # steps
+_MARKER = "goalscope"
+_MAX_LAYOUTS = 8  # remembered for prompts of one length
 _CLOSE = "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """The sites of one step: those that it has, and why it does not have the others."""
+    """The sites of one step, and the reasons why others are missing."""
 
-    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] places in prompt and output together
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
     missing: dict[Site, str]
 
 
 class _MissingError(Exception):
-    """A step does not have a site; says why."""
+    """A step does not have a site; the message is the reason."""
 
 
 def check_site(site: str) -> Site:
@@ -62,7 +62,7 @@ def check_site(site: str) -> Site:
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
-    """Return the grid that the agent was shown at each step, under fog as much of it as it had seen."""
+    """Return the grid that the agent was shown at each step, under fog the part seen so far."""
     world = episode.world
     fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
     for step in episode.steps:
@@ -78,7 +78,7 @@ def steps_seen(
 ) -> Iterator[tuple[Episode, Step, Grid]]:
     """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown.
 
-    ``chosen`` has the steps of each episode that are wanted, all where it is None.
+    ``chosen`` has the selected steps of each episode; None selects all.
     """
     for episode in store.episodes():
         if episode.spec.agent_id == agent_id and (chosen is None or episode.id in chosen):
@@ -89,40 +89,40 @@ def steps_seen(
                     break
 
 
-def sites_there(
+def available_sites(
     store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
 ) -> tuple[Site, ...]:
-    """Return those of some sites that an agent's steps have; a warning names the others and why they lack.
+    """Return those of some sites that an agent's steps have; a warning names the others with reasons.
 
     Args:
         store: the run.
-        agent_id: whose steps; a site that none of the first `_LOOKED` has is not there.
+        agent_id: the agent; a site that none of its first `_CHECKED_STEPS` steps has is not available.
         model: the model; its tokenizer and template are used, not its weights.
-        sites: the sites that are looked for.
+        sites: the sites to look for.
 
     Raises:
-        ValueError: none of them is there.
+        ValueError: none of them is available.
     """
-    lacking: dict[Site, str] = {}
+    missing: dict[Site, str] = {}
     for site in sites:
         try:
-            reason = _lacks(store, agent_id, SiteFinder(model, (site,)), site)
+            reason = _missing_reason(store, agent_id, SiteFinder(model, (site,)), site)
         except ValueError as error:
             reason = str(error)
         if reason:
-            lacking[site] = reason
-    there = tuple(site for site in sites if site not in lacking)
-    if not there:
-        raise ValueError(f"one of the sites {', '.join(sites)} must be there, none is: {'; '.join(lacking.values())}")
-    for site, reason in lacking.items():
+            missing[site] = reason
+    available = tuple(site for site in sites if site not in missing)
+    if not available:
+        raise ValueError(f"one of the sites {', '.join(sites)} must be there, none is: {'; '.join(missing.values())}")
+    for site, reason in missing.items():
         warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
-    return there
+    return available
 
 
-def _lacks(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
+def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
     """Return why the first steps of an agent lack a site, "" where one of them has it."""
     reasons: Counter[str] = Counter()
-    for _, step, grid in islice(steps_seen(store, agent_id), _LOOKED):
+    for _, step, grid in islice(steps_seen(store, agent_id), _CHECKED_STEPS):
         missing = finder.find(step, grid).missing
         if site not in missing:
             return ""
@@ -143,7 +143,7 @@ class SiteFinder:
         sites: the sites to find.
 
     Raises:
-        ValueError: the template has no such site; says why.
+        ValueError: the template has no such site; the message has the reason.
     """
 
     def __init__(self, model: LocalModel, sites: Sequence[Site]) -> None:
@@ -161,7 +161,8 @@ class SiteFinder:
         self._close = tuple(model.encode(_CLOSE)) if self.style == "think" else ()
         self._channel = vocabulary.get("<|channel|>", -1)
         self._message = vocabulary.get("<|message|>", -1)
-        self._forms: dict[tuple[int, int, int], list[_Form]] = {}  # prompts whose cells are known, by length and shape
+        # By length of the prompt, height and width of the grid.
+        self._layouts: dict[tuple[int, int, int], list[_PromptLayout]] = {}
 
     def find(self, step: Step, grid: Grid) -> Sites:
         """Return the sites of one step.
@@ -205,10 +206,10 @@ class SiteFinder:
         return np.array([end + self._action(output, step.action.name) - 1])
 
     def _find_opening(self) -> tuple[int, ...]:
-        """Return the ids that the template puts between the end of the last message and the answer."""
-        text = self._model.render([Message(role="user", content=_CONTENT)], Sampling())
-        at = text.rfind(_CONTENT)
-        opening = tuple(self._model.encode(text[at + len(_CONTENT) :])) if at >= 0 else ()
+        """Return the ids of the template between the end of the last message and the answer."""
+        text = self._model.render([Message(role="user", content=_MARKER)], Sampling())
+        start = text.rfind(_MARKER)
+        opening = tuple(self._model.encode(text[start + len(_MARKER) :])) if start >= 0 else ()
         if not opening:
             raise ValueError(
                 f"the template of {self._model.name} must open the model's answer with tokens of its own, it has none: "
@@ -218,28 +219,28 @@ class SiteFinder:
         return opening if self.style == "harmony" else opening[-min(TRIPLE, max(1, len(opening) - 1)) :]
 
     def _end_of_reasoning(self, output: Sequence[int]) -> int:
-        """Return how many tokens of the output come before what opens the final answer."""
+        """Return the number of output tokens before the opening of the final answer."""
         if self.style == "think":
             end = _last_end(output, self._close)
             if end is None:
                 raise _MissingError("the output closes no reasoning")
             return end
-        final, opened = self._final(output), len(self._opening)
-        if final <= opened or tuple(output[final - opened : final]) != self._opening:
+        final, length = self._final(output), len(self._opening)
+        if final <= length or tuple(output[final - length : final]) != self._opening:
             raise _MissingError("no reasoning before the final answer")
         return final
 
     def _final(self, output: Sequence[int]) -> int:
-        """Return the place of the first ``<|channel|>`` of a final message."""
-        for at, token in enumerate(output):
-            if token == self._channel and self._message in output[at:]:
-                end = list(output).index(self._message, at)
-                if self._text(output[at + 1 : end]).split()[:1] == ["final"]:
-                    return at
+        """Return the index of the first ``<|channel|>`` of a final message."""
+        for index, token in enumerate(output):
+            if token == self._channel and self._message in output[index:]:
+                end = list(output).index(self._message, index)
+                if self._text(output[index + 1 : end]).split()[:1] == ["final"]:
+                    return index
         raise _MissingError("no final answer")
 
     def _action(self, output: Sequence[int], word: str) -> int:
-        """Return the place in the output of the token that begins the word of the action."""
+        """Return the index in the output of the token that begins the word of the action."""
         begin = 0
         if self.style == "harmony":
             begin = list(output).index(self._message, self._final(output)) + 1
@@ -247,22 +248,22 @@ class SiteFinder:
             begin = _last_end(output, self._close) or 0
         answer = output[begin:]
         text = self._text(answer)
-        stated = re.search(rf"""["']?action["']?\s*:\s*["']?\s*(?P<word>{word})\b""", text, re.IGNORECASE)
-        if stated is None:
+        match = re.search(rf"""["']?action["']?\s*:\s*["']?\s*(?P<word>{word})\b""", text, re.IGNORECASE)
+        if match is None:
             raise _MissingError("the word of the action is not found in the answer")
-        known = text[: stated.start("word") + 1]
+        beginning = text[: match.start("word") + 1]
         # The fewest tokens whose text holds the word's first letter; the last of them begins the word.
-        fewer = range(1, len(answer))
-        return begin + bisect_left(fewer, True, key=lambda size: self._text(answer[:size]).startswith(known))
+        sizes = range(1, len(answer))
+        return begin + bisect_left(sizes, True, key=lambda size: self._text(answer[:size]).startswith(beginning))
 
     def _grid(self, prompt: Sequence[int], grid: Grid) -> npt.NDArray[np.int64]:
         ids = np.array(prompt, dtype=np.int64)
         lines = grid.render().split("\n")[1:]
         symbols = np.frombuffer("".join("".join(line.split()[1:]) for line in lines).encode(), dtype=np.uint8)
-        known = self._forms.setdefault((len(ids), grid.height, grid.width), [])
-        for form in known:
-            if form.has_frame(ids) and form.pairs(ids, symbols) <= form.known:
-                return form.positions
+        layouts = self._layouts.setdefault((len(ids), grid.height, grid.width), [])
+        for layout in layouts:
+            if layout.has_frame(ids) and layout.pairs(ids, symbols) <= layout.known:
+                return layout.positions
         text = self._text(prompt)
         if self._model.encode(text) != list(prompt):
             raise ValueError(
@@ -271,21 +272,23 @@ class SiteFinder:
             )
         cells = check_cell_tokens(self._model, grid.render(), prompt=text, capture=True)
         positions = np.ascontiguousarray(cells.positions.reshape(-1), dtype=np.int64)
-        same = [form for form in known if form.has_frame(ids) and np.array_equal(positions, form.positions)]
-        if not same:
-            same = [_Form(ids, positions)]
-            known[:] = [*same, *known][:_FORMS]
-        same[0].known |= same[0].pairs(ids, symbols)
+        matching = [
+            layout for layout in layouts if layout.has_frame(ids) and np.array_equal(positions, layout.positions)
+        ]
+        if not matching:
+            matching = [_PromptLayout(ids, positions)]
+            layouts[:] = [*matching, *layouts][:_MAX_LAYOUTS]
+        matching[0].known |= matching[0].pairs(ids, symbols)
         return positions
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-class _Form:
-    """A prompt whose cells are known: another one that differs from it in cells alone has them in the same places.
+class _PromptLayout:
+    """A prompt with known cell positions, which hold for every prompt that differs from it in cells only.
 
-    The id of a cell must be one that was seen to be the token of this very symbol in a prompt of the same form.
+    The id of a cell must have been the token of the same symbol in an earlier prompt of this layout.
     """
 
     def __init__(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:

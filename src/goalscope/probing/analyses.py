@@ -1,4 +1,4 @@
-"""The readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance, logit lens.
+"""The readings of a run's activations by site and layer: cognitive map, beliefs, plans, distance, logit lens.
 
 All use one set of steps, their labels, and one split by grid. Each fits the probes that are not stored yet and returns
 rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
@@ -58,7 +58,7 @@ from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside, Read
 
 Reading = tuple[Rows, list[ShownMap]]
-"""Rows, and maps to be drawn."""
+"""Rows, and maps to draw."""
 Settings = TypeVar("Settings", bound=FitSettings)
 
 BY_SIZE: Final[tuple[Entry, ...]] = (
@@ -66,7 +66,7 @@ BY_SIZE: Final[tuple[Entry, ...]] = (
     ("mlp", "none"),
     *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
 )
-"""Probes of one size each, by default; the complete table adds the next ones."""
+"""Probes of one size each, by default; the complete table adds those of `BY_SIZE_COMPLETE`."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *BY_SIZE,
     *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
@@ -75,7 +75,7 @@ BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
 ELSEWHERE: Final = ("none", "permuted")
 """Controls of trained heads outside of the middle layer, where the table is not complete."""
 CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
-"""Probes of cells there: the linear one, which has a closed form, also on all random networks."""
+"""Probes of cells outside of the middle layer: the linear one, which has a closed form, also on all random networks."""
 MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
 """Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
 _NOWHERE: Final = ("wall-count", "input", "text")
@@ -91,10 +91,10 @@ class ProbeDataset:
     """N steps of one agent that have every site, with their labels.
 
     Attributes:
-        captures: those of the agent's model (`OWN`) and of random networks, kind and seed each.
-        sites, layers: sites of a sequence, and numbers of decoder blocks, rising.
+        captures: of the agent's model (`OWN`) and of random networks, by kind and seed.
+        sites, layers: sites of a sequence, and sorted numbers of decoder blocks.
         rows: site -> ``[N]`` indices of the steps among those captured there.
-        cells, split: true classes of all cells; which grids probes are trained on, and which they are tested on.
+        cells, split: true classes of all cells; training and test grids.
         left_out: number of captured steps that lack one of the sites.
         doors: whether some world has a door: no class of cells stands for one.
     """
@@ -110,7 +110,7 @@ class ProbeDataset:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of random networks that are there."""
+        """The kinds of the captured random networks."""
         return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
 
     @property
@@ -145,12 +145,12 @@ def probe_dataset(
     *,
     shuffled: bool = True,
 ) -> ProbeDataset:
-    """Return the steps that have every site, their truth and their split; too few grids are refused at once.
+    """Return the steps that have every site, their labels and their split; too few grids are refused at once.
 
-    With ``shuffled`` there must be enough for the control of shuffled labels, too.
+    With ``shuffled`` there must also be enough grids for the control of shuffled labels.
     """
-    sites, own = declared.wanted_sites, captures[OWN]
-    activations = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
+    sites, capture = declared.wanted_sites, captures[OWN]
+    activations = {site: load_activations(store, site=site, layer=layers[0], capture=capture.id) for site in sites}
     keys = {
         site: list(zip(loaded.episode_id.tolist(), loaded.step.tolist(), strict=True))
         for site, loaded in activations.items()
@@ -162,8 +162,8 @@ def probe_dataset(
         site: np.flatnonzero([key in common for key in site_keys]) for site, site_keys in keys.items()
     }
     steps = activations[sites[0]].where(rows[sites[0]])
-    if declared.steps is not None and own.scope == "all":
-        chosen = chosen_steps(store, own.agent_id, some_steps(declared.steps, declared.seed)) or {}
+    if declared.steps is not None and capture.scope == "all":
+        chosen = chosen_steps(store, capture.agent_id, some_steps(declared.steps, declared.seed)) or {}
         step_keys = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
         selected = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in step_keys])
         steps, rows = steps.where(selected), {name: indices[selected] for name, indices in rows.items()}
@@ -190,7 +190,7 @@ def probe_dataset(
 
 
 class Reader:
-    """Reads one run, open for writing, in several ways; see `goalscope.probing.pipeline.study_inside`."""
+    """Computes the readings of one run, open for writing; see `goalscope.probing.pipeline.study_inside`."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class Reader:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
     def read(self, name: Read) -> Reading:
-        """Return the rows of a reading at all places, and maps to be drawn; rows without a place are included once."""
+        """Return the rows of a reading at all sites and layers, and maps to draw; those without a site once."""
         readings: dict[Read, Callable[[Place, ProbeInputs, bool], Reading]] = {
             "cognitive-map": self._cognitive_map,
             "beliefs": self._beliefs,
@@ -258,27 +258,27 @@ class Reader:
         }
         places = self.dataset.places
         parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
-        kept = [rows if at == 0 else rows.where(rows.known("site")) for at, (rows, _) in enumerate(parts)]
-        return Rows.concatenate(kept), [shown_map for _, shown in parts for shown_map in shown]
+        row_parts = [rows if index == 0 else rows.where(rows.known("site")) for index, (rows, _) in enumerate(parts)]
+        return Rows.concatenate(row_parts), [shown_map for _, shown in parts for shown_map in shown]
 
     def inputs(self, place: Place) -> ProbeInputs:
-        """Return the inputs of probes at a place: one site and layer, of all networks, in the order of the labels."""
+        """Return the inputs of probes at one site and layer, of all networks, in the order of the labels."""
         (site, layer), dataset = place, self.dataset
         networks = {
-            network: load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
-            for network, one in dataset.captures.items()
+            network: load_activations(self.store, site=site, layer=layer, capture=capture.id).where(dataset.rows[site])
+            for network, capture in dataset.captures.items()
         }
         agent_activations = networks.pop(OWN)
         random = {(kind, seed): [activations] for (kind, seed), activations in networks.items() if seed is not None}
         return ProbeInputs(activations=[agent_activations], cells=dataset.cells, split=dataset.split, random=random)
 
     def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
+        """Score all probes of cells; maps are drawn at the middle layer only, in worlds without doors."""
         middle = place[1] == self.dataset.middle
         entries = FULL if self.declared.table == "complete" else MIDDLE
         suite = self._usable((*entries, *entries_of(self.declared.heads)) if self._full(place) else CORE_ELSEWHERE)
         sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
-        if not first:  # what reads no activation came with the first place
+        if not first:  # probes without activations are included at the first place only
             suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
         fitted = self.fit(place, data, suite)
         rows, shown = fitted.rows, []
@@ -311,10 +311,13 @@ class Reader:
     def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         layers = self.declared.decoders.layers
         main = (sorted(layers)[(len(layers) - 1) // 2],)
-        some, beside = layers if self._full(place) else main, layers if self.declared.table == "complete" else main
+        fitted_layers = layers if self._full(place) else main
+        random_layers = layers if self.declared.table == "complete" else main
         settings = self._settings(PlanSettings, self.declared.decoders)
-        fit_plans = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
-        # The planner is not fitted: only the tested maps count, and no probe was fitted on those.
+        fit_plans = partial(
+            probe_plans, plans=self._executed, layers=fitted_layers, beside=random_layers, settings=settings
+        )
+        # The planner is not fitted: it is scored on the test maps alone, and no probe was fitted on those.
         activations = data.activations[0]
         probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)
         maps = {place: decode_maps(probe.predict(activations, device=self.device).maps("natural"))}
@@ -371,7 +374,7 @@ class Reader:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return the entries whose data is there."""
+        """Return the entries whose data exist."""
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             missing.add("text")
@@ -380,7 +383,7 @@ class Reader:
     def fit(
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
-        """Return the probes of a place: general ones, or by size those of each shape of grid."""
+        """Return the probes at a place: general ones, or with ``by_size`` those of each shape of grid."""
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_place_name(place)}") as show:
             return fit(

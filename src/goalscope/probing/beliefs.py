@@ -174,7 +174,7 @@ def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int6
     taken, true = decisions.taken, decisions.is_optimal
 
     def share(above: npt.NDArray[Any], below: npt.NDArray[Any] = taken) -> npt.NDArray[np.float64]:
-        return grids.share(above * taken, below * taken)
+        return grids.ratio_of_sums(above * taken, below * taken)
 
     yield TRUTH, "share", share(true), {}
     weights = _weights(beliefs)

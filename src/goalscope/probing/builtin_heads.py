@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def _register(name: str, *targets: str, settings_of: SettingsOf | None = None, **settings: Any) -> None:
-    def build(sizes: HeadSizes, **given: Any) -> Module:
+    def build(sizes: HeadSizes, **arguments: Any) -> Module:
         from goalscope.probing.modules import HEADS  # imports torch
 
-        made: Module = HEADS[name](sizes, **given)
-        return made
+        module: Module = HEADS[name](sizes, **arguments)
+        return module
 
-    own = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
-    registry.register("head", name, made_of=build)(own)
+    head = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
+    registry.register("head", name, made_of=build)(head)
 
 
 def _width(weights: Mapping[str, npt.NDArray[Any]], name: str) -> int:
@@ -30,7 +30,7 @@ def _width(weights: Mapping[str, npt.NDArray[Any]], name: str) -> int:
     return int(array.shape[-1]) if array is not None and array.ndim else 0
 
 
-def _of_decoder(weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
+def _decoder_settings(weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
     return {"d_model": _width(weights, "in"), "d_hidden": _width(weights, "0.up")}
 
 
@@ -40,4 +40,4 @@ _register("additive", "cells")
 _register("linear", "distance")
 _register("percell", "cells")
 _register("mlp", "cells", "distance", settings_of=lambda weights: {"d_hidden": _width(weights, "bias")}, d_hidden=1024)
-_register("decoder", "plan", settings_of=_of_decoder, layers=2, d_model=1024, d_hidden=2048, heads=8)
+_register("decoder", "plan", settings_of=_decoder_settings, layers=2, d_model=1024, d_hidden=2048, heads=8)

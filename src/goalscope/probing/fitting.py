@@ -252,7 +252,7 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
     """Return the stacks of problems that are fitted together: those of one company, as many as memory allows."""
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
-        groups.setdefault(problem.company, []).append(problem)
+        groups.setdefault(problem.stack_key, []).append(problem)
     for group in groups.values():
         distinct = len({id(problem.features) for problem in group}) > 1
         room = ROOM["cpu" if settings.device == "cpu" else "cuda"]

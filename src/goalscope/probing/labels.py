@@ -1,8 +1,8 @@
-"""What is true at the steps of some activations: the class of every cell, what was done, the plan, the distance.
+"""Labels of the steps of some activations: the true class of every cell, the action, the plan and the distance.
 
 A plan of horizon T is the next T actions that the agent executed. Where it arrives sooner, the end token fills the
-rest; where the recording stops before (the horizon of the episode, a failure that ends it), what would have followed is
-unknown: it is neither learned nor scored. A turn without an action executes nothing and is no part of a plan.
+rest. Where the recording stops before (the horizon of the episode, a failure that ends it), the remaining tokens are
+unknown: they are neither learned nor scored. A turn without an action executes nothing and is no part of a plan.
 
 Source: behavioural and representational evaluation, section 5.3.
 """
@@ -24,16 +24,16 @@ from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import ACTIONS, Grid
 
 CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
-"""Classes of cells; the place in this tuple is the label."""
+"""Classes of cells; the index in this tuple is the label."""
 AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
 FRAME: Final = 15
 """Side of the square that smaller grids are padded to, right and bottom."""
 NO_ACTION: Final = -1
-"""Action of a turn that held none."""
+"""Action of a turn without one."""
 HORIZON: Final = 10
 """Actions T of a plan in the paper."""
 TOKENS: Final = (*(action.name for action in ACTIONS), "end")
-"""What stands at a place of a plan; the index in this tuple is the token."""
+"""Names of the tokens at the positions of a plan; the index in this tuple is the token."""
 END: Final = len(ACTIONS)
 UNKNOWN: Final = -1
 
@@ -62,7 +62,7 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """Which steps the N rows are of: episode ``[N]`` text, number ``[N]`` int64, and cluster ``[N]`` text."""
+    """The steps of the N rows: episode ``[N]`` text, number ``[N]`` int64, and cluster ``[N]`` text."""
 
     SHAPES: ClassVar = _STEP
 
@@ -77,10 +77,10 @@ class Cells(Steps):
 
     Attributes:
         frame: side of the square that grids are padded to, right and bottom.
-        labels: ``[N, frame * frame]`` int8, places in `CLASSES`, cells by row.
+        labels: ``[N, frame * frame]`` int8, indices in `CLASSES`, cells by row.
         shape: ``[N, 2]`` int64, height and width of the grid.
-        density: ``[N]`` float64, wall density that the world was made with, NaN where it is not known.
-        reasoning: ``[N]`` text, what was written before the answer, "" without any.
+        density: ``[N]`` float64, wall density with which the world was generated, NaN where unknown.
+        reasoning: ``[N]`` text before the answer, "" without any.
     """
 
     SHAPES: ClassVar = {"labels": "N C", "shape": "N 2", "density": "N", "reasoning": "N", **_STEP}
@@ -102,8 +102,8 @@ class Cells(Steps):
     def framed(self, frame: int) -> Self:
         """Return the same grids in a frame of another size, e.g. their own for a probe of one size."""
         square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
-        least = min(frame, self.frame)
-        square[:, :least, :least] = self.labels.reshape(-1, self.frame, self.frame)[:, :least, :least]
+        side = min(frame, self.frame)
+        square[:, :side, :side] = self.labels.reshape(-1, self.frame, self.frame)[:, :side, :side]
         return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
 
     def shapes(self) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
@@ -123,10 +123,10 @@ class Cells(Steps):
             raise ValueError(f"{what} must belong to the {len(self)} steps of the labels, got {len(other)}")
         differs = np.any([getattr(other, name) != getattr(self, name) for name in _STEP], axis=0)
         if differs.any():
-            at = int(np.argmax(differs))
+            first = int(np.argmax(differs))
             raise ValueError(
-                f"{what} must belong to the same steps as the labels, got {other.episode_id[at]} step {other.step[at]} "
-                f"where the labels have {self.episode_id[at]} step {self.step[at]}"
+                f"{what} must belong to the same steps as the labels, got {other.episode_id[first]} "
+                f"step {other.step[first]} where the labels have {self.episode_id[first]} step {self.step[first]}"
             )
 
 
@@ -137,7 +137,7 @@ Undetermined = Mapping[tuple[int, int], npt.NDArray[np.bool_]]
 def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
     """Return which cells hold a class in some training states and not in others, by shape of the grid.
 
-    Border and regular pillars are known from the place alone: whoever scores them scores the place.
+    Border and regular pillars follow from the position alone: a score over them measures the position.
 
     Args:
         cells: N steps.
@@ -148,17 +148,17 @@ def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, 
         training state are missing.
     """
     check_shape("train", train, "N", {"N": len(cells)})
-    found = {}
+    by_shape = {}
     for shape, mask in cells.shapes():
         if (train & mask).any():
-            holds = [cells.labels[train & mask] == label for label in range(len(CLASSES))]
-            found[shape] = np.stack([one.any(axis=0) & ~one.all(axis=0) for one in holds], axis=1)
-    return found
+            masks = [cells.labels[train & mask] == label for label in range(len(CLASSES))]
+            by_shape[shape] = np.stack([present.any(axis=0) & ~present.all(axis=0) for present in masks], axis=1)
+    return by_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decisions(Steps):
-    """Actions at N steps and the truth that they were taken in.
+    """Actions at N steps, with the true states in which they were taken.
 
     Attributes:
         action: ``[N]`` int64, `NO_ACTION` for a turn without one.
@@ -213,8 +213,8 @@ class Plans(Steps):
     """The executed plans of N steps, row by row with activations.
 
     Attributes:
-        tokens: ``[N, T]`` int8, places in `TOKENS`; after the last action the end token, or -1 where what follows is
-            not known.
+        tokens: ``[N, T]`` int8, indices in `TOKENS`; after the last action the end token, or -1 where the recording
+            stops.
     """
 
     SHAPES: ClassVar = {"tokens": "N T", **_STEP}
@@ -224,17 +224,17 @@ class Plans(Steps):
     def __post_init__(self) -> None:
         check_tokens("tokens", self.tokens)
         self._accept()
-        odd = np.isin(self.tokens[:, :-1], (END, UNKNOWN)) & (self.tokens[:, :-1] != self.tokens[:, 1:])
-        if odd.any():
-            at = int(np.argmax(odd.any(axis=1)))
+        invalid = np.isin(self.tokens[:, :-1], (END, UNKNOWN)) & (self.tokens[:, :-1] != self.tokens[:, 1:])
+        if invalid.any():
+            row = int(np.argmax(invalid.any(axis=1)))
             raise ValueError(
                 f"after its end, or where it is not known, a plan must hold nothing else, got "
-                f"{self.tokens[at].tolist()} at {self.episode_id[at]} step {self.step[at]}"
+                f"{self.tokens[row].tolist()} at {self.episode_id[row]} step {self.step[row]}"
             )
 
     @property
     def horizon(self) -> int:
-        """Places T of a plan."""
+        """Positions T of a plan."""
         return int(self.tokens.shape[1])
 
     @property
@@ -244,7 +244,7 @@ class Plans(Steps):
 
 
 def plan_length(tokens: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the places before the first end token, T without one, ``[N]``."""
+    """Return the number of positions before the first end token, T without one, ``[N]``."""
     ended = tokens == END
     return np.asarray(np.where(ended.any(axis=1), ended.argmax(axis=1), tokens.shape[1]))
 
@@ -276,7 +276,7 @@ def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
 def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame: int = FRAME) -> Cells:
     """Return the true classes of all cells at the steps of some activations, in their order.
 
-    The truth is the whole grid in the state of the step, under fog too: what is hidden is what beliefs are about.
+    The truth is the whole grid in the state of the step, also under fog: hidden cells are included.
 
     Args:
         activations: the steps.
@@ -291,25 +291,25 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
     density = np.full(count, np.nan)
     reasoning = np.full(count, "", dtype=object)
     for row, episode, number in steps_of(activations, episodes):
-        one, made = episode.steps[number], episode.world.tags.get("density")
-        labels[row] = label_grid(shown(episode.world.grid, one.state), frame).ravel()
-        density[row] = float(made) if isinstance(made, int | float) else np.nan
-        reasoning[row] = one.reasoning or ""
-    same = {name: getattr(activations, name) for name in ("shape", *_STEP)}
-    return Cells(frame=frame, labels=labels, density=density, reasoning=reasoning, **same)
+        step, world_density = episode.steps[number], episode.world.tags.get("density")
+        labels[row] = label_grid(shown(episode.world.grid, step.state), frame).ravel()
+        density[row] = float(world_density) if isinstance(world_density, int | float) else np.nan
+        reasoning[row] = step.reasoning or ""
+    shared_columns = {name: getattr(activations, name) for name in ("shape", *_STEP)}
+    return Cells(frame=frame, labels=labels, density=density, reasoning=reasoning, **shared_columns)
 
 
 def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
     """Return which cells an agent had been shown by the steps of some labels, ``[N, C]``; all without fog."""
-    found = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
+    seen = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
     for row, episode, number in steps_of(cells, episodes):
         grid = next(islice(grids_seen(episode), number, None))
-        found[row, : grid.height, : grid.width] = True if grid.fog is None else ~grid.fog
-    return found.reshape(len(cells), -1)
+        seen[row, : grid.height, : grid.width] = True if grid.fog is None else ~grid.fog
+    return seen.reshape(len(cells), -1)
 
 
 def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
-    """Return what was done at the steps of some labels, in their order; episodes as in `label_cells`.
+    """Return the actions at the steps of some labels, in their order; episodes as in `label_cells`.
 
     Raises:
         ValueError: a step is not among the episodes, or its world has a door: no class of cells stands for one, so that
@@ -321,21 +321,21 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
     place, goal = np.zeros((2, count, 2), dtype=np.int64)
     agent = np.full(count, "", dtype=object)
     for row, episode, number in steps_of(cells, episodes):
-        grid, one = episode.world.grid, episode.steps[number]
+        grid, step = episode.world.grid, episode.steps[number]
         if grid.door is not None:
             raise ValueError(
                 f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
                 "the steps of such worlds out"
             )
-        action[row] = NO_ACTION if one.action is None else int(one.action)
-        optimal[row] = solve(grid).optimal_in(one.state)
-        place[row], goal[row], agent[row] = one.state.position, np.array(grid.goal), episode.agent
-    same = {name: getattr(cells, name) for name in ("shape", "density", *_STEP)}
-    return Decisions(action=action, optimal=optimal, place=place, goal=goal, agent=agent, **same)
+        action[row] = NO_ACTION if step.action is None else int(step.action)
+        optimal[row] = solve(grid).optimal_in(step.state)
+        place[row], goal[row], agent[row] = step.state.position, np.array(grid.goal), episode.agent
+    shared_columns = {name: getattr(cells, name) for name in ("shape", "density", *_STEP)}
+    return Decisions(action=action, optimal=optimal, place=place, goal=goal, agent=agent, **shared_columns)
 
 
 def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON) -> Plans:
-    """Return the plans of so many places that were executed from some steps on; episodes as in `label_cells`.
+    """Return the plans of T = ``horizon`` actions executed from some steps on; episodes as in `label_cells`.
 
     Plans that are longer than the horizon are truncated, not dropped.
     """
@@ -350,23 +350,23 @@ def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HOR
 def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
     """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
 
-    Keys and doors count: the way leads over the key where it must. NaN where the goal cannot be reached.
+    Keys and doors count: the path includes the key where a door requires it. NaN where the goal cannot be reached.
     """
-    found = np.full(len(cells), np.nan)
+    distances = np.full(len(cells), np.nan)
     for row, episode, number in steps_of(cells, episodes):
         length = solve(episode.world.grid).steps_from(episode.steps[number].state)
-        found[row] = length if length >= 0 else np.nan
-    return found
+        distances[row] = length if length >= 0 else np.nan
+    return distances
 
 
-def steps_of(wanted: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
-    """Return row, episode and number of every step that is wanted; episodes are read once, in their own order."""
+def steps_of(labelled: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
+    """Yield row, episode and step number of every labelled step; episodes are read once, in their own order."""
     rows: dict[str, list[int]] = {}
-    for at, identity in enumerate(wanted.episode_id.tolist()):
-        rows.setdefault(identity, []).append(at)
+    for index, identity in enumerate(labelled.episode_id.tolist()):
+        rows.setdefault(identity, []).append(index)
     for episode in episodes:
         for row in rows.pop(episode.id, ()):
-            number = int(wanted.step[row])
+            number = int(labelled.step[row])
             if not 0 <= number < len(episode.steps):
                 raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
             yield row, episode, number

@@ -1,13 +1,13 @@
-"""What probes say: probabilities of classes and tokens, decoded maps, and which actions are optimal on many maps.
+"""Predictions of probes: probabilities of classes and tokens, decoded maps, and optimal actions on many maps.
 
-The layout has the likeliest class of each cell; the agent and the goal stand where their class is likeliest, and
-nowhere else. Whoever made the posterior: a probe, the truth itself, or a belief that was planted.
+The layout has the likeliest class of each cell; the agent and the goal are at the cell where their class is likeliest,
+and nowhere else. The posterior may come from a probe, from the true labels, or from a constructed belief.
 
 Optimal actions come from a breadth-first search from the goal with one machine word for each row of cells, all maps and
-goals side by side (six times as fast as the distances of `goalscope.planning.distances_batch`, which a closed cell of
-the agent has none of). An action is optimal in a cell if it leads to where the search came from. Cells of agent and
-goal are open whatever the map says: a closed cell has optimal actions too, but no way leads through it. That the
-agent's own cell is open changes no optimal set: no shortest way comes back to where it began.
+goals side by side (six times as fast as `goalscope.planning.distances_batch`, which has no distance for a closed cell
+of the agent). An action is optimal in a cell if it leads to the cell that the search came from. Cells of agent and
+goal are open whatever the map says: a closed cell has optimal actions too, but no path leads through it. The
+agent's own cell being open changes no optimal set: no shortest path returns to its start.
 """
 
 import math
@@ -24,7 +24,7 @@ from goalscope.probing.labels import AGENT, CLASSES, END, GOAL, OPEN, PADDING, T
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """What a probe says of the C cells of each of N states, ``[N, C, K]`` float32 probabilities of the classes.
+    """Predicted probabilities of the K classes in the C cells of each of N states, ``[N, C, K]`` float32.
 
     ``balanced`` as if all were equally frequent, as the training is weighted; ``natural`` the same evidence at the
     frequencies of the training split (prior-corrected).
@@ -35,7 +35,7 @@ class Prediction:
 
     @classmethod
     def of(cls, scores: npt.NDArray[np.float32], prior: npt.NDArray[np.float64]) -> Self:
-        """Return what scores ``[N, C, K]`` say where the classes have the frequencies ``[K]``."""
+        """Return the prediction of scores ``[N, C, K]``, given the class frequencies ``[K]``."""
         with np.errstate(divide="ignore"):
             natural = scores.astype(np.float64) + np.log(prior)
         # A class that the training split lacks has no evidence: it is never predicted.
@@ -46,19 +46,19 @@ class Prediction:
         """Return the probabilities of a reading."""
         if name not in ("balanced", "natural"):
             raise ValueError(f"a reading must be balanced or natural, got {name!r}")
-        found: npt.NDArray[np.float32] = getattr(self, name)
-        return found
+        probabilities: npt.NDArray[np.float32] = getattr(self, name)
+        return probabilities
 
     def maps(self, name: str) -> npt.NDArray[np.float32]:
         """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``."""
-        found = self.reading(name)
-        side = math.isqrt(found.shape[1])
-        return found.reshape(len(found), side, side, found.shape[2])
+        probabilities = self.reading(name)
+        side = math.isqrt(probabilities.shape[1])
+        return probabilities.reshape(len(probabilities), side, side, probabilities.shape[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanPrediction(Columns):
-    """What a decoder says of N steps: ``probabilities`` ``[N, T, 5]`` float32 of each token at each place."""
+    """Prediction of a decoder at N steps: ``probabilities`` ``[N, T, 5]`` float32 of each token at each position."""
 
     SHAPES: ClassVar = {"probabilities": "N T K"}
 
@@ -70,24 +70,24 @@ class PlanPrediction(Columns):
 
     @classmethod
     def of(cls, scores: npt.NDArray[np.float32]) -> Self:
-        """Return what scores ``[N, T, 5]`` say."""
+        """Return the prediction of scores ``[N, T, 5]``."""
         import torch
 
         return cls(probabilities=torch.tensor(scores).softmax(dim=-1).numpy())
 
     @property
     def tokens(self) -> npt.NDArray[np.int8]:
-        """The likeliest token of each place, ``[N, T]``."""
+        """The likeliest token at each position, ``[N, T]``."""
         return np.asarray(self.probabilities.argmax(axis=2), dtype=np.int8)
 
     @property
     def first(self) -> npt.NDArray[np.int8]:
-        """The likeliest first action, the end token left aside, ``[N]``."""
+        """The likeliest first action, without the end token, ``[N]``."""
         return np.asarray(self.probabilities[:, 0, :END].argmax(axis=1), dtype=np.int8)
 
     @property
     def length(self) -> npt.NDArray[np.int64]:
-        """Places before the first end token, T without one, ``[N]``."""
+        """Number of positions before the first end token, T without one, ``[N]``."""
         return plan_length(self.tokens)
 
 
@@ -96,9 +96,9 @@ def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
-_SEARCHES: Final = 8192  # searches side by side: their words stay near the processor
-_WIDEST: Final = 63
-_ROUNDING: Final = 1e-4  # how far the float32 probabilities of a cell may be from a sum of 1
+_SEARCHES: Final = 8192  # parallel searches: their words fit into the processor's cache
+_MAX_COLUMNS: Final = 63
+_SUM_TOLERANCE: Final = 1e-4  # how far the float32 probabilities of a cell may be from a sum of 1
 _SYMBOLS: Final = {WALL: "#", OPEN: "_", GOAL: "g", AGENT: "a", PADDING: " "}
 
 
@@ -107,7 +107,7 @@ class DecodedMaps(Columns):
     """The maps of N states.
 
     Attributes:
-        layout: ``[N, H, W]`` int8, likeliest class of each cell, a place in `CLASSES`; the first of equals.
+        layout: ``[N, H, W]`` int8, likeliest class of each cell, an index in `CLASSES`; the first of equals.
         agent, goal: ``[N, 2]`` int64, (row, col) where an agent and a goal are likeliest; the first of equals by row.
             Both cells count as passable.
     """
@@ -129,12 +129,12 @@ class DecodedMaps(Columns):
 
     @property
     def closed(self) -> npt.NDArray[np.bool_]:
-        """``[N, H, W]`` bool, cells where nobody can stand: walls, and what lies outside of the grid."""
+        """``[N, H, W]`` bool, impassable cells: walls, and padding outside of the grid."""
         return np.asarray((self.layout == WALL) | (self.layout == PADDING))
 
     @property
     def manhattan(self) -> npt.NDArray[np.int64]:
-        """Cells between agent and goal, rows and columns added, ``[N]``; walls count for nothing."""
+        """Manhattan distance between agent and goal in cells, ``[N]``, without regard to walls."""
         return np.asarray(np.abs(self.agent.astype(np.int64) - self.goal).sum(axis=1))
 
     def text(self, index: int) -> tuple[str, ...]:
@@ -149,69 +149,71 @@ class DecodedMaps(Columns):
 
 
 def decode_maps(posterior: npt.ArrayLike) -> DecodedMaps:
-    """Return the maps that posteriors speak of.
+    """Return the decoded maps of posteriors.
 
     Args:
         posterior: ``[N, H, W, K]`` probabilities of the K classes of `CLASSES` in each cell, e.g. a reading of a
             `Prediction` of a frame n as ``[N, n, n, K]``.
 
     Raises:
-        ValueError: no probabilities, or a state without any chance of an agent or of a goal.
+        ValueError: no probabilities, or a state whose probability of an agent or of a goal is 0 everywhere.
     """
-    given = check_posterior(posterior)
+    checked = check_posterior(posterior)
     agent, goal = (
-        np.stack(np.divmod(likeliest(given, label, 1)[:, 0], given.shape[2]), axis=1) for label in (AGENT, GOAL)
+        np.stack(np.divmod(likeliest(checked, label, 1)[:, 0], checked.shape[2]), axis=1) for label in (AGENT, GOAL)
     )
-    return DecodedMaps(layout=given.argmax(axis=3).astype(np.int8), agent=agent, goal=goal)
+    return DecodedMaps(layout=checked.argmax(axis=3).astype(np.int8), agent=agent, goal=goal)
 
 
 def true_map(cells: Cells) -> DecodedMaps:
     """Return the true maps of the labelled states; a locked door is a wall."""
-    found = {}
+    cell_of = {}
     for label in (AGENT, GOAL):
         mask, name = cells.labels == label, CLASSES[label]
         missing = ~mask.any(axis=1)
         if missing.any():
-            at = int(np.argmax(missing))
-            raise ValueError(f"a map must show its {name}, it does not at {cells.episode_id[at]} step {cells.step[at]}")
-        found[name] = np.stack(np.divmod(mask.argmax(axis=1), cells.frame), axis=1)
-    return DecodedMaps(layout=cells.labels.reshape(-1, cells.frame, cells.frame), **found)
+            row = int(np.argmax(missing))
+            raise ValueError(
+                f"a map must show its {name}, it does not at {cells.episode_id[row]} step {cells.step[row]}"
+            )
+        cell_of[name] = np.stack(np.divmod(mask.argmax(axis=1), cells.frame), axis=1)
+    return DecodedMaps(layout=cells.labels.reshape(-1, cells.frame, cells.frame), **cell_of)
 
 
 def likeliest(posterior: npt.NDArray[Any], label: int, count: int) -> npt.NDArray[np.int64]:
     """Return the cells in which a class is likeliest, ``[N, count]`` int64 ``row * W + col``, the likeliest first."""
-    chance = posterior[..., label].reshape(len(posterior), -1)
-    return np.argsort(-chance, axis=1, kind="stable")[:, :count].astype(np.int64)
+    probabilities = posterior[..., label].reshape(len(posterior), -1)
+    return np.argsort(-probabilities, axis=1, kind="stable")[:, :count].astype(np.int64)
 
 
 def place_weights(posterior: npt.NDArray[Any], label: int) -> npt.NDArray[np.float64]:
-    """Return how likely the one agent or goal stands in each cell, ``[N, H * W]``: the class's chances, scaled to 1."""
-    chance = posterior[..., label].reshape(len(posterior), -1).astype(np.float64)
-    return np.asarray(chance / chance.sum(axis=1, keepdims=True))
+    """Return the distribution of the agent's or goal's cell, ``[N, H * W]``: class probabilities, scaled to sum 1."""
+    probabilities = posterior[..., label].reshape(len(posterior), -1).astype(np.float64)
+    return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
 
 
 def one_hot(labels: npt.NDArray[Any], frame: int) -> npt.NDArray[np.float32]:
-    """Return the posterior ``[N, frame, frame, K]`` of somebody who is certain of these classes ``[N, frame^2]``."""
+    """Return the posterior ``[N, frame, frame, K]`` with probability 1 of these classes ``[N, frame^2]``."""
     certain = np.eye(len(CLASSES), dtype=np.float32)[np.asarray(labels, dtype=np.int64)]
     return certain.reshape(len(labels), frame, frame, len(CLASSES))
 
 
 def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return probabilities ``[N, H, W, K]`` in which every state has some chance of an agent and of a goal."""
-    given = np.asarray(posterior)
-    check_shape("posterior", given, "N H W K", {"K": len(CLASSES)})
-    if not np.issubdtype(given.dtype, np.floating):
-        given = given.astype(np.float64)
-    check_distributions("posterior", given, tolerance=_ROUNDING)
+    """Return probabilities ``[N, H, W, K]`` after checks, also that agent and goal have some in each state."""
+    probabilities = np.asarray(posterior)
+    check_shape("posterior", probabilities, "N H W K", {"K": len(CLASSES)})
+    if not np.issubdtype(probabilities.dtype, np.floating):
+        probabilities = probabilities.astype(np.float64)
+    check_distributions("posterior", probabilities, tolerance=_SUM_TOLERANCE)
     for label in (AGENT, GOAL):
-        lost = ~(given[..., label] > 0).any(axis=(1, 2))
-        if lost.any():
+        absent = ~(probabilities[..., label] > 0).any(axis=(1, 2))
+        if absent.any():
             raise ValueError(
                 f"every state must have some cell with a chance of class {CLASSES[label]}, state "
-                f"{int(np.argmax(lost))} has none: leave the states out in which it is not shown, or train the probe "
+                f"{int(np.argmax(absent))} has none: leave the states out in which it is not shown, or train the probe "
                 "on states that show it"
             )
-    return given
+    return probabilities
 
 
 def optimal_sets(
@@ -223,89 +225,89 @@ def optimal_sets(
     Q]``; no action where the goal cannot be reached or is the agent's own cell: no plan.
     """
     sizes = check_shape("closed", closed, "N H W")
-    places = check_shape("agent", agent, "N P", sizes)
+    agent_sizes = check_shape("agent", agent, "N P", sizes)
     check_shape("goal", goal, "N Q", sizes)
     width, goals = sizes["W"], goal.shape[1]
-    found = np.zeros((sizes["N"], places["P"], goals, 4), dtype=bool)
-    for some in _chunks(sizes["N"], goals):
-        planes = _search(closed[some], goal[some])  # [4, H, M, Q]
-        row, col = np.divmod(agent[some], width)  # [M, P]
+    optimal = np.zeros((sizes["N"], agent_sizes["P"], goals, 4), dtype=bool)
+    for chunk in _chunks(sizes["N"], goals):
+        planes = _search(closed[chunk], goal[chunk])  # [4, H, M, Q]
+        row, col = np.divmod(agent[chunk], width)  # [M, P]
         member = np.arange(len(row))[:, None]
         words = planes[:, row, member]  # [4, M, P, Q]
         bits = words >> col[..., None].astype(words.dtype) & words.dtype.type(1)
-        found[some] = np.moveaxis(bits, 0, -1) != 0
-    return found
+        optimal[chunk] = np.moveaxis(bits, 0, -1) != 0
+    return optimal
 
 
 def expected_optimality(
     closed: npt.NDArray[np.bool_], agent: npt.NDArray[np.floating], goal: npt.NDArray[np.floating]
 ) -> npt.NDArray[np.float64]:
-    """Return how likely each action is optimal, ``[N, 4]``; pairs without a plan count as not optimal.
+    """Return the probability that each action is optimal, ``[N, 4]``; pairs without a plan count as not optimal.
 
-    Agent and goal stand in each cell with given chances ``[N, H * W]``, independent of one another.
+    Agent and goal have the given distributions over cells ``[N, H * W]``, independent of one another.
     """
     sizes = check_shape("closed", closed, "N H W")
     height, width = sizes["H"], sizes["W"]
     cells = height * width
-    for name, given in (("agent", agent), ("goal", goal)):
-        check_shape(name, given, "N C", {"N": sizes["N"], "C": cells})
-    found = np.zeros((sizes["N"], 4))
-    for some in _chunks(sizes["N"], cells):
-        count = len(closed[some])
-        every = np.broadcast_to(np.arange(cells), (count, cells))
-        planes = _search(closed[some], every)
+    for name, distribution in (("agent", agent), ("goal", goal)):
+        check_shape(name, distribution, "N C", {"N": sizes["N"], "C": cells})
+    probabilities = np.zeros((sizes["N"], 4))
+    for chunk in _chunks(sizes["N"], cells):
+        count = len(closed[chunk])
+        all_cells = np.broadcast_to(np.arange(cells), (count, cells))
+        planes = _search(closed[chunk], all_cells)
         bits = planes.dtype.itemsize * 8
         octets = planes.astype(planes.dtype.newbyteorder("<"), copy=False).view(np.uint8)
-        chance = np.zeros((count, height, bits))
-        chance[:, :, :width] = agent[some].reshape(count, height, width)
-        weight = goal[some].astype(np.float64)
+        agent_rows = np.zeros((count, height, bits))
+        agent_rows[:, :, :width] = agent[chunk].reshape(count, height, width)
+        weight = goal[chunk].astype(np.float64)
         # Sums over a row of cells are looked up byte by byte: 256 sums for each byte of each row.
         pattern = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64)
-        sums = chance.reshape(count, height, bits // 8, 8) @ pattern.T  # [M, H, bytes, 256]
+        sums = agent_rows.reshape(count, height, bits // 8, 8) @ pattern.T  # [M, H, bytes, 256]
         octets = octets.reshape(4, height, count, cells, bits // 8)
         for member in range(count):
-            part = octets[:, :, member]  # [4, H, Q, bytes]
-            for at in range(height):
+            member_octets = octets[:, :, member]  # [4, H, Q, bytes]
+            for row in range(height):
                 for byte in range(bits // 8):
-                    found_row = sums[member, at, byte][part[:, at, :, byte]]  # [4, Q]
-                    found[some.start + member] += found_row @ weight[member]
-    return np.minimum(found, 1.0)
+                    contribution = sums[member, row, byte][member_octets[:, row, :, byte]]  # [4, Q]
+                    probabilities[chunk.start + member] += contribution @ weight[member]
+    return np.minimum(probabilities, 1.0)
 
 
 def _search(closed: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
     """Return ``[4, H, N, Q]`` words: in which cells of a row each action is optimal."""
     count, height, width = closed.shape
-    if width > _WIDEST:
-        raise ValueError(f"decoded maps must have at most {_WIDEST} columns, got {width}")
-    # One bit more than columns: what is shifted out of a row falls on it, so that several rows can share 64 bits.
+    if width > _MAX_COLUMNS:
+        raise ValueError(f"decoded maps must have at most {_MAX_COLUMNS} columns, got {width}")
+    # One bit more than columns: it receives the bit shifted out of a row, so that several rows can share 64 bits.
     word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.dtype(kind).itemsize * 8 > width)
     weights = (np.uint64(1) << np.arange(width, dtype=np.uint64)).astype(word)
     goals = goal.shape[1]
-    searches, each = count * goals, 8 // np.dtype(word).itemsize
-    padded = -(-searches // each) * each
+    searches, per_uint64 = count * goals, 8 // np.dtype(word).itemsize
+    padded = -(-searches // per_uint64) * per_uint64
     passable = np.zeros((height, padded), dtype=word)
-    opened = np.moveaxis((~closed * weights).sum(axis=2, dtype=word), 1, 0)  # [H, N]
-    passable[:, :searches] = np.repeat(opened, goals, axis=1)
+    open_words = np.moveaxis((~closed * weights).sum(axis=2, dtype=word), 1, 0)  # [H, N]
+    passable[:, :searches] = np.repeat(open_words, goals, axis=1)
     front = np.zeros_like(passable)
     row, col = np.divmod(goal.ravel(), width)
     front[row, np.arange(searches)] = weights[col]
     unseen = np.full_like(passable, word(int(weights.sum(dtype=np.uint64))))
     unseen &= ~front
     planes = np.zeros((4, height, padded), dtype=word)
-    _spread(front.view(np.uint64), unseen.view(np.uint64), passable.view(np.uint64), planes.view(np.uint64))
+    _expand_fronts(front.view(np.uint64), unseen.view(np.uint64), passable.view(np.uint64), planes.view(np.uint64))
     return planes[:, :, :searches].reshape(4, height, count, goals)
 
 
-def _spread(
+def _expand_fronts(
     front: npt.NDArray[np.uint64],
     unseen: npt.NDArray[np.uint64],
     passable: npt.NDArray[np.uint64],
     planes: npt.NDArray[np.uint64],
 ) -> None:
-    """Move all search fronts until none moves on; write where each action leads into the front, ``[4, H, words]``."""
-    step, found, one = np.empty_like(front), np.empty_like(front), np.uint64(1)
+    """Expand all search fronts until all are empty; set ``planes[a]`` where action a leads into a front."""
+    step, reached, one = np.empty_like(front), np.empty_like(front), np.uint64(1)
     while np.bitwise_or.reduce(front, axis=0).any():  # `any` of all the words would take longer than a move
-        found[...] = 0
+        reached[...] = 0
         for action in range(4):
             # UP leads to the row above, DOWN to the one below, LEFT to the column before, RIGHT to the one after.
             if action == 0:
@@ -318,9 +320,9 @@ def _spread(
                 (np.left_shift if action == 2 else np.right_shift)(front, one, out=step)
                 step &= unseen
             planes[action] |= step
-            found |= step
-        unseen &= ~found
-        np.bitwise_and(found, passable, out=front)
+            reached |= step
+        unseen &= ~reached
+        np.bitwise_and(reached, passable, out=front)
 
 
 def _chunks(count: int, goals: int) -> Iterator[slice]:

@@ -23,7 +23,7 @@ from goalscope.activations.hooks import Blocks, chosen_layers
 from goalscope.activations.load import SHARD, Capture, captures, choose_capture, load_activations
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_id, model_of
 from goalscope.activations.shards import artifacts, place
-from goalscope.activations.sites import Site, check_site, sites_there
+from goalscope.activations.sites import Site, available_sites, check_site
 from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Place, Reader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
@@ -115,7 +115,7 @@ def study_inside(
         target = find_target(store, settings.agent, settings.wanted_sites)
         _check_worlds(store, target, settings)
         if settings.sites is None or declared is None or drop_sites:
-            present = sites_there(store, target.agent_id, model or model_of(store, target), settings.wanted_sites)
+            present = available_sites(store, target.agent_id, model or model_of(store, target), settings.wanted_sites)
             settings = settings.model_copy(update={"sites": present})
     if model is not None and settings.networks and random is None:
         raise ValueError("with model, its random networks must be given too (random=), or random: null")

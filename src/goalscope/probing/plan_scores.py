@@ -42,26 +42,26 @@ Subset = Literal["all", "long"]
 SUBSETS: Final[tuple[Subset, ...]] = get_args(Subset)
 """Which plans are scored at N: all of them, or (the authors' subset) those with at least N actions."""
 BY: Final = ("site", "layer", "head", "control")
-_NAMES: Final = {name: token for token, name in enumerate(TOKENS[:END])}
-_NAMED: Final = re.compile(r"[^\W\d_]+")
-_LINKS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list
+_TOKEN_OF_NAME: Final = {name: token for token, name in enumerate(TOKENS[:END])}
+_WORDS: Final = re.compile(r"[^\W\d_]+")
+_LINK_WORDS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown place on."""
+    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown position on."""
     check_tokens("predicted", predicted)
-    return _known(np.logical_and.accumulate(predicted == tokens, axis=1).astype(np.float64), tokens)
+    return _mask_unknown(np.logical_and.accumulate(predicted == tokens, axis=1).astype(np.float64), tokens)
 
 
 def chance_matches(probabilities: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the chance that the first 1 to T tokens are right, from that of each given those before, ``[N, T]``."""
-    return _known(np.cumprod(probabilities, axis=1, dtype=np.float64), tokens)
+    """Return the probability that the first 1 to T tokens are right, from conditional probabilities, ``[N, T]``."""
+    return _mask_unknown(np.cumprod(probabilities, axis=1, dtype=np.float64), tokens)
 
 
-def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _mask_unknown(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     check_tokens("tokens", tokens)
     check_shape("matches", matches, "N T", check_shape("tokens", tokens, "N T"))
-    # A miss before the first unknown place is left out too: else only failures of these plans would count.
+    # A wrong token before the first unknown one is excluded too: otherwise only failures of these plans would count.
     matches[tokens == UNKNOWN] = np.nan
     return matches
 
@@ -78,7 +78,7 @@ def score_prefixes(
 
     Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN where a grid has no such
     plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` holds those for
-    the long plans where a guess for them is another one.
+    the long plans where the baseline's guess for them differs.
     """
     by_subset = {"all": matches, "long": matches if long is None else long}
     for values in by_subset.values():
@@ -96,7 +96,7 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at N, ``[N]``: those known so far, of the long ones those with N actions."""
+    """Return which plans are scored at N, ``[N]``: those known up to N; of the long ones those with N actions."""
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
 
@@ -105,7 +105,7 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
     """Return the scores of decoded plan lengths, for each tested grid; plans of unknown length are left out.
 
     The bias "length error" is predicted less executed, "median length error" that of the absolute error over the
-    grid's steps. ``predicted`` ``[N]`` is at most T, NaN where nothing is predicted.
+    grid's steps. ``predicted`` ``[N]`` is at most T, NaN without a prediction.
     """
     cells.check_aligned(plans, "plans")
     lengths, true = np.asarray(predicted, dtype=np.float64), plans.length
@@ -121,7 +121,7 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
 
 
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
-    """Return prefix accuracy less that of a baseline or control, paired by grid."""
+    """Return prefix accuracy minus that of a baseline or control, paired by grid."""
     scores = chosen(rows, measure=PREFIX, head=head, control=control)
     return paired_rows(scores, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
 
@@ -152,7 +152,7 @@ def median_over_grids(
 ) -> Estimate:
     """Estimate the median over grids of the medians of values ``[N]`` within each; NaN is left out.
 
-    The interval ends at two of the grids' own values; there is none where there are too few grids, or both are one.
+    The interval ends at two of the grids' own values; it is undefined with too few grids, or where both ends are equal.
 
     Source: the exact interval from the binomial distribution (sign test); Conover, Practical Nonparametric Statistics.
     """
@@ -189,12 +189,12 @@ def median_over_grids(
 
 
 def guess(number: int) -> float:
-    """Return the chance that a guess among four actions at each of N places is right everywhere, ``0.25^N``."""
+    """Return the probability that a uniform guess among four actions at each of N positions is right, ``0.25^N``."""
     return float(len(ACTIONS)) ** -number
 
 
 def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
-    """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
+    """Return the probability that tokens drawn independently at their training frequencies are right.
 
     ``[N, T]`` for the first 1 to T tokens, NaN where unknown; at each N the frequencies are those of the training plans
     that are scored there (of a subset), all grids weighing alike.
@@ -239,18 +239,18 @@ def _commonest(
 ) -> dict[int, tuple[int, ...]]:
     """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
     scored, counts = _scored_at(train, number, plans)
-    # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
+    # Weights 1 / count as whole numbers: sums are exact, and equally common plans have equal sums.
     common_multiple = math.lcm(*counts.tolist())
     totals: dict[int, Counter[tuple[int, ...]]] = {}
     for plan, count in zip(map(tuple, train.tokens[scored, :number].tolist()), counts.tolist(), strict=True):
         totals.setdefault(UNKNOWN if first_tokens is None else plan[0], Counter())[plan] += common_multiple // count
     best = {first_token: min(total, key=lambda plan: (-total[plan], plan)) for first_token, total in totals.items()}
-    # The first token is given: nothing must be known of it from the training plans.
+    # The first token is given: it need not occur in the training plans.
     return best if first_tokens is None or number > 1 else {first_token: (first_token,) for first_token in first_tokens}
 
 
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return which plans are scored at N, and how many of them are of the same grid: one over it weighs."""
+    """Return which plans are scored at N, and for each the number of them on its grid: its weight is the inverse."""
     scored = np.flatnonzero(in_subset(train, number, subset))
     grids, counts = np.unique(train.cluster[scored], return_inverse=True, return_counts=True)[1:]
     return scored, counts[grids]
@@ -306,7 +306,7 @@ def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
 
 
 def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the steps to the goal from each cell ``[N, H, W]``, -1 where there is no way, and from the agent's."""
+    """Return the steps to the goal from each cell ``[N, H, W]``, -1 without a path, and from the agent's."""
     rows, walls = np.arange(len(maps)), maps.closed
     for cell in (maps.agent, maps.goal):
         walls[rows, cell[:, 0], cell[:, 1]] = False
@@ -315,7 +315,7 @@ def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 
 
 def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
-    """Return the plans that N texts name, ``[N, T]``: the longest list of actions in each, the last of several.
+    """Return the plans in N texts, ``[N, T]``: the longest list of actions in each, the last of equally long ones.
 
     A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them. A
     shorter list is filled with the end token.
@@ -324,11 +324,11 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
     for row, text in enumerate(reasoning):
         best: list[int] = []
         run: list[int] = []
-        for word in _NAMED.findall(text):
-            token = _NAMES.get(word.upper())
+        for word in _WORDS.findall(text):
+            token = _TOKEN_OF_NAME.get(word.upper())
             if token is not None:
                 run.append(token)
-            elif word.lower() not in _LINKS:
+            elif word.lower() not in _LINK_WORDS:
                 run = []
             if len(run) >= len(best):
                 best = run  # the list itself: it grows with the run

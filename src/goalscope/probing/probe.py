@@ -1,8 +1,8 @@
-"""The probe: what was fitted to activations, what it predicts, and its file.
+"""The probe: a head fitted to activations, its predictions, and its file.
 
-A probe is made by `fit`, predicts with `predict` (classes of cells), `predict_number` or `predict_plan`, and is kept by
-`save` and `load`. It knows the site, layer and model that it was fitted on and refuses every other. A file is
-safetensors with one header, checked from end to end before anything is believed.
+`fit` makes a probe; `predict` (classes of cells), `predict_number` and `predict_plan` apply it; `save` and `load` store
+it. It records the site, layer and model of its training inputs and refuses all others. Its file is safetensors with one
+header, and is checked completely before it is used.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from goalscope.rows import Tag
 from goalscope.stats import DRAW
 
 _INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
-_PLAIN: Final = (str, int, float, bool, type(None))
+_SCALARS: Final = (str, int, float, bool, type(None))
 _TASKS: Final = {"cells": "cells", "distance": "number"}  # targets -> their names in files
-_MOST: Final = {"positions": 4096, "horizon": 4096}
-_LARGEST: Final = 1 << 32  # bytes
-_LARGEST_HEADER: Final = 1 << 20
-_LONGEST: Final = 400  # characters that a message says of what is wrong
-_BATCH: Final = {"plan": 256}  # examples of one step of a prediction, else 64
+_MAXIMA: Final = {"positions": 4096, "horizon": 4096}
+_MAX_BYTES: Final = 1 << 32  # bytes
+_MAX_HEADER_BYTES: Final = 1 << 20
+_MESSAGE_LENGTH: Final = 400  # maximum, in characters, of a reason in an error message
+_BATCH: Final = {"plan": 256}  # examples per batch of a prediction, else 64
 
 Target = Literal["cells", "distance", "plan"]
 """What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
@@ -41,13 +41,13 @@ Target = Literal["cells", "distance", "plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeKey:
-    """Which probe it is among those of one set of steps.
+    """Identity of a probe among those of one set of steps.
 
     Attributes:
-        head, target: its form ("decoder-LAYERS" for a plan), and what it predicts.
+        head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
         control, seed: "none" for the probe itself, see `goalscope.probing.inputs.CONTROLS`; root seed of its fit.
-        site, layer: where its inputs come from; None where it reads no activations.
-        scope: the grids that it is for, "general" or a shape such as "7x7".
+        site, layer: source of its inputs; None where it reads no activations.
+        scope: the grids that it applies to, "general" or a shape such as "7x7".
         draw: seed of the random network that it reads, None where it reads none.
     """
 
@@ -62,7 +62,7 @@ class ProbeKey:
 
     @property
     def text(self) -> str:
-        """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
+        """The key in messages, in the ids of stored probes and in the names of random streams; it is never parsed."""
         place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
         control = self.control if self.draw is None else f"{self.control} {self.draw}"
         return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
@@ -70,51 +70,51 @@ class ProbeKey:
     @property
     def tags(self) -> dict[str, Tag]:
         """Head, control, site and layer as the tags of rows, and the seed of a random network."""
-        drawn = {} if self.draw is None else {DRAW: self.draw}
-        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer, **drawn}
+        seed_tag = {} if self.draw is None else {DRAW: self.draw}
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer, **seed_tag}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """How a target is written.
+class _FileFormat:
+    """File format of the probes of a target.
 
-    ``kind`` and ``noun`` are its name in the header and in messages, ``short`` the entry that holds the id,
-    ``listed`` the entry that holds the ``names`` of what is predicted, ``fields`` the other entries and their types.
+    ``kind`` and ``noun`` are its names in the header and in messages, ``id_key`` the entry of the id, ``names_key`` the
+    entry of the ``names`` of the predicted classes or tokens, ``fields`` the other entries and their types.
     """
 
     kind: str
     noun: str
-    short: str
-    listed: str
+    id_key: str
+    names_key: str
     names: tuple[str, ...]
     fields: Mapping[str, type]
 
     def check(self, header: dict[str, Any]) -> None:
         source = {"site": str, "layer": int, "model": str, "width": int}
-        for name, kind in {**source, "tags": dict, self.short: str, self.listed: list, **self.fields}.items():
+        for name, kind in {**source, "tags": dict, self.id_key: str, self.names_key: list, **self.fields}.items():
             value = header.get(name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ValueError(f"{name} in its header must be {kind.__name__}, got {str(value)[:80]!r}")
-        if header[self.listed] != list(self.names):
-            given = str(header[self.listed])[:80]
-            raise ValueError(f"its {self.listed} must be {', '.join(self.names)}, got {given}")
-        if not all(isinstance(value, _PLAIN) for value in header["tags"].values()):
+        if header[self.names_key] != list(self.names):
+            shown = str(header[self.names_key])[:80]
+            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {shown}")
+        if not all(isinstance(value, _SCALARS) for value in header["tags"].values()):
             raise ValueError("its tags must be plain values")
 
 
-_CELLS: Final = _Form(
+_CELLS: Final = _FileFormat(
     kind="probe",
     noun="probe",
-    short="probe",
-    listed="classes",
+    id_key="probe",
+    names_key="classes",
     names=CLASSES,
     fields={"head": str, "task": str, "frame": int, "target": list},
 )
-_PLAN: Final = _Form(
+_PLAN: Final = _FileFormat(
     kind="plan-decoder",
     noun="decoder of plans",
-    short="decoder",
-    listed="tokens",
+    id_key="decoder",
+    names_key="tokens",
     names=TOKENS,
     fields=dict.fromkeys(("layers", "heads", "horizon", "positions"), int),
 )
@@ -125,18 +125,18 @@ class Probe:
     """A fitted probe.
 
     Attributes:
-        head: its form, see `goalscope.probing.heads`.
-        target: what it predicts.
-        source: what it reads; it refuses anything else.
+        head: its architecture, see `goalscope.probing.heads`.
+        target: kind of prediction.
+        source: of its inputs; it refuses every other source.
         mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
-            does not vary there has the standard deviation 0 and is not read.
-        weights: name -> array, float32, as the head wants them.
-        settings: those of the head; those that its weights tell may be left out.
-        tags: how it was made: control, settings, seed, ...
+            does not vary there has the standard deviation 0 and is ignored.
+        weights: name -> array, float32, see the head.
+        settings: those of the head; those that follow from the shapes of its weights may be left out.
+        tags: provenance: control, settings, seed, ...
         frame: side of the square of cells that it predicts; 0 for other targets.
         prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.
         scale: mean and standard deviation of the distance in the training split; (0, 1) for other targets.
-        positions, horizon: for plans the number P of vectors of one step, and the places T of a plan.
+        positions, horizon: for plans the number P of vectors of one step, and the positions T of a plan.
     """
 
     head: str
@@ -160,9 +160,9 @@ class Probe:
             raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
         if not (np.isfinite(self.scale).all() and self.scale[1] > 0):
             raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.scale}")
-        for name, most in _MOST.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} of a decoder of plans must be from 1 to {most}, got {getattr(self, name)}")
+        for name, maximum in _MAXIMA.items():
+            if not 1 <= getattr(self, name) <= maximum:
+                raise ValueError(f"{name} of a decoder of plans must be from 1 to {maximum}, got {getattr(self, name)}")
         if self.source.width < 1 or self.source.width % self.positions:
             raise ValueError(
                 f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
@@ -175,28 +175,30 @@ class Probe:
         return find_head(self.head, self.target)
 
     @property
-    def _told(self) -> dict[str, Any]:
-        """The settings that the weights tell."""
+    def _settings_in_weights(self) -> dict[str, Any]:
+        """The settings that follow from the shapes of the weights."""
         return self._registered.settings_of(self.weights) if self._registered.settings_of is not None else {}
 
     def _all_settings(self) -> dict[str, Any]:
-        """Return all settings of the head, once those that are given are sound."""
-        known = self._registered.settings
-        odd = [name for name, value in self.settings.items() if name not in known or not isinstance(value, _PLAIN)]
-        if odd:
+        """Return all settings of the head after checking the given ones."""
+        defaults = self._registered.settings
+        invalid = [
+            name for name, value in self.settings.items() if name not in defaults or not isinstance(value, _SCALARS)
+        ]
+        if invalid:
             raise ValueError(
-                f"the settings of head {self.head} must be plain values of {', '.join(known) or 'none'}, got "
-                f"{', '.join(map(repr, odd))[:80]}"
+                f"the settings of head {self.head} must be plain values of {', '.join(defaults) or 'none'}, got "
+                f"{', '.join(map(repr, invalid))[:80]}"
             )
-        return {**known, **self.settings, **self._told}
+        return {**defaults, **self.settings, **self._settings_in_weights}
 
     def _accept(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Check and freeze the arrays."""
         if set(shapes) != set(self.weights):
-            odd = ", ".join(sorted(set(shapes) ^ set(self.weights)))[:200]
+            differing = ", ".join(sorted(set(shapes) ^ set(self.weights)))[:200]
             raise ValueError(
                 f"the weights of head {self.head} must be {len(shapes)} known ones, there are {len(self.weights)}, "
-                f"missing or unknown: {odd}"
+                f"missing or unknown: {differing}"
             )
         expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
         expected |= {name: (getattr(self, name), (self.source.width,)) for name in _INPUTS}
@@ -214,7 +216,7 @@ class Probe:
             object.__setattr__(self, name, freeze(getattr(self, name)))
 
     def module(self, *, seed: int | None = None) -> Any:
-        """Return a new module of the head; without a seed it has shapes alone."""
+        """Return a new module of the head; without a seed it has shapes only."""
         outputs, classes = {
             "cells": (self.frame**2, len(CLASSES)),
             "distance": (1, 1),
@@ -231,13 +233,13 @@ class Probe:
         if self.target == "plan" and features.positions != self.positions:
             raise ValueError(f"a step must have {self.positions} vectors, got {features.positions}")
         norm, batch = (self.mean, self.std), _BATCH.get(self.target, 64)
-        found = outputs(self.module(seed=0), self.weights, features.vectors, norm, device, batch)
-        if not np.isfinite(found).all():
+        scores = outputs(self.module(seed=0), self.weights, features.vectors, norm, device, batch)
+        if not np.isfinite(scores).all():
             raise ValueError(
                 f"the scores of a probe must be finite, those of this one of head {self.head} are not: its weights or "
                 "what it reads are too large for float32, fit it again"
             )
-        return found
+        return scores
 
     def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
         """Return the probabilities of the classes of all cells.
@@ -247,60 +249,65 @@ class Probe:
             device: where to compute.
         """
         self._check_target("cells")
-        said = Prediction.of(self.outputs(given, device), self.prior)
-        return replace(said, balanced=said.natural) if self.head == "majority" else said
+        prediction = Prediction.of(self.outputs(given, device), self.prior)
+        return replace(prediction, balanced=prediction.natural) if self.head == "majority" else prediction
 
     def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
         """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in."""
         self._check_target("distance")
         mean, std = self.scale
         with np.errstate(over="ignore"):
-            found: npt.NDArray[np.float64] = mean + std * self.outputs(given, device).astype(np.float64)[:, 0, 0]
-        check_finite("what a probe predicts", found)
-        return found
+            numbers: npt.NDArray[np.float64] = mean + std * self.outputs(given, device).astype(np.float64)[:, 0, 0]
+        check_finite("what a probe predicts", numbers)
+        return numbers
 
     def predict_plan(self, given: Activations | Features, *, device: str = "cpu") -> PlanPrediction:
-        """Return the probabilities of the tokens of all places."""
+        """Return the probabilities of the tokens at all positions."""
         self._check_target("plan")
         return PlanPrediction.of(self.outputs(given, device))
 
-    def _check_target(self, wanted: Target) -> None:
-        if self.target != wanted:
+    def _check_target(self, target: Target) -> None:
+        if self.target != target:
             methods = {"cells": "predict", "distance": "predict_number", "plan": "predict_plan"}
-            raise ValueError(f"this probe predicts {self.target}, not {wanted}: use {methods[self.target]}")
+            raise ValueError(f"this probe predicts {self.target}, not {target}: use {methods[self.target]}")
 
     @property
-    def _form(self) -> _Form:
+    def _file_format(self) -> _FileFormat:
         return _PLAN if self.target == "plan" else _CELLS
 
     @cached_property
     def id(self) -> str:
-        """Content id: what it is and all its numbers."""
+        """Content id of its description and all its arrays."""
         digest = hashlib.sha256()
         for name, array in sorted(self.arrays().items()):
             digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
-        return content_id(self._form.kind, {**self.describe(), "arrays": digest.hexdigest()})
+        return content_id(self._file_format.kind, {**self.describe(), "arrays": digest.hexdigest()})
 
     def describe(self) -> dict[str, Any]:
-        """Return everything but the arrays as plain values, as a file has it."""
+        """Return everything but the arrays as plain values, as stored in its file."""
         common = {**asdict(self.source), "tags": dict(self.tags)}
-        untold = {name: value for name, value in self.settings.items() if name not in self._told}
+        settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
         if self.target == "plan":
-            return {**common, **untold, "positions": self.positions, "horizon": self.horizon}
-        own = {"head": self.head, "task": _TASKS[self.target], "frame": self.frame, "target": list(self.scale)}
-        return {**common, **own, **({"settings": untold} if untold else {})}
+            return {**common, **settings, "positions": self.positions, "horizon": self.horizon}
+        cell_fields = {"head": self.head, "task": _TASKS[self.target], "frame": self.frame, "target": list(self.scale)}
+        return {**common, **cell_fields, **({"settings": settings} if settings else {})}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by the names that a file has for them."""
+        """Return all arrays by their names in files."""
         fixed: dict[str, npt.NDArray[Any]] = {stored: getattr(self, name) for name, stored in _INPUTS.items()}
         prior = {} if self.target == "plan" else {"prior": self.prior}
         return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
 
     def save(self, path: str | Path) -> int:
-        """Write it as one safetensors file and return its size in bytes; equal ones make equal files."""
-        form = self._form
-        header = {"kind": form.kind, form.short: self.id, form.listed: list(form.names), **self.describe()}
+        """Write it as one safetensors file and return its size in bytes; equal probes make equal files."""
+        form = self._file_format
+        header = {
+            "kind": form.kind,
+            form.id_key: self.id,
+            form.names_key: list(form.names),
+            **self.describe(),
+        }
         return write_shard(Path(path), Shard(header=header, arrays=self.arrays()))
 
     @classmethod
@@ -312,49 +319,51 @@ class Probe:
         form = _CELLS
         try:
             size = path.stat().st_size
-            if size > _LARGEST:
-                raise ValueError(f"it has {size} bytes, a probe has at most {_LARGEST}")
-            with open_tensors(path, most_header=_LARGEST_HEADER) as file:
+            if size > _MAX_BYTES:
+                raise ValueError(f"it has {size} bytes, a probe has at most {_MAX_BYTES}")
+            with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:
                 header = file.header
                 form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
                 if header.get("kind") != form.kind or header.get("format") != FORMAT:
                     raise ValueError(f"its header does not say that it is a {form.noun} of format {FORMAT}")
                 form.check(header)
                 arrays = {name: file.read(name) for name in file.names}
-            made = cls(**_parts(header, arrays))
-            if made.id != header[form.short]:
-                raise ValueError(f"its content must have the id {header[form.short][:80]!r}, it has {made.id}")
+            probe = cls(**_fields_of(header, arrays))
+            if probe.id != header[form.id_key]:
+                raise ValueError(f"its content must have the id {header[form.id_key][:80]!r}, it has {probe.id}")
         except (ValueError, OverflowError) as error:
-            what = str(error)[:_LONGEST]
-            raise ValueError(f"{path} must be a sound {form.noun}, but {what}: fit the {form.short} again") from error
-        return made
+            reason = str(error)[:_MESSAGE_LENGTH]
+            raise ValueError(
+                f"{path} must be a sound {form.noun}, but {reason}: fit the {form.id_key} again"
+            ) from error
+        return probe
 
 
-def _parts(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the fields of a probe from a header, whose types are checked, and arrays, which are not."""
+def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the fields of a probe from a header, with checked types, and unchecked arrays."""
     source = Source(**{name: header[name] for name in ("site", "layer", "model", "width")})
     if header["kind"] == _PLAN.kind:
         settings = {name: header[name] for name in ("layers", "heads")}
-        own = {"head": "decoder", "target": "plan", **{name: header[name] for name in _MOST}}
+        fields = {"head": "decoder", "target": "plan", **{name: header[name] for name in _MAXIMA}}
     else:
         settings, scale = header.get("settings", {}), header["target"]
         if not isinstance(settings, dict):
             raise ValueError(f"settings must be a mapping, got {str(settings)[:80]}")
-        if len(scale) != 2 or not all(type(one) in (int, float) for one in scale):
+        if len(scale) != 2 or not all(type(value) in (int, float) for value in scale):
             raise ValueError(f"target must be two numbers, got {str(scale)[:80]}")
         target = {task: name for name, task in _TASKS.items()}.get(header["task"], header["task"])
-        own = {"head": header["head"], "target": target, "frame": header["frame"], "scale": tuple(map(float, scale))}
-    fixed = dict(_INPUTS) if header["kind"] == _PLAN.kind else {"prior": "prior", **_INPUTS}
-    for name, stored in fixed.items():
+        fields = {"head": header["head"], "target": target, "frame": header["frame"], "scale": tuple(map(float, scale))}
+    stored_names = dict(_INPUTS) if header["kind"] == _PLAN.kind else {"prior": "prior", **_INPUTS}
+    for name, stored in stored_names.items():
         array, dtype = arrays.pop(stored, None), np.dtype(np.float64 if name == "prior" else np.float32)
         if array is None or array.ndim != 1 or array.dtype != dtype:
             raise ValueError(f"it must hold {stored} as a vector of {dtype}")
-        own[name] = array
-    odd = [name for name, one in arrays.items() if not name.startswith("weights.") or one.dtype != np.float32]
-    if odd:
-        raise ValueError(f"it holds other arrays than weights of float32: {', '.join(map(repr, odd))[:200]}")
+        fields[name] = array
+    invalid = [name for name, value in arrays.items() if not name.startswith("weights.") or value.dtype != np.float32]
+    if invalid:
+        raise ValueError(f"it holds other arrays than weights of float32: {', '.join(map(repr, invalid))[:200]}")
     weights = {name.removeprefix("weights."): array for name, array in arrays.items()}
-    return {**own, "source": source, "settings": settings, "tags": header["tags"], "weights": weights}
+    return {**fields, "source": source, "settings": settings, "tags": header["tags"], "weights": weights}
 
 
 def check_frame(target: str, frame: int) -> None:

@@ -1,4 +1,4 @@
-"""What is fitted and how: a problem is a head with its inputs and its target; the settings hold for all of them.
+"""Fitting problems and settings: a problem is a head with its inputs and its target; settings are shared by all.
 
 Targets are classes of cells, a number or a plan, each with its loss:
 
@@ -6,9 +6,9 @@ Targets are classes of cells, a number or a plan, each with its loss:
   ``1 / (K p)``, so that the expected gradient is that of pairs of activation and cell that are resampled until all K
   classes are equally frequent, and the factorised first layer can be kept.
 * Distance: the squared error in units of the standard deviation.
-* Plan: the cross-entropy of the executed tokens; place i (from 0) weighs 0.9^i, unknown places nothing.
+* Plan: the cross-entropy of the executed tokens; position i (from 0) has weight 0.9^i, an unknown one 0.
 
-Source: behavioural and representational evaluation, section 5.3; the authors' scripts (weights of the places).
+Source: behavioural and representational evaluation, section 5.3; the authors' scripts (weights of the positions).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _COPIES: Final = 5  # of each weight: itself, its gradient, two averages of AdamW, the best so far
 DISCOUNT: Final = 0.9
-"""Weight of a place of a plan relative to the one before it."""
+"""Weight of a position of a plan relative to the one before it."""
 
 Norm = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 """Mean and standard deviation of each input."""
@@ -54,9 +54,9 @@ class FitSettings:
         d_hidden: width of the hidden layer of a perceptron; the paper: 1024.
         d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
         heads: attention heads of each of its layers.
-        validation: fraction of the training grids that decides which pass is kept, in [0, 1); 0 keeps the last one.
+        validation: fraction of the training grids that selects the pass to keep, in [0, 1); 0 keeps the last one.
             Linear heads choose their penalty on these grids, on a fifth of them where it is 0.
-        penalties: what linear heads choose from, in units of one standardised input; by default half decades from 1e-9
+        penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9
             to 1e4. Where they are given, heads that are trained choose their ``weight_decay`` from them, too: the one
             with the least loss on these grids.
         seed: root seed of weights, order and validation grids.
@@ -83,7 +83,7 @@ class FitSettings:
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
         object.__setattr__(self, "penalties", tuple(self.penalties))
-        if not all(0 <= one < math.inf for one in self.penalties):
+        if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise ValueError(f"penalties must be finite numbers >= 0, got {self.penalties}")
         if not 0 <= self.validation < 1:
             raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
@@ -97,7 +97,7 @@ class FitSettings:
 class PlanSettings(FitSettings):
     """How decoders of plans are trained; the defaults are the paper's sizes.
 
-    The paper does not say the hidden width of their perceptrons: the library's default. Validation: 600 of 3,600
+    The paper does not give the hidden width of their perceptrons: the library's default. Validation: 600 of 3,600
     trajectories.
 
     Source: behavioural and representational evaluation, section 5.3 (sizes, validation set); the authors' scripts
@@ -116,17 +116,17 @@ class PlanSettings(FitSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTarget:
-    """``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row.
+    """``[N, C]`` integer labels (indices in `CLASSES`) of the cells of a square frame by row.
 
-    ``weights`` ``[N]`` are those of the steps in all that is learned, one a grid in all (`grid_weights`); one for each
-    step where they are left out.
+    ``weights`` ``[N]`` are those of the steps in the fit, with sum 1 for each grid (`grid_weights`); 1 for each step by
+    default.
     """
 
     values: npt.NDArray[Any]
     weights: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    NAMES: ClassVar[tuple[str, ...]] = CLASSES  # what is scored at each output
+    NAMES: ClassVar[tuple[str, ...]] = CLASSES  # names of the K scores at each output
     ORDER: ClassVar[str] = "probe order"  # the random stream of the order of the steps
-    # Settings of the fit that are kept with a probe, by the names that files have for them.
+    # Settings of the fit that are stored with a probe, by their names in files.
     TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
     def __post_init__(self) -> None:
@@ -146,14 +146,14 @@ class CellTarget:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Number C of things that are predicted of a step, and K of scores of each."""
+        """Number C of predictions for a step, and K of scores for each."""
         return math.prod(self.values.shape[1:]), len(self.NAMES)
 
     @property
     def prior(self) -> npt.NDArray[np.float64]:
-        """How frequent each class is among all cells, ``[K]``; grids count alike."""
-        each = np.repeat(self.weights, self.values.shape[1])
-        counts = np.bincount(self.values.ravel().astype(np.int64), each, minlength=len(CLASSES))
+        """Frequency of each class among all cells, ``[K]``; grids have equal weight."""
+        weights = np.repeat(self.weights, self.values.shape[1])
+        counts = np.bincount(self.values.ravel().astype(np.int64), weights, minlength=len(CLASSES))
         return np.asarray(counts / counts.sum())
 
     @property
@@ -163,7 +163,7 @@ class CellTarget:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """At which steps there is something to be predicted, ``[N]``."""
+        """Which steps have a target, ``[N]``."""
         return np.ones(len(self.values), dtype=bool)
 
     @staticmethod
@@ -171,8 +171,8 @@ class CellTarget:
         """Return the losses of Q targets as a function of scores and rows."""
         import torch
 
-        labels = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
-        balance = torch.tensor(np.stack([class_weights(one.prior) for one in stack]), device=device)
+        labels = torch.tensor(np.stack([target.values for target in stack]).astype(np.int64), device=device)
+        balance = torch.tensor(np.stack([class_weights(target.prior) for target in stack]), device=device)
         steps = _step_weights(stack, device)
         return lambda scored, rows: cell_loss(scored, labels[:, rows], balance, steps[rows])
 
@@ -188,7 +188,7 @@ class _DistanceTarget(CellTarget):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Mean and standard deviation; grids count alike."""
+        """Mean and standard deviation; grids have equal weight."""
         mean = np.average(self.values, weights=self.weights)
         std = np.sqrt(np.average((self.values - mean) ** 2, weights=self.weights))
         return {"scale": (float(mean), float(std) or 1.0)}
@@ -203,7 +203,7 @@ class _DistanceTarget(CellTarget):
     def loss(stack: Sequence[Any], device: Any) -> Loss:
         import torch
 
-        numbers = torch.tensor(np.stack([one.scaled for one in stack]).astype(np.float32), device=device)
+        numbers = torch.tensor(np.stack([target.scaled for target in stack]).astype(np.float32), device=device)
         steps = _step_weights(stack, device)
         return lambda scored, rows: ((scored[:, :, 0, 0] - numbers[:, rows]).square() * steps[rows]).mean(dim=1)
 
@@ -231,24 +231,24 @@ class _PlanTarget(CellTarget):
     def loss(stack: Sequence[Any], device: Any) -> Loss:
         import torch
 
-        tokens = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
+        tokens = torch.tensor(np.stack([target.values for target in stack]).astype(np.int64), device=device)
         steps = _step_weights(stack, device)
         return lambda scored, rows: plan_loss(scored, tokens[:, rows], steps[rows])
 
 
 def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
-    """Return the weights of steps, ``[N]``: those of one grid add up to 1, as scores weigh them."""
+    """Return the weights of steps, ``[N]``: those of one grid add up to 1, as in the scores."""
     codes, _ = factorize(cluster)
-    found: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
-    return found
+    weights: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
+    return weights
 
 
 def _step_weights(stack: Sequence[CellTarget], device: Any) -> Tensor:
     """Return the weights of the steps ``[N]`` with the mean 1; problems of one stack have the same grids."""
     import torch
 
-    own = stack[0].weights
-    return torch.tensor(own / own.mean(), dtype=torch.float32, device=device)
+    weights = stack[0].weights
+    return torch.tensor(weights / weights.mean(), dtype=torch.float32, device=device)
 
 
 _TARGETS: Final = {"cells": CellTarget, "distance": _DistanceTarget, "plan": _PlanTarget}
@@ -256,8 +256,8 @@ _TARGETS: Final = {"cells": CellTarget, "distance": _DistanceTarget, "plan": _Pl
 
 def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     """Return ``1 / (K p)`` for the K classes that occur, 0 for the others."""
-    occur = prior > 0
-    weights = np.divide(1.0, prior * occur.sum(), out=np.zeros_like(prior), where=occur)
+    occurs = prior > 0
+    weights = np.divide(1.0, prior * occurs.sum(), out=np.zeros_like(prior), where=occurs)
     return np.asarray(weights, dtype=np.float32)
 
 
@@ -269,20 +269,20 @@ def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) ->
     import torch
 
     picked = torch.log_softmax(scored, dim=-1).gather(-1, labels[..., None])[..., 0]
-    each = weights.gather(1, labels.flatten(1)).view_as(picked)
-    return -(each * picked * steps[:, None]).mean(dim=(1, 2))
+    cell_weights = weights.gather(1, labels.flatten(1)).view_as(picked)
+    return -(cell_weights * picked * steps[:, None]).mean(dim=(1, 2))
 
 
 def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
-    """Return ``sum(w 0.9^i nll) / sum(w 0.9^i)`` over the known places of a batch, for Q decoders, ``[Q]`` nats.
+    """Return ``sum(w 0.9^i nll) / sum(w 0.9^i)`` over the known positions of a batch, for Q decoders, ``[Q]`` nats.
 
     Scores are ``[Q, B, T, 5]``, tokens ``[Q, B, T]`` int64, -1 where unknown, weights w of the steps ``[B]``.
     """
     import torch
 
     known = tokens != UNKNOWN
-    places = torch.arange(tokens.shape[2], device=tokens.device)
-    weights = known * DISCOUNT**places * steps[:, None]
+    positions = torch.arange(tokens.shape[2], device=tokens.device)
+    weights = known * DISCOUNT**positions * steps[:, None]
     picked = torch.log_softmax(scored, dim=-1).gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     total = weights.sum(dim=(1, 2)).clamp(min=torch.finfo(scored.dtype).tiny)
     return -(weights * picked).sum(dim=(1, 2)) / total
@@ -290,14 +290,14 @@ def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """One thing to be fitted: a head, what it reads and what it must predict.
+    """One fitting problem: a head, its inputs and its target.
 
     Attributes:
-        key: which probe it becomes; different among those fitted together. Its target is the kind of ``target``.
+        key: identity of the fitted probe; different among those fitted together. Its target is the kind of ``target``.
         features: N training steps.
-        target: ``[N, ...]`` what is to be predicted at each of them, a class in `CLASSES` of each cell, a number, or
+        target: ``[N, ...]`` target of each step: a class in `CLASSES` of each cell, a number, or
             tokens of a plan.
-        tags: kept with the probe.
+        tags: stored with the probe.
         head: registered name of the head; that of the key by default.
         settings: settings of the head, in place of those of the fit.
     """
@@ -312,8 +312,8 @@ class Problem:
     def __post_init__(self) -> None:
         if not len(self.features):
             raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
-        given = self.target
-        values = given.values if isinstance(given, CellTarget) else np.asarray(given)
+        labels = self.target
+        values = labels.values if isinstance(labels, CellTarget) else np.asarray(labels)
         target = _TARGETS[self.key.target](values=values, weights=grid_weights(self.features.cluster))
         if len(target.values) != len(self.features):
             raise ValueError(
@@ -331,7 +331,7 @@ class Problem:
 
     @property
     def sizes(self) -> HeadSizes:
-        """What the head is built for."""
+        """Sizes of the inputs and outputs of the head."""
         # A probe's file does not say how many vectors its inputs were; a decoder's does.
         positions = self.features.positions if self.key.target == "plan" else 1
         outputs, classes = self.target.outputs
@@ -340,29 +340,29 @@ class Problem:
 
     def head_settings(self, settings: FitSettings) -> dict[str, Any]:
         """Return the settings of the head: its own, else those of the fit, else its defaults."""
-        wanted = self.registered.settings
-        odd = sorted(set(self.settings) - set(wanted))
-        if odd:
-            raise ValueError(f"the settings of head {self.head} must be {', '.join(wanted) or 'none'}, got {odd}")
-        return {name: self.settings.get(name, getattr(settings, name, value)) for name, value in wanted.items()}
+        defaults = self.registered.settings
+        unknown = sorted(set(self.settings) - set(defaults))
+        if unknown:
+            raise ValueError(f"the settings of head {self.head} must be {', '.join(defaults) or 'none'}, got {unknown}")
+        return {name: self.settings.get(name, getattr(settings, name, value)) for name, value in defaults.items()}
 
     def module(self, settings: FitSettings, *, numbers: bool = False) -> Any:
-        """Return a module of the head; without ``numbers`` one that has shapes alone."""
-        own = self.head_settings(settings)
-        return self.registered.module(self.sizes, own, seed=settings.seed if numbers else None)
+        """Return a module of the head; without ``numbers`` it has shapes only."""
+        head_settings = self.head_settings(settings)
+        return self.registered.module(self.sizes, head_settings, seed=settings.seed if numbers else None)
 
     @property
-    def company(self) -> tuple[Any, ...]:
-        """What problems that train together share: head, shapes, and grids, which decide what is held back."""
-        own = tuple(sorted(self.settings.items()))
-        return (self.head, own, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
+    def stack_key(self) -> tuple[Any, ...]:
+        """Shared by problems that train together: head, shapes, and grids, which decide the validation split."""
+        settings = tuple(sorted(self.settings.items()))
+        return (self.head, settings, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 
     def weights(self, settings: FitSettings) -> int:
-        """Return how many numbers the weights are."""
+        """Return the number of weights."""
         return sum(map(math.prod, weight_shapes(self.module(settings)).values()))
 
     def numbers(self, settings: FitSettings, *, distinct: bool) -> int:
-        """Return how many numbers it holds while it trains; with ``distinct`` its inputs are its own."""
+        """Return the count of numbers in memory during training; with ``distinct`` including its inputs."""
         module, batch = self.module(settings), settings.batch
         largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
         return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
@@ -370,7 +370,7 @@ class Problem:
     def finished(
         self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
     ) -> Probe:
-        """Return what was fitted: ``kept`` is the pass whose weights these are, None where they were solved for."""
+        """Return the fitted probe; ``kept`` is the pass of these weights, None for a closed-form solution."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
         values = {"rate": settings.lr, "decay": settings.weight_decay, "kept": kept}
         if kept is not None:

@@ -1,8 +1,8 @@
-"""How good a probe of the map is: rows for each tested grid, so that every number has an interval over grids.
+"""Scores of probes of the map: one row per tested grid, so that every score has an interval over grids.
 
 Each measure is computed over all states of one grid and then averaged over grids. Recall alone is no evidence: the
-training weights rare classes up, so that a probe which knows nothing calls many cells an agent and finds it among them.
-Precision, average precision and the reading at natural frequencies say what a high recall costs.
+training weights rare classes up, so that an uninformed probe labels many cells as agent and has a high recall.
+Precision, average precision and the reading at natural frequencies show the cost of a high recall.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ UNDETERMINED_PRECISION: Final = "average precision, undetermined cells"
 """Measures over the cells that hold a class in some training states and not in others."""
 
 CALLED: Final = "called "
-"""What the measures of `confusion_rows` begin with; the name of a class follows."""
+"""Prefix of the measures of `confusion_rows`; the name of a class follows."""
 
 KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "shape")
 """Tags that a score shares with that of a control, beside measure and grid."""
@@ -56,10 +56,10 @@ class Grids:
 
     @classmethod
     def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
-        """Return the grids of some steps; ``codes`` where steps of one grid are told apart."""
+        """Return the grids of some steps; ``codes`` divide the steps of one grid into several groups."""
         codes = factorize(steps.cluster)[0] if codes is None else codes
         first = np.unique(codes, return_index=True)[1]
-        density = [None if np.isnan(one) else float(one) for one in steps.density[first]]
+        density = [None if np.isnan(value) else float(value) for value in steps.density[first]]
         tags = {"size": steps.shape[first].max(axis=1).tolist(), "density": density}
         return cls(codes=codes, names=steps.cluster[first].tolist(), tags=tags)
 
@@ -70,14 +70,14 @@ class Grids:
         """Return the sum over the steps of each grid, ``[G]``."""
         return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
 
-    def share(self, above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the ratio of two sums, ``[G]``, NaN where nothing is below the line."""
-        return ratio(self.sums(above), self.sums(below))
+    def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the ratio of two sums, ``[G]``, NaN where the denominator is 0."""
+        return ratio(self.sums(numerator), self.sums(denominator))
 
     def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
         defined = ~np.isnan(values)
-        return self.share(np.where(defined, values, 0.0), defined)
+        return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row for each measure and grid."""
@@ -85,14 +85,14 @@ class Grids:
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
-    """Return the indices of the steps of each of so many grids, rising, from the number of each step's grid ``[N]``."""
+    """Return the sorted indices of the steps of each of ``count`` grids, from the grid numbers of the steps ``[N]``."""
     ends = np.cumsum(np.bincount(codes, minlength=count))
     return np.split(np.argsort(codes, kind="stable"), ends)[:count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confusion(Columns):
-    """How many cells that are no padding were called what: ``counts`` ``[G, K, K]``, true by predicted class."""
+    """Numbers of cells except padding by true and predicted class, ``counts`` ``[G, K, K]``."""
 
     SHAPES: ClassVar = {"cluster": "G", "counts": "G K K"}
 
@@ -103,19 +103,19 @@ class Confusion(Columns):
         self._accept()
 
     def recall(self, label: int) -> Estimate:
-        """Return the share of a class's cells that are called so, all grids pooled."""
+        """Return the fraction of a class's cells that are predicted correctly, all grids pooled."""
         return self.share(label, label)
 
     def precision(self, label: int) -> Estimate:
-        """Return the share of the cells called a class that are of it, all grids pooled."""
+        """Return the fraction of the cells predicted as a class that belong to it, all grids pooled."""
         return self._pooled(self.counts[:, label, label], self.counts[:, :, label].sum(axis=1))
 
     def share(self, label: int, called: int) -> Estimate:
-        """Return the share of a class's cells that are called another, all grids pooled."""
+        """Return the fraction of a class's cells that are predicted as another class, all grids pooled."""
         return self._pooled(self.counts[:, label, called], self.counts[:, label].sum(axis=1))
 
-    def _pooled(self, above: npt.NDArray[np.int64], below: npt.NDArray[np.int64]) -> Estimate:
-        return estimate_pooled(above, below, self.cluster, unit="share", bounds=(0.0, 1.0))
+    def _pooled(self, numerator: npt.NDArray[np.int64], denominator: npt.NDArray[np.int64]) -> Estimate:
+        return estimate_pooled(numerator, denominator, self.cluster, unit="share", bounds=(0.0, 1.0))
 
 
 def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") -> Confusion:
@@ -140,7 +140,7 @@ def score_cells(
     Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
     "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
     agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
-    (Manhattan, cells). NaN where undefined: nothing is called so, or there is no such cell.
+    (Manhattan, cells). NaN where undefined: no cell is predicted as the class, or none is of it.
 
     With ``undetermined`` (`goalscope.probing.labels.undetermined` of the training steps) also, by class, "area under
     the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
@@ -151,15 +151,15 @@ def score_cells(
     localisation with them.
     """
     grids = Grids.of(cells)
-    read = {reading: _checked(prediction, cells, reading) for reading in READINGS}
+    by_reading = {reading: _checked(prediction, cells, reading) for reading in READINGS}
     used = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
     check_shape("counted", used, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
-    scored = {reading: [*_measures(given, cells, grids, used)] for reading, given in read.items()}
+    scored = {reading: [*_measures(probabilities, cells, grids, used)] for reading, probabilities in by_reading.items()}
     if undetermined is not None:
-        scored["natural"] += _ranked(read["natural"], cells, grids, undetermined, used)
+        scored["natural"] += _ranked(by_reading["natural"], cells, grids, undetermined, used)
     if counted is None:
-        for reading, given in read.items():
-            scored[reading] += _localised(given, cells, grids)
+        for reading, probabilities in by_reading.items():
+            scored[reading] += _localised(probabilities, cells, grids)
     return grids.rows(
         (
             (name, "cells" if name == "localisation distance" else "share", value, {"reading": reading, "class": label})
@@ -171,18 +171,18 @@ def score_cells(
 
 
 def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return what share of each class's cells is called what, one row for each pair of classes, reading and grid.
+    """Return the confusion matrix as fractions, one row for each pair of classes, reading and grid.
 
-    Measures are "called agent" and so on, by true class; padding is no true class here, but may be called.
+    Measures are "called agent" and so on, by true class; padding is no true class here, but may be predicted.
     """
 
     def measured() -> Iterator[Measured]:
         for reading in READINGS:
             counts = confusion(prediction, cells, reading).counts
             for label, name in enumerate(CLASSES[:PADDING]):
-                for called, other in enumerate(CLASSES):
+                for called, called_name in enumerate(CLASSES):
                     value = ratio(counts[:, label, called], counts[:, label].sum(axis=1))
-                    yield f"{CALLED}{other}", "share", value, {"reading": reading, "class": name}
+                    yield f"{CALLED}{called_name}", "share", value, {"reading": reading, "class": name}
 
     return Grids.of(cells).rows(measured(), tags)
 
@@ -190,7 +190,7 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
 def difference_rows(rows: Rows, against: str) -> Rows:
     """Return how much better the probes are than a control, paired by grid; against "control-task" it is selectivity.
 
-    Measures are named "recall less permuted" and so on. A control that reads no activations stands against every
+    Measures are named "recall less permuted" and so on. A control that reads no activations is paired with every
     site and layer. Rows against a random network carry its seed in the tag "draw", one for each seed.
 
     Raises:
@@ -215,25 +215,25 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
     """Return how much larger some rows are than their partners on the same grid, NaN where either is undefined.
 
     Args:
-        own, other: the rows and their partners; a partner whose tags `site` and `layer` are None stands against all.
-        name: what the partners are: measures become "MEASURE less NAME".
+        own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
+        name: description of the partners; measures become "MEASURE less NAME".
         by: tags that partners share, beside measure and grid.
 
     Raises:
         ValueError: no row has a partner, or two partners have one key.
     """
-    found = pairs(own, other, name=name, by=by)
-    if not len(found):
+    differences = pairs(own, other, name=name, by=by)
+    if not len(differences):
         shared = ", ".join(("measure", *by, "cluster"))
         raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
-    return found
+    return differences
 
 
 def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
     """Return the same as `paired_rows`, and no rows where none has a partner.
 
-    Where the partners are random networks of several seeds (tag "draw"), each row meets those of every seed; where both
-    are, those of its own.
+    Where the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed;
+    where both are random networks, with those of the same seed.
     """
     seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
     if not seeds:
@@ -242,38 +242,38 @@ def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
         return _pairs(own, other, name, (*by, DRAW))
     parts = []
     for seed in seeds:
-        found = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
-        parts.append(found.tagged({DRAW: constant(seed, len(found))}))
+        differences = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
+        parts.append(differences.tagged({DRAW: constant(seed, len(differences))}))
     return Rows.concatenate(parts)
 
 
 def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     names = ("measure", *by, "cluster")
     keys = _keys(other, names)
-    known = dict(zip(keys, other.value.tolist(), strict=True))
-    if len(known) < len(keys):
+    by_key = dict(zip(keys, other.value.tolist(), strict=True))
+    if len(by_key) < len(keys):
         raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
-    loose = [index for index, key in enumerate(names) if key in ("site", "layer")]
+    optional = [index for index, key in enumerate(names) if key in ("site", "layer")]
     own_keys = _keys(own, names)
-    anywhere = [tuple(None if index in loose else part for index, part in enumerate(key)) for key in own_keys]
-    partner = [known.get(key, known.get(other)) for key, other in zip(own_keys, anywhere, strict=True)]
-    kept = own.where(np.array([value is not None for value in partner], dtype=bool))
-    less = np.array([value for value in partner if value is not None], dtype=np.float64)
+    fallbacks = [tuple(None if index in optional else part for index, part in enumerate(key)) for key in own_keys]
+    partner = [by_key.get(key, by_key.get(fallback)) for key, fallback in zip(own_keys, fallbacks, strict=True)]
+    matched = own.where(np.array([value is not None for value in partner], dtype=bool))
+    partner_values = np.array([value for value in partner if value is not None], dtype=np.float64)
     return Rows.from_columns(
-        measure=[f"{measure}{LESS}{name}" for measure in kept.measure],
-        unit=kept.unit.tolist(),
-        value=kept.value - less,
-        cluster=kept.cluster,
-        tags=dict(kept.tags),
+        measure=[f"{measure}{LESS}{name}" for measure in matched.measure],
+        unit=matched.unit.tolist(),
+        value=matched.value - partner_values,
+        cluster=matched.cluster,
+        tags=dict(matched.tags),
     )
 
 
 def chosen(rows: Rows, **tags: Any) -> Rows:
     """Return the rows with these tags and columns; a tag that no row has is None everywhere."""
-    there = rows.columns()
-    if any(wanted is not None for name, wanted in tags.items() if name not in there):
+    columns = rows.columns()
+    if any(value is not None for name, value in tags.items() if name not in columns):
         return rows.where(np.zeros(len(rows), dtype=bool))
-    return rows.select(**{name: wanted for name, wanted in tags.items() if name in there})
+    return rows.select(**{name: value for name, value in tags.items() if name in columns})
 
 
 def _keys(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -283,15 +283,15 @@ def _keys(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[np.float32]:
-    found = prediction.reading(reading)
-    check_shape(reading, found, "N C K", {"N": len(cells), "C": cells.labels.shape[1], "K": len(CLASSES)})
-    return found
+    probabilities = prediction.reading(reading)
+    check_shape(reading, probabilities, "N C K", {"N": len(cells), "C": cells.labels.shape[1], "K": len(CLASSES)})
+    return probabilities
 
 
 def _confusion(
     called: npt.NDArray[Any], cells: Cells, grids: Grids, inside: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Return how many cells of each true class are called what, ``[G, K, K]``, of those inside ``[N, C]``."""
+    """Return the numbers of cells by true and predicted class, ``[G, K, K]``, among the cells ``inside`` ``[N, C]``."""
     classes = len(CLASSES)
     pairs = (grids.codes[:, None] * classes + cells.labels) * classes + called
     counts = np.bincount(pairs[inside], minlength=len(grids) * classes * classes)
@@ -306,12 +306,12 @@ def _ranked(
     counted: npt.NDArray[np.bool_],
 ) -> Iterator[_ByClass]:
     """Return the measures over undetermined cells; a shape that the training states lack has none."""
-    wanted = np.zeros((*cells.labels.shape, len(CLASSES)), dtype=bool)
+    undetermined_cells = np.zeros((*cells.labels.shape, len(CLASSES)), dtype=bool)
     for shape, masks in undetermined.items():
         check_shape("undetermined", masks, "C K", {"C": cells.labels.shape[1], "K": len(CLASSES)})
-        wanted[(cells.shape == shape).all(axis=1)] = masks
+        undetermined_cells[(cells.shape == shape).all(axis=1)] = masks
     for label, name in enumerate(CLASSES[:PADDING]):
-        step, cell = np.nonzero(wanted[:, :, label] & counted)
+        step, cell = np.nonzero(undetermined_cells[:, :, label] & counted)
         truth = cells.labels[step, cell] == label
         area, precision = rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))
         yield AREA, name, area
@@ -329,7 +329,7 @@ def _measures(
         ("cell accuracy without padding", cells.inside() & counted),
         ("cell accuracy without padding and border", cells.inside(1) & counted),
     ):
-        yield name, None, grids.share((right & used).sum(axis=1), used.sum(axis=1))
+        yield name, None, grids.ratio_of_sums((right & used).sum(axis=1), used.sum(axis=1))
     inside = (cells.labels != PADDING) & counted
     counts = _confusion(called, cells, grids, inside)
     for label, name in enumerate(CLASSES):
@@ -338,9 +338,9 @@ def _measures(
             outside = (cells.labels == PADDING) & counted
             masks = (outside & (called == PADDING), outside, (called == PADDING) & counted)
             parts = [grids.sums(mask.sum(axis=1)) for mask in masks]
-        hits, own, told = parts
-        yield "recall", name, ratio(hits, own)
-        yield "precision", name, ratio(hits, told)
+        hits, actual, predicted = parts
+        yield "recall", name, ratio(hits, actual)
+        yield "precision", name, ratio(hits, predicted)
     step, cell = np.nonzero(inside)
     for label, name in enumerate(CLASSES[:PADDING]):
         truth = cells.labels[step, cell] == label
@@ -350,11 +350,11 @@ def _measures(
 
 def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids) -> Iterator[_ByClass]:
     for label in (AGENT, GOAL):
-        true, there = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
+        true, present = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
         best = probabilities[:, :, label].argmax(axis=1)
         distance = np.abs(np.subtract(divmod(best, cells.frame), divmod(true, cells.frame))).sum(axis=0)
-        yield "localisation", CLASSES[label], grids.share((best == true) & there, there)
-        yield "localisation distance", CLASSES[label], grids.share(distance * there, there)
+        yield "localisation", CLASSES[label], grids.ratio_of_sums((best == true) & present, present)
+        yield "localisation distance", CLASSES[label], grids.ratio_of_sums(distance * present, present)
 
 
 def rank_scores(
@@ -367,30 +367,30 @@ def rank_scores(
         count: number G of groups.
 
     Returns:
-        ``[G]`` the area under the receiver operating characteristic, which is the share of pairs of a positive and
+        ``[G]`` the area under the receiver operating characteristic, which is the fraction of pairs of a positive and
         another in which the positive scores higher (ties count half), NaN without a pair; and ``[G]`` the average
         precision, the sum over thresholds of (recall gained) times precision, NaN without a positive; equal scores
         share one threshold.
 
-    Sources: Hanley and McNeil, Radiology 143 (1982), for the area as a share of pairs; the average precision is the
+    Sources: Hanley and McNeil, Radiology 143 (1982), for the area as a fraction of pairs; the average precision is the
     estimate that information retrieval uses, without interpolation.
     """
     order = np.lexsort((-scores, codes))
     ranked, truth, group = scores[order], positive[order], codes[order]
     ends = np.flatnonzero(np.append((np.diff(ranked) != 0) | (np.diff(group) != 0), True))[: len(ranked)]
-    of = group[ends]  # the group of each threshold
+    groups = group[ends]  # the group of each threshold
     sizes = np.bincount(codes, minlength=count)
     hits = np.bincount(codes, positive, count)
-    above = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[of]  # positives at this threshold or above
-    called = ends + 1 - (np.cumsum(sizes) - sizes)[of]
-    begins = np.append(True, np.diff(of) != 0)[: len(of)]
-    before, called_before = (np.where(begins, 0, np.roll(one, 1)) for one in (above, called))
-    gained, others = above - before, called - called_before - (above - before)
-    pairs_won = np.bincount(of, others * (before + gained / 2), count)
-    precision = np.bincount(of, gained * above / called, count)
+    reached = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[groups]  # positives at this threshold or above
+    called = ends + 1 - (np.cumsum(sizes) - sizes)[groups]
+    begins = np.append(True, np.diff(groups) != 0)[: len(groups)]
+    reached_before, called_before = (np.where(begins, 0, np.roll(counts, 1)) for counts in (reached, called))
+    gained, others = reached - reached_before, called - called_before - (reached - reached_before)
+    pairs_won = np.bincount(groups, others * (reached_before + gained / 2), count)
+    precision = np.bincount(groups, gained * reached / called, count)
     return ratio(pairs_won, hits * (sizes - hits)), ratio(precision, hits)
 
 
-def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return ``above / below``, ``[G]`` each, NaN where nothing is below the line."""
-    return np.asarray(np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))
+def ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return ``numerator / denominator``, ``[G]`` each, NaN where the denominator is 0."""
+    return np.asarray(np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0))
