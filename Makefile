@@ -16,7 +16,9 @@ ONLY ?=
 demo: $(VENV)/.installed
 	$(BIN)/goalscope evaluate theseus --quick --out demo-run
 
-test: lint run-tests
+# Types take one core for most of a minute: they are checked beside the tests.
+test: $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory -j 2 lint run-tests
 
 run-tests: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
