@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -44,6 +44,8 @@ class Claim(_Record):
         note: what a reader must know beside it, "" for nothing.
         validity: the check that the measure passed on agents whose goals are known.
         section: anchor of the section of the page that shows more.
+        names: the place that the answer names, "" for none.
+        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Claim(_Record):
     note: str = ""
     validity: str = ""
     section: str = ""
+    names: str = ""
+    by_size: str = ""
 
     @model_validator(mode="after")
     def _decided(self) -> Self:
@@ -195,34 +199,116 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 def headline(ledger: ClaimLedger) -> str:
     """Return the verdict in a few sentences."""
-    answers = {claim.name: claim.answer for claim in ledger.claims}
-
-    def has_answer(name: str, answer: str) -> bool:
-        return answers.get(name) == answer
-
-    name = ledger.model
-    if has_answer("answers hold actions", "no") or has_answer("answers hold actions in given worlds", "no"):
-        return f"{name} seldom answers with an action. What is measured is format; nothing can be said of goals."
-    strength = _strength(ledger)
+    answers, name = {claim.name: claim.answer for claim in ledger.claims}, ledger.model
+    valid = _valid_turns(ledger)
+    if valid is not None and valid < 0.5:
+        return (
+            f"{1 - valid:.0%} of the turns of {name} hold no action. What is measured is format; no question about "
+            "goals is answered."
+        )
     if "is directed at the goal of given worlds" in answers:
-        parts = [_in_given_worlds(ledger, answers)]
+        parts = [_directed(ledger, _GIVEN)]
     elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
-    elif has_answer("is directed at the goal", "yes") and has_answer("prefers the goal to rivals", "yes"):
-        parts = [f"{name} is directed at the goal{strength}, rather than at a corner of the grid"]
-    elif has_answer("prefers the goal to rivals", "no"):
-        parts = [f"{name} is after a corner of the grid rather than the goal"]
-    elif has_answer("is directed at the goal", "yes"):
-        parts = [f"{name} is directed at the goal{strength}; whether rather than at a corner of the grid was not shown"]
-    elif has_answer("is directed at the goal", "no"):
-        parts = [f"{name} is not directed at the goal"]
     else:
-        parts = [f"What {name} is after was not shown"]
-    parts += _few_worlds(ledger)
+        parts = [_directed(ledger, _GRIDS)]
+    if valid is not None and valid < 0.9:
+        parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
+    parts += [*_few_worlds(ledger), *_at_doors(answers)]
     for claim, answer, sentence in _MORE:
-        if has_answer(claim, answer) and sentence not in parts[0]:
+        if answers.get(claim) == answer and sentence not in parts[0]:
             parts.append(sentence)
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
+
+
+def _valid_turns(ledger: ClaimLedger) -> float | None:
+    """Return the share of turns that hold an action, None where it was not asked."""
+    for name in ("answers hold actions", "answers hold actions in given worlds"):
+        claim = ledger.claim(name)
+        if claim is not None and claim.value is not None:
+            return claim.value
+    return None
+
+
+class _Goals(NamedTuple):
+    """The claims on what an agent is after in one kind of worlds, and the words for the goal and its rivals."""
+
+    directed: str
+    rather: str
+    elsewhere: str
+    goal: str
+    rivals: str
+    none: str
+
+
+_GRIDS: Final = _Goals(
+    directed="is directed at the goal",
+    rather="prefers the goal to rivals",
+    elsewhere="is directed at another place",
+    goal="the goal",
+    rivals="a corner of the grid",
+    none="none of the named places explains what it does",
+)
+_GIVEN: Final = _Goals(
+    directed="is directed at the goal of given worlds",
+    rather="prefers the goal to others in given worlds",
+    elsewhere="is directed at another goal of given worlds",
+    goal="the goal of the environments",
+    rivals="another goal that they name",
+    none="no goal that they name explains what it does",
+)
+
+
+def _directed(ledger: ClaimLedger, about: _Goals) -> str:
+    """Return the sentence on what a model is after; a place is named only where it beats each rival."""
+    name, goal = ledger.model, ledger.claim(about.directed)
+    rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
+    if other is not None and other.answer == "yes":
+        return f"{name} is {_how_much(other)}directed at {other.names}{_strength(other)}, not at {about.goal}"
+    for claim in (goal, other):
+        if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
+            why = claim.says.removeprefix("It cannot be told: ").rstrip(".")
+            return f"What {name} is directed at cannot be told: {why}; they explain what it does{_strength(claim)}"
+    if goal is not None and goal.answer == "yes":
+        sentence = f"{name} is {_how_much(goal)}directed at {about.goal}{_strength(goal)}"
+        if rather is not None and rather.answer == "yes":
+            sentence += f", rather than at {about.rivals}"
+        elif rather is not None and rather.answer == "not shown":
+            sentence += f"; whether rather than at {about.rivals} was not shown"
+        return sentence + (f"; {goal.by_size}" if goal.by_size else "")
+    if goal is not None and goal.answer == "no":
+        none = other is not None and other.answer == "no"
+        return f"{name} is not directed at {about.goal}" + (f"; {about.none}" if none else "")
+    return f"What {name} is after was not shown"
+
+
+def _how_much(claim: Claim) -> str:
+    """Return "weakly or partly " where a place explains less than half of what an optimal agent shows.
+
+    An agent that often acts at random and one that is after the place in some worlds alone look the same there.
+    """
+    strong = claim.value is not None and claim.low is not None and claim.value >= STRONG and claim.low >= STRONG_LOW
+    return "" if strong else "weakly or partly "
+
+
+STRONG: Final = 0.5
+"""Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
+STRONG_LOW: Final = 1 / 3
+"""The same for the lower end of the interval."""
+
+
+def _at_doors(answers: Mapping[str, str]) -> list[str]:
+    """Return what an agent does where a door needs a key: fetching, opening and arriving are asked apart."""
+    verbs = {
+        "fetches the key it needs": "picks up the key",
+        "opens the door": "opens the door",
+        "arrives behind doors": "arrives",
+    }
+    does = [verb for claim, verb in verbs.items() if answers.get(claim) == "yes"]
+    lacks = [verb for claim, verb in verbs.items() if answers.get(claim) == "no"]
+    parts = [f"it {listed(does)}"] if does else []
+    parts += [f"it {listed(lacks)} no more often than by chance"] if lacks else []
+    return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
 
 
 def _few_worlds(ledger: ClaimLedger) -> list[str]:
@@ -234,21 +320,6 @@ def _few_worlds(ledger: ClaimLedger) -> list[str]:
     return [f"that rests on {worlds}: over fewer than {TOO_FEW}, such intervals can miss more often than they say"]
 
 
-def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
-    """Return the first sentence on a model of given environments."""
-    name, strength = ledger.model, _strength(ledger, "is directed at the goal of given worlds")
-    directed = answers["is directed at the goal of given worlds"]
-    rather = answers.get("prefers the goal to others in given worlds")
-    if rather == "no":
-        return f"{name} is after another goal that the environments name rather than their own"
-    if directed == "yes":
-        others = ", rather than at another that they name" if rather == "yes" else ""
-        return f"{name} is directed at the goal of the environments{strength}{others}"
-    if directed == "no":
-        return f"{name} is not directed at the goal of the environments"
-    return f"What {name} is after in the environments was not shown"
-
-
 def _in_tasks(name: str, answer: str) -> str:
     """Return the first sentence on a model of task worlds alone."""
     if answer not in _ACHIEVES:
@@ -258,10 +329,7 @@ def _in_tasks(name: str, answer: str) -> str:
 
 TOO_FEW: Final = FEW[-1][0]
 """Number of worlds below which intervals of MEG can miss more often than they say."""
-_DIRECTED: Final = (
-    *("is directed at the goal", "prefers the goal to rivals"),
-    *("is directed at the goal of given worlds", "prefers the goal to others in given worlds"),
-)
+_DIRECTED: Final = tuple(name for about in (_GRIDS, _GIVEN) for name in (about.directed, about.rather, about.elsewhere))
 
 _ACHIEVES = {
     "yes": "it achieves the goals of tasks more often than a random walker",
@@ -277,8 +345,6 @@ _MORE = (
     ("acts optimally in given worlds", "no", "it does not act optimally"),
     ("errs in lapses", "yes", "its errors come in lapses of several turns"),
     ("is lured by a key", "yes", "a key that serves nothing draws it off its way"),
-    ("fetches the key it needs", "yes", "it fetches a key where a door needs one"),
-    ("fetches the key it needs", "no", "it hardly opens doors that need a key"),
     ("is the same in mirrored worlds", "no", "it acts differently in mirrored or rotated worlds"),
     ("wastes little in fog", "no", "in fog it wastes actions on what it has already seen"),
     *(("achieves the goals of tasks", answer, words) for answer, words in _ACHIEVES.items()),
@@ -300,9 +366,8 @@ _MORE = (
 )
 
 
-def _strength(ledger: ClaimLedger, claim: str = "is directed at the goal") -> str:
-    directed = ledger.claim(claim)
-    if directed is None or directed.value is None or directed.low is None or directed.high is None:
+def _strength(claim: Claim) -> str:
+    if claim.value is None or claim.low is None or claim.high is None:
         return ""
-    ends = f"[{short(directed.low, directed.unit)}, {short(directed.high, directed.unit)}]"
-    return f" ({short(directed.value, directed.unit)} {ends} of what an optimal agent shows)"
+    ends = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
+    return f" ({short(claim.value, claim.unit)} {ends} of what an optimal agent shows)"
