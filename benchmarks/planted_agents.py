@@ -1,8 +1,8 @@
 """Scripted agents of constructions that no decision rule was tuned on, and what they are after.
 
-Each is one function of what it sees: a grid, whether it carries the key, the step, and random numbers that belong to its
-episode. They plan with a search of their own, so that a fault in the package's planner cannot hide behind the same fault
-here. `register()` makes them kinds of agents that ``goalscope evaluate`` takes by name ("planted-beside").
+Each is one function of what it sees: a grid, whether it carries the key, the step, and random numbers that belong to
+its episode. They plan with a search of their own, so that a fault in the package's planner cannot hide behind the same
+fault here. `register()` makes them kinds of agents that ``goalscope evaluate`` takes by name ("planted:family=beside").
 """
 
 from collections import deque
@@ -49,9 +49,10 @@ class Seen:
         return int.from_bytes(blake2b(text, digest_size=8).digest()) / 2**64
 
 
-def passable(grid: Grid, carries: bool, avoid: Iterable[Cell] = ()) -> frozenset[Cell]:
+@lru_cache(maxsize=20_000)
+def passable(grid: Grid, carries: bool, avoid: tuple[Cell, ...] = ()) -> frozenset[Cell]:
     """Return the cells that can be entered."""
-    shut = {tuple(cell) for cell in avoid}
+    shut = set(avoid)
     if grid.door is not None and not carries:
         shut.add(grid.door)
     return frozenset(
@@ -62,7 +63,7 @@ def passable(grid: Grid, carries: bool, avoid: Iterable[Cell] = ()) -> frozenset
     )
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=20_000)
 def steps_to(cells: frozenset[Cell], targets: tuple[Cell, ...]) -> dict[Cell, int]:
     """Return the number of steps from each cell to the nearest target."""
     steps = {target: 0 for target in targets if target in cells}
@@ -90,7 +91,7 @@ def towards(seen: Seen, *targets: Cell, goal_ends: bool = True) -> np.ndarray[An
     The goal's cell is entered only where it is a target, or with ``goal_ends`` False.
     """
     goal = seen.grid.goal
-    avoid = [goal] if goal is not None and goal_ends and goal not in targets else []
+    avoid = (goal,) if goal is not None and goal_ends and goal not in targets else ()
     cells = passable(seen.grid, seen.carries, avoid)
     steps = steps_to(cells, tuple(sorted(targets)))
     if seen.cell not in steps:
@@ -140,7 +141,7 @@ def to_corner(seen: Seen, name: str, *, goal_ends: bool = True) -> np.ndarray[An
 def nearest_open(seen: Seen, aim: tuple[float, float]) -> Cell:
     """Return the cell nearest to a point among those that can be come to without the goal."""
     goal = seen.grid.goal
-    reached = steps_to(passable(seen.grid, seen.carries, [goal] if goal else []), (seen.cell,))
+    reached = steps_to(passable(seen.grid, seen.carries, (goal,) if goal else ()), (seen.cell,))
     return min(reached or [seen.cell], key=lambda cell: (abs(cell[0] - aim[0]) + abs(cell[1] - aim[1]), cell))
 
 
