@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from goalscope import registry
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation.arms import GIVEN
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
+from goalscope.evaluation.chance import random_success
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
+from goalscope.evaluation.evidence_goals import EXPLAINS, lapses
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -85,11 +87,11 @@ def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
         evaluate.play(run, planted.quiet)
         with evaluate.opened(run) as data:
             [(key, arm)] = data.items()
-            found[text[:3]] = ArmData.of(arm, key[1]).error_runs().estimate
-    slips, lapses = found["eps"], found["for"]
-    assert slips is not None and lapses is not None
-    assert slips.high < 0.4 < lapses.value
-    assert slips.low >= -1 and lapses.high <= 1, "no correlation lies beyond"
+            found[text[:3]] = lapses(ArmData.of(arm, key[1]), EXPLAINS).estimate
+    slips, bursts = found["eps"], found["for"]
+    assert slips is not None and bursts is not None
+    assert slips.high < 0.4 < bursts.value
+    assert slips.low >= -1 and bursts.high <= 1, "no correlation lies beyond"
     assert slips.value == pytest.approx(0.0, abs=0.2)
 
 
