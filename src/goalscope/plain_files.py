@@ -19,14 +19,16 @@ def path_in(root: Path, *parts: str) -> Path:
 
     Args:
         root: the directory, which may itself be a link.
-        parts: names, or relative paths without "..".
+        parts: names or relative paths.
 
     Raises:
-        UntrustedError: a part is a link.
+        UntrustedError: a part is a link, or leads upwards.
         OSError: the system refuses the path.
     """
-    path = root
-    for name in PurePath(*parts).parts:
+    path, below = root, PurePath(*parts)
+    if below.is_absolute() or ".." in below.parts:
+        raise UntrustedError(f"a path must lie inside of {root}", printable(str(below)))
+    for name in below.parts:
         path /= name
         if path.is_symlink():
             raise UntrustedError(
@@ -111,10 +113,9 @@ def remove_folder(path: Path) -> None:
 
 def _check(path: Path, status: os.stat_result, one_name: bool) -> None:
     if not stat.S_ISREG(status.st_mode) or (one_name and status.st_nlink > 1):
-        raise UntrustedError(
-            f"{path} must be a file of its own",
-            f"{described(path, status)}: remove it, or put a copy of the file there if you trust it",
-        )
+        file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        advice = "put a copy of the file in its place if you trust it" if file else "remove it"
+        raise UntrustedError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
 
 
 def described(path: Path, status: os.stat_result) -> str:

@@ -4,6 +4,7 @@ Each kind of thing is planted at each path that goalscope reads or writes. What 
 byte, and the command ends at once: with its result, or with one clear error.
 """
 
+import errno
 import importlib
 import os
 import shutil
@@ -20,7 +21,7 @@ from command_line import call
 from goalscope.cli import app
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.importers import import_path, write_jsonl
-from goalscope.plain_files import write_text
+from goalscope.plain_files import path_in, write_text
 from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
@@ -142,8 +143,17 @@ def test_files_of_a_store(
         assert not said  # a copy of a folder may share its files with it, and reading changes none
 
 
-@pytest.mark.parametrize("kind", PLANTED)
-@pytest.mark.parametrize("name", [".run-new-repair", ".run-new-x", ".wal-probe-x", "run.db.damaged"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((".run-new-repair", kind) for kind in PLANTED),
+        *(
+            (name, kind)
+            for name in (".run-new-x", ".wal-probe-x", "run.db.damaged")
+            for kind in ("link to a folder", "link to a pipe", "hard link", "pipe")
+        ),
+    ],
+)
 def test_folders_of_a_start_and_of_a_repair(received: Path, home: Path, tmp_path: Path, name: str, kind: str) -> None:
     directory = shutil.copytree(received / "run", tmp_path / "run")
     plant(kind, directory / name, home)
@@ -255,6 +265,28 @@ def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
     with pytest.raises(UntrustedError, match=r"run\.lock must be a file of its own.*2 names"):
         DirectoryLock(tmp_path)
     assert (tmp_path / "victim").read_text() == "gold"
+
+
+@pytest.mark.parametrize("below", ["../victim", "/etc/passwd", "folder/../../victim", "link/file"])
+def test_a_path_in_a_directory_stays_in_it(tmp_path: Path, below: str) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(UntrustedError, match="must lie inside of"):
+        path_in(tmp_path, below)
+    assert path_in(tmp_path / "link", "file") == tmp_path / "link" / "file"
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EACCES, errno.ESTALE]
+)
+def test_locks_that_fail_as_on_network_file_systems(
+    received: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    directory = shutil.copytree(received / "run", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+        assert "must lie on a file system with locks" in tried(lambda: written(directory))
+        hashed(directory)  # readers need no lock
+    written(directory)
 
 
 # Evaluations

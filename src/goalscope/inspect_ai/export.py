@@ -87,7 +87,7 @@ def export_logs(
         samples = [writer.sample(episode) for episode in store.episodes(ids)]
         title = "imported" if study is None else study.name
         log = _log(title, name or samples[0].output.model, identity, samples, writer.config)
-        path = folder / f"{number:04d}_{_file_name(name)}_{identity.removeprefix('agent-')[:8]}.eval"
+        path = folder / f"{number:04d}_{_file_name(name)}_{_file_name(identity.removeprefix('agent-')[:8])}.eval"
         with replacing(path) as partial:
             write_eval_log(log, partial.absolute().as_posix(), format="eval")
         written.append(path)
