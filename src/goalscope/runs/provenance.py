@@ -150,7 +150,7 @@ def _git(arguments: Sequence[str], **options: Any) -> str | None:
     # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
-        finished = subprocess.run(
+        finished: subprocess.CompletedProcess[str] = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=10, check=True, **options
         )
     except (OSError, subprocess.SubprocessError):
