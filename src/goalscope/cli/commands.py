@@ -12,6 +12,7 @@ from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
 from goalscope.extras import lacking
 from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.own import load_function
+from goalscope.plain_files import path_in
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
@@ -121,7 +122,7 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
 
-            folder_path = out / "activations"
+            folder_path = path_in(out, "activations")
             with progress("files of activations") as show:
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)

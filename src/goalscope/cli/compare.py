@@ -12,6 +12,7 @@ from goalscope.cli.measuring import measure_compared
 from goalscope.cli.overrides import split_names
 from goalscope.measures.invariance import compare_transforms
 from goalscope.measures.table import CONDITIONS
+from goalscope.plain_files import write_text
 from goalscope.report.blocks import counted
 from goalscope.report.comparison import (
     LEVEL,
@@ -35,7 +36,7 @@ def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = as_json(records, **metadata) if kind == "json" else as_csv(records)
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
             say(f"written: {path}", error=True)
 
 

@@ -68,10 +68,14 @@ def _notices() -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError where a result would overwrite the store of a run."""
+    """Raise a ValueError where a result would overwrite the store of a run, or another thing than a file lies there."""
+    from goalscope.plain_files import check_file
+
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
+        if path is not None and not path.is_relative_to("/dev"):
+            check_file(path)
 
 
 def _has_clear_message(error: BaseException) -> bool:

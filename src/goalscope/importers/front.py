@@ -11,6 +11,7 @@ from goalscope.importers.jsonl import jsonl_episodes
 from goalscope.importers.problems import Context, ImportResult, Ledger
 from goalscope.importers.recorded import Reader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
+from goalscope.plain_files import described
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.untrusted import UntrustedError, decode_line, lines
@@ -159,16 +160,16 @@ def _shows_grids(path: Path) -> bool:
 
 
 def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
-    """Yield (file, name relative to ``path``) of each regular file, sorted; symbolic links are followed once.
+    """Yield (file, name relative to ``path``) of each regular file, sorted.
 
-    Folders that link back, pipes, devices and unreadable files become problems.
+    Links below ``path``, pipes, devices and unreadable files become problems.
     """
-    pending, visited = [(path, "")], set[tuple[int, int]]()
+    pending = [(path, "")]
     while pending:
         current, relative = pending.pop()
         name, names = relative or current.name, list[str]()
         try:
-            status = current.stat()
+            status = current.lstat() if relative else current.stat()
             is_folder = stat.S_ISDIR(status.st_mode)
             if is_folder:
                 names = sorted((entry.name for entry in current.iterdir()), reverse=True)
@@ -180,9 +181,7 @@ def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
             if stat.S_ISREG(status.st_mode):
                 yield current, name
             else:
-                ledger.report(name, "", "an import must consist of plain files and folders", "a pipe, socket or device")
-        elif (status.st_dev, status.st_ino) in visited:
-            ledger.report(name, "", "a folder must be met only once", "a link to a folder read before")
+                given = described(current, status)
+                ledger.report(name, "", "an import must consist of plain files and folders", given)
         else:
-            visited.add((status.st_dev, status.st_ino))
             pending.extend((current / entry, f"{relative}/{entry}" if relative else entry) for entry in names)

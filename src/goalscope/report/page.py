@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from goalscope import registry
 from goalscope.extras import lacking
+from goalscope.plain_files import write_text
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
 from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.report.definitions import in_words
@@ -178,13 +179,7 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 def write_page(path: Path, text: str) -> Path:
     """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return write_text(path, text)
 
 
 _MAX_UNDEFINED = 40

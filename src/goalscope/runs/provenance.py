@@ -6,7 +6,8 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -26,12 +27,12 @@ _SECRET_TEXT = re.compile(
     r"|\bsk-[\w-]{16,}|(?i:(?<=bearer )\S+)"
 )
 
+_PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|input)$", re.MULTILINE)
+
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the provenance of the process that works on a run now."""
-    # Of the working tree of the current directory, None where there is none.
-    commit = _git("rev-parse", "HEAD")
-    changes = None if commit is None else _git("status", "--porcelain", "--untracked-files=no")
+    commit = _git(["rev-parse", "HEAD"])  # of the working tree of the current directory, None where there is none
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -42,7 +43,7 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "commit": commit,
-        "dirty": None if changes is None else bool(changes),
+        "dirty": None if commit is None else _differs(commit),
         "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
     }
 
@@ -96,11 +97,62 @@ def scrub(value: Any) -> Any:
     return scrub(str(value))
 
 
-def _git(*arguments: str) -> str | None:
+def _differs(commit: str) -> bool | None:
+    """Return whether tracked files of the working tree differ from its commit; None where that cannot be known.
+
+    The repository may be a stranger's: filters, monitors, remotes that fetch missing objects and settings of submodules
+    are commands in its configuration. The state is therefore found under another configuration, which names none:
+    git gets the index, the objects and the commit of the repository, and an empty directory in place of its `.git`.
+    """
+    found = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
+    places = [] if found is None else found.splitlines()
+    if len(places) != 3:
+        return None
+    # Of its configuration three values are kept, which say how files are written and name no command.
+    core = _git(["config", "--get-regexp", r"^core\.(filemode|symlinks|autocrlf)$"]) or ""
+    settings = [f"{name} = {value}" for name, value in _PLAIN_SETTING.findall(core)]
+    sha256 = len(commit) == 64
+    with tempfile.TemporaryDirectory(prefix="goalscope-") as folder:
+        (Path(folder) / "HEAD").write_text(f"{commit}\n")
+        (Path(folder) / "refs").mkdir()
+        (Path(folder) / "config").write_text(
+            "\n".join(["[core]", f"repositoryformatversion = {sha256:d}", *settings, ""])
+            + ("[extensions]\nobjectFormat = sha256\n" if sha256 else "")
+        )
+        top, index, objects = (str(Path(place).absolute()) for place in places)
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": folder,  # the user's own filters are not run on strange files either
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": folder,
+            "GIT_WORK_TREE": top,
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": objects,
+        }
+        status = ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty"]
+        changes = _git(status, env=environment, cwd=top)
+        if not changes:
+            return None if changes is None else False
+        entries = changes.split("\0")
+        if any(entry[:1].strip() for entry in entries):
+            return True  # the index differs from the commit
+        paths = "".join(f"{entry[3:]}\0" for entry in entries if entry)
+        filters = _git(["check-attr", "-z", "--stdin", "filter"], env=environment, cwd=top, input=paths)
+    if filters is None:
+        return None
+    # A filter decides which content counts as changed, and none is run.
+    return True if {"unspecified", "unset"} & set(filters.split("\0")[2::3]) else None
+
+
+def _git(arguments: Sequence[str], **options: Any) -> str | None:
+    """Return what git prints, None where it fails."""
     # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
-        finished = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        finished: subprocess.CompletedProcess[str] = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=10, check=True, **options
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return finished.stdout.strip()
+    return finished.stdout.rstrip("\n")
