@@ -47,7 +47,7 @@ def simulated(number: int, *, grids: int, shift: float, between: float, ways: in
 @pytest.mark.parametrize("between", [0.0, 0.15])
 def test_false_alarms_of_the_mean_and_coverage(grids: int, between: float) -> None:
     found = [simulated(index, grids=grids, shift=0.0, between=between)[0] for index in range(STUDIES)]
-    alarms = np.mean([one.paired.test.p_value <= LEVEL for one in found])
+    alarms = np.mean([one.paired.p_value <= LEVEL for one in found])
     low, high = band(LEVEL)
     assert alarms <= high and (grids < 30 or alarms >= low)  # exact tests of few tied values fall short of their level
     covered = np.mean([one.paired.difference.low <= 0 <= one.paired.difference.high for one in found])
@@ -76,7 +76,7 @@ def test_false_alarms_of_the_exchange_test_and_its_power() -> None:
     assert low <= np.mean([one.sensitivity.p_value <= LEVEL for one in null]) <= high
     cancelling = [simulated(index, grids=20, shift=0.0, between=0.25)[0] for index in range(100)]
     assert np.mean([one.sensitivity.p_value <= LEVEL for one in cancelling]) > 0.9
-    assert np.mean([one.paired.test.p_value <= LEVEL for one in cancelling]) <= band(LEVEL, 100)[1]
+    assert np.mean([one.paired.p_value <= LEVEL for one in cancelling]) <= band(LEVEL, 100)[1]
 
 
 def test_any_false_alarm_in_a_family_of_four_transforms() -> None:
