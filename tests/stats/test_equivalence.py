@@ -1,7 +1,8 @@
 """Equivalence and the word on a mean: exact oracles, and how often each is wrong where the truth is known."""
 
 import math
-from collections.abc import Callable
+import runpy
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,8 @@ from scipy import stats as scipy_stats
 from goalscope.rng import stream
 from goalscope.stats import PairedComparison, equivalence, paired_difference
 from goalscope.stats.compare import least_p
-from goalscope.stats.equivalence import chance_beyond, clusters_needed
+from goalscope.stats.equivalence import clusters_needed
 
-Array = npt.NDArray[np.float64]
 FREE = (-math.inf, math.inf)
 
 
@@ -89,42 +89,14 @@ def test_a_mean_is_decided_by_its_interval_at_every_level() -> None:
     assert paired(np.ones(12)).p_value == pytest.approx(2.0**-11, rel=1e-6)  # the exact bound of agreement says so too
 
 
-# How often each sentence is wrong. The margin is the true mean difference: "equivalent" is false.
-AT_MARGIN: dict[str, Callable[[np.random.Generator, int, float], Array]] = {
-    "fail wholly": lambda rng, grids, margin: (rng.random(grids) < margin).astype(np.float64),
-    "fail wholly, else noise": lambda rng, grids, margin: np.where(
-        rng.random(grids) < margin, 1.0, rng.normal(0, 0.02, grids)
-    ),
-    "fail wholly, else the other way": lambda rng, grids, margin: np.where(
-        rng.random(grids) < 1.5 * margin / (1 + margin / 2), 1.0, -margin / 2
-    ),
-    "fail wholly, 10 trajectories": lambda rng, grids, margin: (
-        (rng.binomial(10, 0.95, grids) - rng.binomial(10, 0.95 * (rng.random(grids) >= margin / 0.95))) / 10
-    ),
-    "beta, skewed": lambda rng, grids, margin: rng.beta(0.1, 0.1 * (1 - margin) / margin, grids),
-    "beta": lambda rng, grids, margin: rng.beta(0.5, 0.5 * (1 - margin) / margin, grids),
-    "normal": lambda rng, grids, margin: rng.normal(margin, 0.1, grids).clip(-1, 1),
-}
-# The true mean difference is 0: "higher" and "lower" are false.
-NO_DIFFERENCE: dict[str, Callable[[np.random.Generator, int], Array]] = {
-    "a tenth wholly, the others a ninth": lambda rng, grids: np.where(
-        rng.random(grids) < 0.1, -1.0, 1 / 9 + rng.normal(0, 0.01, grids)
-    ),
-    "a tenth by half": lambda rng, grids: np.where(rng.random(grids) < 0.1, -0.5, 1 / 18 + rng.normal(0, 0.01, grids)),
-    "beta, skewed": lambda rng, grids: rng.beta(0.3, 3, grids) - 0.3 / 3.3,
-    "normal": lambda rng, grids: rng.normal(0, 0.1, grids),
-}
+_SIMULATE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "decisions.py"))
+AT_MARGIN, NO_DIFFERENCE = _SIMULATE["AT_MARGIN"], _SIMULATE["NO_DIFFERENCE"]
+false_equivalence, false_words = _SIMULATE["false_equivalence"], _SIMULATE["false_words"]
 
 
 def most(studies: int, level: float) -> float:
     """The 99.9 % point of the share of false answers at the level."""
     return float(scipy_stats.binom.ppf(0.999, studies, level)) / studies
-
-
-def false_equivalence(shape: str, grids: int, margin: float, level: float, studies: int) -> float:
-    rng = stream(0, "at the margin", shape, grids, margin)
-    drawn = np.array([AT_MARGIN[shape](rng, grids, margin) for _ in range(studies)])
-    return float(np.mean(chance_beyond(drawn, margin, 1.0) <= level))
 
 
 @pytest.mark.parametrize("shape", AT_MARGIN)
@@ -145,16 +117,8 @@ def test_equality_is_shown_at_the_margin_at_most_at_the_level(shape: str, margin
             assert grids >= needed or rate == 0
 
 
-def words(shape: str, grids: int, studies: int) -> tuple[float, float]:
-    """How often the mean and the signed-rank test find a difference that is not there, level .05."""
-    rng = stream(0, "no difference", shape, grids)
-    found = [paired(NO_DIFFERENCE[shape](rng, grids)) for _ in range(studies)]
-    mean = [one.difference.low > 0 or one.difference.high < 0 for one in found]
-    return float(np.mean(mean)), float(np.mean([one.test.p_value <= 0.05 for one in found]))
-
-
 def test_skew_misleads_the_signed_rank_test_and_not_the_mean() -> None:
-    mean, ranks = words("a tenth wholly, the others a ninth", 60, 150)
+    mean, ranks = false_words("a tenth lower by 1, the others higher by a ninth", 60, 0.05, 150)
     assert mean <= most(150, 0.05) and ranks > 0.9
 
 
@@ -162,9 +126,9 @@ def test_skew_misleads_the_signed_rank_test_and_not_the_mean() -> None:
 @pytest.mark.parametrize("shape", NO_DIFFERENCE)
 def test_words_on_a_mean_hold_their_level_from_thirty_grids_on(shape: str) -> None:
     for grids in (30, 60, 100):
-        mean, ranks = words(shape, grids, 1000)
+        mean, ranks = false_words(shape, grids, 0.05, 1000)
         assert mean <= most(1000, 0.06), grids
-        assert shape == "normal" or ranks > 0.2, grids
+        assert ranks > 0.2 or not shape.startswith(("a tenth", "beta")), grids
     # With fewer the note says how often a tenth of all grids is not among them.
     few = paired(NO_DIFFERENCE[shape](stream(1, shape), 8))
     assert "misses with chance 0.43 or more" in few.difference.note
