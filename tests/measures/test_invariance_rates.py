@@ -88,9 +88,9 @@ def test_any_false_alarm_in_a_family_of_four_transforms() -> None:
 def test_an_unbiased_agent_passes_equivalence_at_the_planned_power() -> None:
     # The chances of `simulated`: uniform between .3 and .7.
     spread = 0.4 / math.sqrt(12)
-    design = Paired(grids=40, trajectories=10, mean=0.5, spread=spread, between=0.0, within=math.sqrt(0.25 - spread**2))
+    design = Paired(grids=60, trajectories=10, mean=0.5, spread=spread, between=0.0, within=math.sqrt(0.25 - spread**2))
     planned = simulate_power(design, seed=0, margin=0.1, repeats=1000).at_margin
-    found = [simulated(index, grids=40, shift=0.0, between=0.0)[0] for index in range(STUDIES)]
+    found = [simulated(index, grids=60, shift=0.0, between=0.0)[0] for index in range(STUDIES)]
     shown = np.mean([one.equivalence is not None and one.equivalence.equivalent for one in found])
     error = math.sqrt(planned * (1 - planned) * (1 / STUDIES + 1 / 1000))
     assert abs(shown - planned) < 4 * error
