@@ -88,7 +88,7 @@ def compare_pairs(
             if equivalence_test and first.copies:
                 equivalence_test = replace(equivalence_test, p_value=math.nan, equivalent=False)
             member = f"{measure}: {first.name} against {second.name}"
-            tested[member] = paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan
+            tested[member] = math.nan if first.copied and second.copied else paired.p_value
             comparisons[member] = {
                 "measure": measure,
                 "first": first.name,
@@ -192,7 +192,7 @@ def tests_table(
         method, difference = "method: no interval, no test", judged.paired.difference
         if judged.paired.labels:
             by = difference.method if difference.has_interval else "no interval"
-            method = f"method: {by}; signed-rank {judged.paired.test.method}"
+            method = f"method: {by}"
         return footnotes.mark(method, *(note.replace("grids", clusters) for note in judged.notes))
 
     def effect_of(judged: Judged) -> str:
@@ -203,10 +203,9 @@ def tests_table(
         return f"{judged.equivalence.margin:g}" if judged.equivalence else "–"
 
     def equal_p(judged: Judged) -> str:
-        # The corrected p value of an equivalence test is known up to a half.
         if judged.shown is None or math.isnan(judged.shown.p_value):
             return "–" if judged.shown is None else "undefined"
-        return "≥ 0.5" if judged.shown.adjusted >= 0.5 else p_text(judged.shown.adjusted)
+        return p_text(judged.shown.adjusted)
 
     columns: TextColumns[Any] = [
         *named,
@@ -284,7 +283,9 @@ def _numbers(judged: Judged) -> dict[str, Any]:
         "nonzero": test.nonzero,
         "p": json_number(judged.test.p_value),
         "p_holm": json_number(judged.test.adjusted),
-        "test": f"Wilcoxon signed-rank, {test.method}",
+        "test": "interval of the mean difference",
+        "p_signed_rank": json_number(test.p_value),
+        "signed_rank_method": test.method,
         "margin": None if judged.equivalence is None else judged.equivalence.margin,
         "p_equivalence": None if judged.equivalence is None else json_number(judged.equivalence.p_value),
         "p_equivalence_holm": None if judged.shown is None else json_number(judged.shown.adjusted),
