@@ -60,7 +60,8 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
             state = "nothing could be imported, nothing is written"
         say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
     elif out is None:
-        say("no problem: everything can be imported")
+        episodes = result.counts.get("trajectories", 0)
+        say("no problem: " + ("everything can be imported" if episodes else "every label agrees, there is no episode"))
     else:
         say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
     return not result.exit_status
