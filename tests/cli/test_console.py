@@ -109,7 +109,7 @@ def test_doctor_says_which_extra_brings_what_is_missing(tmp_path: Path, monkeypa
 
 def test_the_advice_names_the_packages_that_the_installed_goalscope_declares(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = list(map(Requirement, metadata.requires("goalscope") or []))
-    for extra in ("", *{name for name in metadata.metadata("goalscope").get_all("Provides-Extra") or ()}):
+    for extra in ("", *set(metadata.metadata("goalscope").get_all("Provides-Extra") or ())):
         advised = shlex.split(how_to_install(extra))
         assert advised[:2] == ["pip", "install"]
         wanted = [one for one in declared if (one.marker is None or one.marker.evaluate({"extra": extra}))]

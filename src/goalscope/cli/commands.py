@@ -101,6 +101,8 @@ def _show_measured(
     shown_measures = measures or list(measured.measures)
     if not measures:
         headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+        if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, own), tags, agents)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents)
     if not by and conditions:
