@@ -108,7 +108,7 @@ def compare_pairs(
                 "tags": tags,
                 "paired": paired,
                 "equivalence": equivalence_test,
-                "about": _about(first, second, bool((first_rows.known(DRAW) | second_rows.known(DRAW)).any())),
+                "about": _about(first, second, any(rows.known(DRAW).any() for rows in (first_rows, second_rows))),
             }
     return [
         Compared(**comparisons[member], **tests) for member, tests in judge(comparisons, tested, name, LEVEL).items()
