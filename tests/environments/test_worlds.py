@@ -20,7 +20,8 @@ from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
 from goalscope.measures.goals.curves import Ensemble
-from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
 from goalscope.rng import stream

@@ -69,7 +69,7 @@ def test_the_ledger_is_the_same_however_rows_are_read(sampled: Path, monkeypatch
             assert getattr(by_measure, name) == getattr(at_once, name)
         for measure in at_once.measures:
             assert lines(by_measure.of(measure)) == lines(behaviour.select(measure=measure))
-            rows, counts = by_measure.condensed(measure)
+            ((rows, counts),) = by_measure.condensed(measure)
             assert int(counts.sum()) == at_once.counts[measure] == len(behaviour.select(measure=measure))
             every = np.repeat(rows.value, counts)
             np.testing.assert_array_equal(np.sort(every), np.sort(behaviour.select(measure=measure).value))

@@ -196,6 +196,12 @@ def compare(
     margin: Annotated[
         str | None, option("MEASURE=NUMBER", "Also test equivalence within these margins, separated by ';'.")
     ] = None,
+    where: Annotated[
+        str | None, option("TAG=VALUE", "Compare rows with these tags only, separated by ';', e.g. of probes head=mlp.")
+    ] = None,
+    between: Annotated[
+        str, option("TAG", "One run: compare the values of this tag, e.g. site, in place of agents.")
+    ] = "",
     transforms: Annotated[
         bool, flag("--transforms", "Compare each agent of one run with itself on the transformed grids.")
     ] = False,
@@ -216,6 +222,8 @@ def compare(
         agents=comparing.agents_of(agents),
         margin=comparing.margins_of(margin),
         horizons=other_horizons,
+        where=comparing.where_of(where),
+        between=between,
     )
     compare_as = comparing.compare_versions if transforms else comparing.compare
     compare_as(runs, settings, {"json": json, "csv": csv})

@@ -61,7 +61,8 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
             state = "nothing could be imported, nothing is written"
         say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
     elif out is None:
-        say("no problem: everything can be imported")
+        episodes = result.counts.get("trajectories", 0)
+        say("no problem: " + ("everything can be imported" if episodes else "every label agrees, there is no episode"))
     else:
         say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
     return not result.exit_status
@@ -101,6 +102,8 @@ def _show_measured(
     shown_measures = measures or list(measured.measures)
     if not measures:
         headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+        if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, own), tags, agents)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents)
     if not by and conditions:

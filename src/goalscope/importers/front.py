@@ -37,8 +37,10 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
 
     Args:
         path: the file or folder. A missing path is a problem of the result, not an exception.
-        check: read everything at once and keep no episode.
+        check: read everything at once and keep no episode; labels without an episode are enough.
         reader: reads the samples of logs of Inspect for other tasks than goalscope's.
+
+    An import without an episode is a problem too, which says what there was instead.
 
     Returns:
         Without ``check`` the episodes, read lazily, with problems and counts that are complete after the last one; with
@@ -48,7 +50,7 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
         ImportError: there is a log of Inspect and inspect-ai is not installed.
     """
     ledger = Ledger()
-    episodes = _episodes(Path(path), Context(ledger, reader))
+    episodes = _episodes(Path(path), Context(ledger, reader), check=check)
     if not check:
         return ImportResult(episodes=episodes, ledger=ledger)
     deque(episodes, maxlen=0)
@@ -115,7 +117,7 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
         ledger.counts["episodes that were stored before"] += stored_before
 
 
-def _episodes(path: Path, context: Context) -> Iterator[Episode]:
+def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]:
     ledger = context.ledger
     files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS}
     file_count = 0
@@ -133,9 +135,14 @@ def _episodes(path: Path, context: Context) -> Iterator[Episode]:
             yield from _READERS[key](file, name, context)
     if context.metrics:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
-    if not ledger.counts["files read"] and not ledger.problem_count:
+    if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
+        return
+    if not ledger.counts["files read"]:
         must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
         ledger.report(path.name or ".", "", must, f"{file_count} files, none of them such")
+    else:
+        found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
+        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
 
 
 def _layout(path: Path) -> str:
