@@ -144,7 +144,7 @@ def resolve(kind: str, name: str) -> Any:
         if name not in _entries[kind]:
             broken = "".join(f"; {sentence}" for sentence in _broken.values())
             close = near_miss(name, sorted(_entries[kind]), most=3)
-            raise ValueError(f"the {kind} must be a registered one, got {name!r}{close}{broken}")
+            raise ValueError(f"the {kind} must be a registered one, got {name[:200]!r}{close}{broken}")
         return _entries[kind][name].part
 
 

@@ -22,6 +22,7 @@ FLOORS = {
     "progress": 0,
     "rows": 0,
     "untrusted": 0,
+    "yaml_text": 0,
     "stats": 0,
     "worlds": 1,
     "planning": 2,
@@ -61,6 +62,7 @@ ARROWS = {
     ("rows", "columns"),
     ("registry", "checks"),
     ("untrusted", "checks"),
+    ("yaml_text", "untrusted"),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }
 HEAVY = (

@@ -24,7 +24,7 @@ DECLARED = {
     "a unique column": ("worlds", "cluster TEXT NOT NULL", "cluster TEXT NOT NULL UNIQUE"),
 }
 ADDED = {
-    "an index of an expression": f"CREATE INDEX more ON episodes (id, length({HUGE}))",
+    "an index of an expression": "CREATE INDEX more ON episodes (id, length(hex(zeroblob(9))))",
     "a part of an index": "CREATE INDEX more ON episodes (id) WHERE length > 3",
     "an index that is ours by name": "DROP INDEX episodes_in_order; CREATE INDEX episodes_in_order ON worlds (id)",
     "a lacking index": "DROP INDEX episodes_in_order",
@@ -64,7 +64,7 @@ def test_only_the_very_schema_is_opened(name: str, sound: bytes, tmp_path: Path)
                 database.execute("CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id)")
     before = path.read_bytes()
     for mode in ("r", "w"):
-        with pytest.raises(ValueError, match="run.db must hold exactly|run.db must be declared as") as caught:
+        with pytest.raises(ValueError, match=r"run\.db must hold exactly|run\.db must be declared as") as caught:
             Store(tmp_path, mode)
         assert str(caught.value).isprintable() and len(str(caught.value)) < 1500
     assert path.read_bytes() == before
@@ -74,5 +74,5 @@ def test_values_and_statements_have_most_bytes(sound: bytes, tmp_path: Path) -> 
     (tmp_path / "run.db").write_bytes(sound)
     with closing(open_for_reading(tmp_path / "run.db")) as database:
         for statement in ("SELECT length(hex(zeroblob(200000000)))", f"SELECT {' ' * 2_000_000}1"):
-            with pytest.raises(sqlite3.DataError, match="too big|too large"):
+            with pytest.raises(sqlite3.DataError, match=r"too (big|large)"):
                 database.execute(statement).fetchall()

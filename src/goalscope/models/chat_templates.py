@@ -1,8 +1,8 @@
 """Chat templates of unknown origin: rendered in a process of their own, with bounds.
 
 A chat template is a program (Jinja). Its sandbox keeps it from files and from Python, not from loops without end and
-texts without bound. The process compiles and renders with the function of transformers that `apply_chat_template` calls.
-It starts with the first template that does not come with the package, and serves all that follow.
+texts without bound. The process compiles and renders with the function of transformers that `apply_chat_template`
+calls. It starts with the first template that does not come with the package, and serves all that follow.
 """
 
 import atexit
@@ -103,7 +103,7 @@ class _Renderer:
         self.end()
         bounds = [str(bound) for bound in (MOST_SECONDS, MOST_MEMORY, MOST_TEXT)]
         self._child = subprocess.Popen(
-            # -P: nothing is imported from the working directory. A session of its own: Ctrl-C reaches this process alone.
+            # -P: nothing is imported from the working directory. In a session of its own no Ctrl-C reaches it.
             [sys.executable, "-P", str(_PROGRAM), *bounds],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

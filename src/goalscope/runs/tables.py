@@ -18,8 +18,8 @@ from goalscope.runs.codec import (
     encode_world,
 )
 from goalscope.runs.record import Episode
-from goalscope.untrusted import MOST_FILE_BYTES, printable
 from goalscope.runs.sqlite_errors import damaged
+from goalscope.untrusted import MOST_FILE_BYTES, printable
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
@@ -128,10 +128,10 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
         )
     if application != APPLICATION:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type != 'index' LIMIT ?", (_MOST_NAMED,))
+        names = ", ".join(sorted(printable(str(name)) for (name,) in tables)) or "none"
         raise ValueError(
-            f"{path} must be a run.db written by goalscope, got another SQLite database "
-            f"(tables: {', '.join(sorted(printable(str(name)) for (name,) in tables)) or 'none'}): choose another directory, or "
-            "restore the file from a copy"
+            f"{path} must be a run.db written by goalscope, got another SQLite database (tables: {names}): choose "
+            "another directory, or restore the file from a copy"
         )
     if not FIRST <= version <= VERSION:
         advice = f"update goalscope, or {_RESTORE_ADVICE}" if version > VERSION else _RESTORE_ADVICE
