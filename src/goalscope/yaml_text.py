@@ -81,7 +81,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         key = index.value if isinstance(index, yaml.ScalarNode) else None
-        where = f"{'' if key is None else f' for {shorten(key)}'}{_location(event.start_mark)}"
+        where = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
         if isinstance(event, yaml.AliasEvent):
             given = f"*{printable(event.anchor)}{where}"
             raise ValueError(f"a study must be written out, without references, got {given}")
