@@ -17,6 +17,7 @@ from goalscope.models.folders import bundled_templates, model_folder, read_json,
 from goalscope.models.gguf_files import read_header
 from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
 """The date that chat templates are told unless a study names another one."""
@@ -383,6 +384,8 @@ def _line_ends(tokenizer: Any, vocabulary: Mapping[str, int]) -> set[int]:
 
 
 def _ids(value: Any) -> set[int]:
-    if value is None:
-        return set()
-    return {value} if isinstance(value, int) else set(value)
+    """Return the ids of tokens that a file names: one, several or none."""
+    ids = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if not all(isinstance(number, int) for number in ids):
+        raise ValueError(f"eos_token_id must be the number of a token, or a list of them, got {shorten(value)}")
+    return set(ids)
