@@ -61,6 +61,7 @@ ARROWS = {
     ("rows", "extras"),
     ("rows", "columns"),
     ("registry", "checks"),
+    ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("yaml_text", "untrusted"),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
