@@ -10,7 +10,7 @@ Source: YAML 1.2.2, section 10.3 "Core Schema"; YAML 1.1, the types bool, int an
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
 
@@ -75,7 +75,6 @@ class _Dumper(yaml.SafeDumper):
 class _Loader(yaml.SafeLoader):
     """The reader: the scalars of the core schema in place of those of YAML 1.1, and refusals."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
     _values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -83,7 +82,7 @@ class _Loader(yaml.SafeLoader):
         key = index.value if isinstance(index, yaml.ScalarNode) else None
         where = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
         if isinstance(event, yaml.AliasEvent):
-            given = f"*{printable(event.anchor)}{where}"
+            given = f"*{printable(str(event.anchor))}{where}"
             raise ValueError(f"a study must be written out, without references, got {given}")
         if getattr(event, "tag", None) is not None:
             raise ValueError(f"a value must be written without a tag, got {printable(event.tag)}{where}: leave it out")
@@ -142,6 +141,7 @@ _AMBIGUOUS: Final = re.compile(
     r"(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)|[-+]?0[0-9_]+|[-+]?0b[01_]+|[-+]?0x[0-9a-fA-F_]*_[0-9a-fA-F_]*"
     r"|[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[-+]?[0-9][0-9]*_[0-9_]*(\.[0-9_]*([eE][-+][0-9]+)?)?"
 )
+_Loader.yaml_implicit_resolvers = {}  # those of YAML 1.1 are not inherited
 for _kind, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),

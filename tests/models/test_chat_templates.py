@@ -206,7 +206,6 @@ def test_a_fork_has_a_process_of_its_own(child: subprocess.Popen[bytes]) -> None
     number = os.fork()
     if number == 0:  # pragma: no cover - in the fork
         with os.fdopen(writing, "w") as stream:
-            chat_templates._RENDERER._lock.acquire(timeout=1) and chat_templates._RENDERER._lock.release()
             json.dump([render_bounded(PLAIN_TEMPLATE, USER, {}), chat_templates._RENDERER._child.pid], stream)  # type: ignore[union-attr]
         chat_templates._RENDERER.end()
         os._exit(0)
