@@ -146,6 +146,21 @@ def check_text(name: str, value: str) -> str:
     return value
 
 
+def check_texts(value: Any, name: str, path: str = "") -> None:
+    """Check every key and text of nested plain values (`check_text`); ``name`` and ``path`` say where."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            place = f"{path}.{key}".removeprefix(".")
+            if not str(key).isascii():
+                check_text(f"a key of {name}", place)
+            check_texts(item, name, place)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_texts(item, name, f"{path}[{index}]")
+    elif isinstance(value, str):
+        check_text(f"{name}: {path}", value)
+
+
 def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
     """Return "; did you mean ...?" where a word is close to a valid one, else the valid words.
 
@@ -154,7 +169,7 @@ def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
         valid: the valid words.
         most: maximum number of suggestions, the closest first.
     """
-    close = get_close_matches(str(given), valid, n=most, cutoff=0.6)
+    close = get_close_matches(str(given)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
 
 

@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 
 from goalscope.checks import near_miss
+from goalscope.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
@@ -24,6 +25,8 @@ KINDS: Final = (
 
 GROUP: Final = "goalscope"
 """The group of entry points of plugin packages."""
+
+_LONGEST_NAME: Final = 200
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
@@ -97,10 +100,11 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         ValueError: an unknown kind, a name that is empty or does not fit on one line, or one already in use.
     """
     _check_kind(kind)
-    if not isinstance(name, str) or not name or not name.isprintable() or name != name.strip() or ";" in name:
+    line = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
+    if not line or ";" in name:
         raise ValueError(
-            f"the name of a registered {kind} must be one line of text without ';' and without blanks around it, got "
-            f"{name!r}"
+            f"the name of a registered {kind} must be one line of text of at most {_LONGEST_NAME} characters, without "
+            f"';' and without blanks around it, got {shorten(name)}"
         )
 
     def add(part: Part) -> Part:
@@ -144,7 +148,7 @@ def resolve(kind: str, name: str) -> Any:
         if name not in _entries[kind]:
             broken = "".join(f"; {sentence}" for sentence in _broken.values())
             close = near_miss(name, sorted(_entries[kind]), most=3)
-            raise ValueError(f"the {kind} must be a registered one, got {name!r}{close}{broken}")
+            raise ValueError(f"the {kind} must be a registered one, got {shorten(name)}{close}{broken}")
         return _entries[kind][name].part
 
 
@@ -194,7 +198,10 @@ def _load_packages() -> None:
         before = {kind: dict(entries) for kind, entries in _entries.items()}
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the other names stay
+        except KeyboardInterrupt:
+            _loaded.discard(GROUP)  # the user's
+            raise
+        except BaseException as error:  # noqa: BLE001 - an import may raise anything, an exit too; other names stay
             # Built-in parts that its modules imported stay: they are not imported again.
             for kind, entries in _entries.items():
                 remaining = {
@@ -203,12 +210,21 @@ def _load_packages() -> None:
                 _entries[kind] = remaining
             name = _distribution(point)
             sentence = (
-                f"the package {name} could not be loaded from {point.value} ({type(error).__name__}: {error}), mend or "
+                f"the package {name} could not be loaded from {printable(point.value)} ({_told(error)}), mend or "
                 "uninstall it"
             )
             _broken[name] = sentence
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
 
 
+def _told(error: BaseException) -> str:
+    """Return type and message of a package's error on one line."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - its own code writes it
+        message = "no message"
+    return printable(f"{type(error).__name__}: {message}")
+
+
 def _distribution(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name
+    return printable(f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name)

@@ -23,6 +23,7 @@ FLOORS = {
     "rows": 0,
     "untrusted": 0,
     "plain_files": 0,
+    "yaml_text": 0,
     "stats": 0,
     "worlds": 1,
     "planning": 2,
@@ -61,8 +62,10 @@ ARROWS = {
     ("rows", "extras"),
     ("rows", "columns"),
     ("registry", "checks"),
+    ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("plain_files", "untrusted"),
+    ("yaml_text", "untrusted"),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }
 HEAVY = (

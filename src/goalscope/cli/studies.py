@@ -161,7 +161,7 @@ def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     from goalscope.checks import did_you_mean
     from goalscope.measures.invariance import check_declared
     from goalscope.runs import Study
-    from goalscope.untrusted import read_yaml_text
+    from goalscope.yaml_text import read_yaml_text
 
     path = Path(name)
     if not path.is_file() and name in studies.names():  # a folder of that name is no study

@@ -26,7 +26,8 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import decode_object, explain, read_octets, read_yaml_text
+from goalscope.untrusted import decode_object, explain, read_octets
+from goalscope.yaml_text import read_yaml_text
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"

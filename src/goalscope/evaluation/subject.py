@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from goalscope import registry
 from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
 from goalscope.checks import near_miss
@@ -15,9 +13,9 @@ from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
+from goalscope.yaml_text import read_yaml_text, write_yaml
 
 SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
 """Prefix of the name of a model behind a server, ``openai:NAME@URL`` -> mode of its requests."""
@@ -175,4 +173,4 @@ def describe(subject: Subject) -> str:
     entry = dict(subject.parameters)
     if subject.logs is not None:
         entry = {"run": subject.logs.name, "agent": subject.name}
-    return yaml.safe_dump({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()
+    return write_yaml({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()

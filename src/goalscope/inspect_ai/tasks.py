@@ -13,8 +13,8 @@ from goalscope.inspect_ai.episode import episode_measures, play, split_parameter
 from goalscope.inspect_ai.outputs import write_config
 from goalscope.inspect_ai.record import VERSION, metadata_of
 from goalscope.runs.study import Study
-from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.world import World
+from goalscope.yaml_text import read_yaml_text
 
 # Command-line values: one value, several separated by commas, or a list.
 Numbers = str | float | Sequence[str] | Sequence[float]

@@ -229,7 +229,7 @@ def _settings(folder: Path, model: str) -> ExactResult:
     from goalscope.preflight.model_defaults import ready_models
     from goalscope.runs import Study
     from goalscope.studies import text
-    from goalscope.untrusted import read_yaml_text
+    from goalscope.yaml_text import read_yaml_text
 
     study = Study.parse(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters

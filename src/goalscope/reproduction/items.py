@@ -14,7 +14,7 @@ from goalscope.checks import near_miss
 from goalscope.rows import Tag
 from goalscope.runs import Study
 from goalscope.runs.kinds import Part, sequence
-from goalscope.untrusted import read_yaml_text
+from goalscope.yaml_text import read_yaml_text
 
 PAPERS: Final[Mapping[str, str]] = {
     "telos": "A Behavioural and Representational Evaluation of Goal-Directedness in Language Model Agents (Arghal et "

@@ -154,8 +154,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     shared = mode == "rw"  # requests are counted by the threads that make them
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
     try:
-        check_tables(connection, path)
         connection.execute("PRAGMA trusted_schema = OFF")
+        check_tables(connection, path)
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
