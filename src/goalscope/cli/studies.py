@@ -209,8 +209,9 @@ def run_study_of(
     from goalscope.extras import how_to_install
     from goalscope.preflight import beyond_reach
     from goalscope.report.blocks import counted
-    from goalscope.runs import StudyShard
+    from goalscope.runs import Store, StudyShard
     from goalscope.runs import run as run_study
+    from goalscope.runs.server_checks import noted_of_answers
 
     part = None if shard is None else StudyShard.parse(shard)
     inside = study.analysis.inside if study.analysis is not None else None
@@ -252,6 +253,9 @@ def run_study_of(
         f"{duration(done.seconds)}: {out}"
     )
     _report_changed_analysis(study, out)
+    with Store(out) as store:
+        for line in noted_of_answers(store):
+            say(line, error=True)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if part is not None:
