@@ -158,13 +158,14 @@ def estimate(
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     """Return a study from a file, or the shipped study of that name, with changes."""
     from goalscope import studies
-    from goalscope.checks import did_you_mean
+    from goalscope.checks import did_you_mean, note_namesake
     from goalscope.measures.invariance import check_declared
     from goalscope.runs import Study
     from goalscope.untrusted import read_yaml_text
 
     path = Path(name)
-    if not path.is_file() and name in studies.names():  # a folder of that name is no study
+    if name in studies.names():
+        note_namesake(name, "study")
         study = Study.parse(read_yaml_text(studies.text(name), name))
     elif path.exists():
         study = Study.load(path)
