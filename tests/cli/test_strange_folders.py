@@ -79,9 +79,9 @@ def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, study in (("line", STUDY), ("grids", GRIDS)):
         (folder / f"{name}.yaml").write_text(study)
         # In a process of its own, so that none of these modules is known to the tests.
-        command = [sys.executable, "-c", "from goalscope.cli import main; main()", "run", folder / f"{name}.yaml"]
+        command = [sys.executable, "-c", "from goalscope.cli import main; main()", "run", str(folder / f"{name}.yaml")]
         done = subprocess.run(
-            [*command, "--out", folder / name], cwd=made, capture_output=True, text=True, timeout=300, check=False
+            [*command, "--out", str(folder / name)], cwd=made, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
         assert f"mover:Agent: the code of '{made / 'mover.py'}' is run" in done.stderr

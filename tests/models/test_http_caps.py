@@ -1,6 +1,7 @@
 """Caps on calls over all sessions of a run: every request counts, and nothing counts where none was sent."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_a_usage_of_0_counts_the_tokens_that_are_sent_and_returned(model: LocalM
         with Loopback(model) as server:
             say = server.say
 
-            def zero(path: str, body: Any, say: Any = say) -> dict[str, Any]:
+            def zero(path: str, body: Any, say: Callable[..., dict[str, Any]] = say) -> dict[str, Any]:
                 return say(path, body) | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
 
             if name == "zero":

@@ -150,9 +150,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     """Return a template with each ``{{name}}`` replaced by its value; values are not filled again."""
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
-        raise ValueError(
-            f"the values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}"
-        )
+        raise ValueError(f"values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}")
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
@@ -178,9 +176,8 @@ def template_text(template: str = "") -> str:
         note_namesake(template, "template", only_files=True)
         text = passage(template or "system")
     else:
-        text = read_text(template, f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or").strip(
-            "\n"
-        )
+        must = f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or"
+        text = read_text(template, must).strip("\n")
     check_placeholders(text, _IN_SYSTEM_PROMPTS, template)
     return text
 
