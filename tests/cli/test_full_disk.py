@@ -13,7 +13,7 @@ import pytest
 from command_line import call
 from goalscope.runs import Store, Study, content_hash, run
 
-LOG = Path(__file__).parents[1] / "data" / "telos" / "grids_example.jsonl"
+LOG = Path(__file__).parents[1] / "data" / "telos" / "trajectories"
 STUDY = """
 name: some
 worlds: [{kind: grid, sizes: [9], densities: [0.3], count: 40}]
