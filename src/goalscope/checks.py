@@ -1,11 +1,27 @@
 """Input checks: numbers and arrays of the right shape, dtype and range, and read-only copies."""
 
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+def note_namesake(name: str, what: str, *, only_files: bool = False) -> None:
+    """Warn that a path of the working directory has a name that ships with goalscope, and is not taken for it.
+
+    Args:
+        name: the name, as it was given.
+        what: what ships under it: "model", "study".
+        only_files: whether a folder could not be meant.
+    """
+    if Path(name).is_file() or (not only_files and os.path.lexists(name)):
+        text = f"{name} is the {what} that ships with goalscope; the path of that name is not taken, ./{name} names it"
+        warnings.warn(text, stacklevel=3)
 
 
 def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

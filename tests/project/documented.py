@@ -100,8 +100,10 @@ def problem(line: str, whole: bool = True) -> str | None:
     Where the command is not whole, or a form, its names are all that can be checked.
     """
     words = words_of(line)
+    known = {name for parameter in PROGRAM.params for name in parameter.opts} | {"-h", "--help"}
+    while len(words) > 1 and words[0] in known:
+        words = words[1:]
     if not words or words[0].startswith("-"):
-        known = {name for parameter in PROGRAM.params for name in parameter.opts} | {"-h", "--help"}
         return None if words and set(words) <= known else f"no such option: {words}"
     command = PROGRAM.commands.get(words[0])
     if command is None or command.hidden:  # a former name works, and no page has it

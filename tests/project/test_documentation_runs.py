@@ -344,8 +344,8 @@ SCENARIOS = {
         files={"delivery.py": ("environments.md python 1",), "delivery.yaml": ("environments.md yaml 1",)},
         steps=(
             ("goalscope run delivery.yaml --out runs/delivery", "--trajectories 2"),
-            "goalscope measure runs/delivery",
-            "goalscope meg runs/delivery",
+            "goalscope --own-code measure runs/delivery",
+            "goalscope --own-code meg runs/delivery",
             "goalscope report runs/delivery",
         ),
     ),

@@ -30,6 +30,9 @@ TASK_PREFIX: Final = "task-"
 CHAT: Final = "chat"
 TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
 
+ANSWERED_BY: Final = "answered_by"
+"""Extra value of a turn: the name that a server gives the model that answered."""
+
 History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
 own answers included; the conversation with the reasoning that it wrote before each answer."""

@@ -1,12 +1,15 @@
 """Errors of commands: one clear block for a user's error, a traceback only for an error of this package."""
 
+import errno
 import functools
 import os
+import shutil
 import sqlite3
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, Final, TypeVar
 
 import typer
@@ -42,6 +45,9 @@ def guarded(command: Command) -> Command:
             fail(text, title="Stopped")
             raise typer.Exit(INTERRUPTED) from None
         except (ValueError, OSError, ImportError, sqlite3.Error) as error:
+            if full := _full_disk(error, [each for each in (*arguments, *options.values()) if isinstance(each, Path)]):
+                fail(full)
+                raise typer.Exit(WRONG_INPUT) from None
             missing = error.name or "" if isinstance(error, ImportError) else ""
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
@@ -95,6 +101,27 @@ _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
     (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
     (PermissionError, "it may not be read or written by this user: change its permissions, or give another path"),
 )
+
+
+def _full_disk(error: Exception, paths: Sequence[Path]) -> str:
+    """Return the message for a full disk, "" for another error; paths: those of the command."""
+    if (
+        not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+        and str(error) != "database or disk is full"
+    ):
+        return ""
+    named = [Path(str(name)) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
+    # An error in the middle of a file names none: then it is on the disk with the least room.
+    room, path = min((_room(path), path) for path in named[:1] or [*(paths or [Path.cwd()]), Path(gettempdir())])
+    return (
+        f"the disk that holds {path} must have room, but it is full or its quota is used up ({room:,} bytes are free): "
+        "what was complete is kept; free some room and run the same command again"
+    )
+
+
+def _room(path: Path) -> int:
+    """Return the free bytes on the disk of a path, which need not be there yet."""
+    return shutil.disk_usage(next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())).free
 
 
 def _message(error: Exception) -> str:

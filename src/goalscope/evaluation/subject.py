@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from goalscope import registry
 from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
-from goalscope.checks import near_miss
+from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
@@ -88,6 +88,7 @@ def subject_of(text: str) -> Subject:
         if text.startswith(prefix):
             return _served(text, prefix, mode)
     if text in _BUNDLED:
+        note_namesake(text, "model")
         tokens, access = _BUNDLED[text]
         kind = TASK_CHAT if access == {"tasks"} else CHAT
         sampling = {"temperature": 0.0, "history": "conversation"} if kind == TASK_CHAT else _SAMPLING
@@ -95,11 +96,9 @@ def subject_of(text: str) -> Subject:
         return Subject(
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
         )
-    path = Path(text).expanduser()
-    if path.is_dir() and not unmade(path / DATABASE):
-        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
     kind, _, arguments = text.partition(":")
     if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
+        note_namesake(text, "agent")
         parameters = {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)}
         agent = build_agent(kind, parameters)
         access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))
@@ -112,6 +111,9 @@ def subject_of(text: str) -> Subject:
             access=access | ({"text"} if reads else set()),
             told=frozenset({"wording"} if reads else ()),
         )
+    path = Path(text).expanduser()
+    if path.is_dir() and not unmade(path / DATABASE):
+        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
     if path.is_dir() and not (path / "config.json").is_file():
         raise ValueError(
             f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "

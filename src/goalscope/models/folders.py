@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope.checks import note_namesake
 from goalscope.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
@@ -56,7 +57,8 @@ def model_folder(path_or_name: str | Path) -> Path | None:
             "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
             f"{' and '.join(PACKAGED)}; got an empty text"
         )
-    if text in PACKAGED and not Path(text).is_dir():
+    if text in PACKAGED and not isinstance(path_or_name, Path):
+        note_namesake(text, "model")
         folder = Path(str(files("goalscope"))) / PACKAGED[text]
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(

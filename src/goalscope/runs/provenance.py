@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope import __version__
+from goalscope.models.http_keys import hide
 from goalscope.runs.store import Store
 
 HIDDEN = "(hidden)"
@@ -82,7 +83,11 @@ def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
 
 
 def scrub(value: Any) -> Any:
-    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts."""
+    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts.
+
+    Those of the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in each form that
+    `goalscope.models.http_keys` names.
+    """
     if isinstance(value, Mapping):
         return {
             str(name): HIDDEN if isinstance(item, str) and item and _SECRET_NAME.search(str(name)) else scrub(item)
@@ -91,6 +96,8 @@ def scrub(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [scrub(item) for item in value]
     if isinstance(value, str):
+        for name, secret in os.environ.items():
+            value = hide(value, secret.strip()) if _SECRET_NAME.search(name) else value
         return _SECRET_TEXT.sub(HIDDEN, value)
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_FULL = "{} must have room to grow, but the disk is full: free some and run again"
+_FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
 
 
 def damaged(file: Path, must: str, why: object = "") -> ValueError:

@@ -20,6 +20,7 @@ from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.measured import AgentEpisodes
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES, noted
+from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
@@ -193,6 +194,7 @@ def run_description(run: RunData) -> Iterator[Declared]:
         facts += [("study", f"{study.name} ({study.id})"), ("seed", str(study.seed))]
     facts += [(name, _text(info[key])) for key, name in _FACTS.items() if info.get(key) not in (None, "", {})]
     facts += [("server", line) for line in _servers(info.get("servers"))]
+    facts += [("answers", line) for line in noted_of_answers(run.store)]
     facts.append(("commit", _commit(info)))
     sessions = info.get("sessions")
     if isinstance(sessions, list) and len(sessions) > 1:
