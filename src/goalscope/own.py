@@ -17,6 +17,11 @@ _files: dict[str, Path] = {}
 """The modules imported by this file, by name: one of another working directory may replace them."""
 
 
+def imported() -> frozenset[str]:
+    """Return the names of the modules of the working directory that were imported."""
+    return frozenset(_files)
+
+
 def is_own(source: str) -> bool:
     """Return whether a text has the form ``module:Class``."""
     return _OWN.fullmatch(source) is not None

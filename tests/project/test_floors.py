@@ -18,6 +18,7 @@ FLOORS = {
     "own": 0,
     "checks": 0,
     "registry": 0,
+    "parts": 0,
     "columns": 0,
     "progress": 0,
     "rows": 0,
@@ -61,6 +62,7 @@ ARROWS = {
     ("rows", "columns"),
     ("registry", "checks"),
     ("untrusted", "checks"),
+    *(("parts", base) for base in ("own", "registry", "untrusted")),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }
 HEAVY = (

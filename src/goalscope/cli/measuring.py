@@ -10,7 +10,7 @@ from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.measures.behaviour import left_out, measured_parts
+from goalscope.measures.behaviour import left_out, put_measured
 from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
@@ -34,9 +34,6 @@ SCREEN = (
 )
 """Measures that `goalscope measure` prints by default, where a run has them."""
 
-SOURCE = "behaviour"
-"""The source under which a store keeps the rows of `measure`."""
-
 
 def measure_run(path: Path) -> None:
     """Measure all episodes of a run and store the rows."""
@@ -46,7 +43,7 @@ def measure_run(path: Path) -> None:
     if not total:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:
-        store.put_rows(measured_parts(store, show), source=SOURCE)
+        put_measured(store, show)
         lacking = left_out(store.worlds())
         keep_content_hash(store)  # for the page, which then need not compute it again
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)

@@ -212,7 +212,7 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
     """
     if model.style == "none":
         raise ValueError(
-            f"an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, think tags), "
+            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, think tags), "
             f"{model.name} does not: change its activations by --kind patching or --kind steering"
         )
     completion = completion_of(model, side, side.output)

@@ -258,7 +258,7 @@ class _Runner:
                 f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
                 f"{self._directory()}: run the same study on the same directory to go on, nothing stored is repeated"
             ) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever the code of an agent raises
             error.add_note("what was finished is stored: run the same study on the same directory to go on")
             self._flush()
             raise
