@@ -175,6 +175,11 @@ def broken_packages() -> Mapping[str, str]:
         return dict(_broken)
 
 
+def registered(kind: object, name: object) -> bool:
+    """Return whether there is such a part here; kind and name may be text of unknown origin."""
+    return kind in KINDS and name in names(str(kind))
+
+
 def built_in(kind: str, name: str) -> bool:
     """Return whether a registered part is one of goalscope itself."""
     return name in _entries[kind] and _entries[kind][name].built_in

@@ -21,6 +21,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
+from goalscope.runs.provenance import missing_packages
 from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
@@ -35,11 +36,18 @@ SCREEN = (
 """Measures that `goalscope measure` prints by default, where a run has them."""
 
 
+def tell_missing(store: Store) -> None:
+    """Say which packages of a run are not installed here."""
+    if missing := missing_packages(store):
+        say(f"{store.path}: {missing}", error=True)
+
+
 def measure_run(path: Path) -> None:
     """Measure all episodes of a run and store the rows."""
     began = time.monotonic()
     with Store(path) as reader:
         total = count_episodes(reader)
+        tell_missing(reader)
     if not total:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:
@@ -191,6 +199,8 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     page = out or path / "report.html"
     check_outputs(page, ledger)
     measure_missing(path)
+    with Store(path) as store:
+        tell_missing(store)
     write_page_of(path, page, ledger)
     say(f"Report: {page.resolve()}")
 

@@ -113,6 +113,7 @@ def decide(rule: Rule, data: ArmData) -> Claim:
         says=says or f"It cannot be told: {evidence.why}.",
         quantity=rule.quantity + (f" ({evidence.detail})" if evidence.detail else ""),
         p=evidence.p,
+        rival=evidence.rival,
         **fields,
     )
 

@@ -17,6 +17,7 @@ from goalscope.parts import attempt
 from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
+from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.worlds.world import World
@@ -145,6 +146,7 @@ def put_measured(store: Store, progress: Callable[[int, int], None] | None = Non
         ValueError: an invalid stored value.
     """
     _without_failed(lambda failed: store.put_rows(measured_parts(store, progress, failed=failed), source=BEHAVIOUR))
+    note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)])
 
 
 class _PartlyMeasuredError(Exception):
