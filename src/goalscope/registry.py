@@ -75,7 +75,7 @@ class _Entry:
 
     @property
     def built_in(self) -> bool:
-        return not self.package and self.module.startswith("goalscope.")
+        return self.module.startswith("goalscope.")
 
 
 _entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}

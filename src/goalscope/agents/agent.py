@@ -329,7 +329,8 @@ def _named(kind: str, agent_class: Callable[..., Built], parameters: Mapping[str
     agent = agent_class(**{key: value for key, value in parameters.items() if key != "name"})
     name = parameters.get("name") or getattr(agent, "name", "") or kind
     try:
-        object.__setattr__(agent, "name", name)  # its dataclass may be frozen
+        if name != getattr(agent, "name", ""):
+            object.__setattr__(agent, "name", name)  # its dataclass may be frozen
     except AttributeError:
         raise ValueError(f"agent kind {kind!r} must take a parameter name, or have a name that can be set") from None
     return agent

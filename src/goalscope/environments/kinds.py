@@ -20,6 +20,7 @@ from goalscope.ids import content_id
 from goalscope.own import is_own
 from goalscope.rows import Tag
 from goalscope.runs.kinds import OWN, Part, listed, sequence, world_kind
+from goalscope.untrusted import shorten
 
 _MOST_SEED = 2**31 - 1
 _Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
@@ -29,12 +30,12 @@ _MOST_SEEDS = 10_000
 
 def _from_span(value: Any) -> Any:
     """Return the numbers of a span of seeds, first..last, both included; anything else as it is."""
-    span = _SPAN.fullmatch(value) if isinstance(value, str) else None
-    if span is None:
+    if not isinstance(value, str):
         return value
-    first, last = map(int, span.groups())
+    span = _SPAN.fullmatch(value)
+    first, last = map(int, span.groups()) if span is not None else (1, 0)
     if not first <= last < first + _MOST_SEEDS:
-        raise ValueError(f"must be first..last, a span of at most {_MOST_SEEDS} seeds, got {value}")
+        raise ValueError(f"must be a list, or first..last, a span of at most {_MOST_SEEDS} seeds, got {shorten(value)}")
     return tuple(range(first, last + 1))
 
 

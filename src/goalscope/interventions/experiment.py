@@ -30,7 +30,7 @@ from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import Part, listed
-from goalscope.runs.provenance import note, note_libraries, note_packages
+from goalscope.runs.provenance import note, note_libraries
 from goalscope.worlds.gridworld import GridView
 
 TAG: Final = "intervention"
@@ -270,8 +270,7 @@ def study_interventions(
             )
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
-        note_libraries(store, "interventions")
-        note_packages(store, [("intervention", settings.kind) for settings in experiments])  # type: ignore[attr-defined]
+        note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]
         done = [
             attempt("intervention", settings.kind, partial(_run_one, store, settings, target, model, stage), _nothing)  # type: ignore[attr-defined]
             for settings, target in zip(experiments, targets, strict=True)

@@ -146,7 +146,7 @@ def put_measured(store: Store, progress: Callable[[int, int], None] | None = Non
         ValueError: an invalid stored value.
     """
     _without_failed(lambda failed: store.put_rows(measured_parts(store, progress, failed=failed), source=BEHAVIOUR))
-    note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)])
+    note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)], anew="measure")
 
 
 class _PartlyMeasuredError(Exception):

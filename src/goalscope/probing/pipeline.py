@@ -35,7 +35,7 @@ from goalscope.progress import Stage, silent
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
-from goalscope.runs.provenance import note, note_libraries, note_packages, noted
+from goalscope.runs.provenance import note, note_libraries, noted
 from goalscope.worlds.gridworld import GridView
 
 INFO: Final = "inside"
@@ -122,8 +122,7 @@ def study_inside(
     network = partial(_network, target, model, random)
     by_network, layers = _captures(Path(run), settings, target, network, model is not None, stage)
     with Store(run, "w") as store:
-        note_libraries(store, "probes")
-        note_packages(store, [("head", name) for name in settings.heads])
+        note_libraries(store, "probes", [("head", name) for name in settings.heads])
         dataset = probe_dataset(store, by_network, layers, settings)
         reader = Reader(store, dataset, settings, stage, device, partial(network, store))
         reader.probes.pool = pool

@@ -59,28 +59,35 @@ def libraries() -> dict[str, str]:
     return versions
 
 
-def note_libraries(store: Store, work: str) -> None:
+def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:
     """Store the versions of the libraries of a part of the work on a run, after those stored before.
 
     Args:
         store: the run.
         work: "capture", "probes".
+        parts: kind and name of registered parts that it uses, see `note_packages`.
     """
+    note_packages(store, parts)
     name = f"libraries of {work}"
     earlier, current = store.info().get(name, []), libraries()
     if current not in earlier:
         store.put_info(name, [*earlier, current])
 
 
-def note_packages(store: Store, parts: Iterable[tuple[str, str]]) -> None:
-    """Store distribution and version of each part (kind, name) that a run uses and another package registered."""
+def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
+    """Store distribution and version of each part (kind, name) that a run uses and another package registered.
+
+    Those stored before are kept, except for those of the kind ``anew``.
+    """
     used = {
         f"{kind} {name}": registry.package_with(kind, name)
         for kind, name in parts
         if registry.registered(kind, name) and not registry.built_in(kind, name)
     }
-    if used:
-        note(store, _PACKAGES, used)
+    before = noted(store, _PACKAGES)
+    now = {part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")} | used
+    if now != before:
+        store.put_info(_PACKAGES, now)
 
 
 def parts_of(study: Study) -> Iterator[tuple[str, str]]:
