@@ -1,6 +1,6 @@
 """The table of steps that every measure reads."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -252,7 +252,7 @@ class StepTable:
         # A door opens only with the key, so the phase determines both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
 
-    def environment_path(self, index: int) -> list[Hashable]:
+    def environment_path(self, index: int) -> list[Any]:
         """Return the T + 1 states of an episode in an environment, each as its author's functions take and return it.
 
         Raises:

@@ -58,8 +58,8 @@ def training_prompts(
     check_probability("wander", wander)
     chat_agents = [one for one in study.agents() if isinstance(one, ChatAgent) and agent in ("", one.name)]
     if len(chat_agents) != 1:
-        names = ", ".join(one.name for one in study.agents() if isinstance(one, ChatAgent)) or "none"
-        raise ValueError(f"prompts must be those of one chat agent of the study ({names}), got {agent!r}: name one")
+        known = ", ".join(one.name for one in study.agents() if isinstance(one, ChatAgent)) or "none"
+        raise ValueError(f"prompts must be those of one chat agent of the study ({known}), got {agent!r}: name one")
     (asked,) = chat_agents
     history = study.history_of(asked)
     for spec, world, _ in study.specs([asked]):

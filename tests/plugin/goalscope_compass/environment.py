@@ -23,7 +23,7 @@ class GemField:
     def __init__(self, seed: int = 0) -> None:
         cells = [(row, col) for row in range(SIDE) for col in range(SIDE) if (row, col) != (2, 2)]
         drawn = np.random.default_rng(seed).choice(len(cells), size=3, replace=False)
-        self.exit, self.gem_a, self.gem_b = (cells[index] for index in drawn)
+        self.exit, self.gem_a, self.gem_b = (cells[int(index)] for index in drawn)
 
     def initial(self) -> Mapping[State, float]:
         return {(2, 2): 1.0}
