@@ -391,6 +391,8 @@ NOT_RUN = {
     "vllm --seed 0": _SERVER,
     'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
     "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
+    'goalscope evaluate "environment-wrong-goal:target=gem a" --worlds gems.yaml --out runs/gems': "needs its package; "
+    "tests/plugin/test_plugin.py runs it",
     "goalscope evaluate environment-optimal random --worlds minigrid --out runs/levels": "toy-text is run",
     "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
     "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,
