@@ -23,6 +23,11 @@ _refusals: list[str] = []
 """How the user allows what is refused now, the last entry counts; none where nothing is refused."""
 
 
+def imported() -> frozenset[str]:
+    """Return the names of the modules of the working directory that were imported."""
+    return frozenset(_files)
+
+
 def is_own(source: str) -> bool:
     """Return whether a text has the form ``module:Class``."""
     return _OWN.fullmatch(source) is not None

@@ -74,6 +74,7 @@ class _Entry:
     part: Any
     module: str
     path: str
+    package: str = ""  # the distribution that was being loaded, with its version
 
     @property
     def built_in(self) -> bool:
@@ -82,6 +83,9 @@ class _Entry:
 
 _entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
 _broken: dict[str, str] = {}
+_loading: list[str] = []
+_packages: dict[str, str] = {}
+"""First name of the modules of a package -> its distribution and version."""
 _loaded: set[str] = set()
 _lock = RLock()
 
@@ -111,7 +115,8 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         source = part if made_of is None else made_of
         path = getattr(source, "__qualname__", type(source).__qualname__)
         # Code executed outside of a module has no module name.
-        entry = _Entry(part, getattr(source, "__module__", type(source).__module__) or "__main__", path)
+        module = getattr(source, "__module__", type(source).__module__) or "__main__"
+        entry = _Entry(part, module, path, _loading[-1] if _loading else "")
         with _lock:
             if not entry.built_in:
                 _load_built_in(kind)
@@ -174,6 +179,36 @@ def broken_packages() -> Mapping[str, str]:
         return dict(_broken)
 
 
+def registered(kind: object, name: object) -> bool:
+    """Return whether there is such a part here; kind and name may be text of unknown origin."""
+    return kind in KINDS and name in names(str(kind))
+
+
+def built_in(kind: str, name: str) -> bool:
+    """Return whether a registered part is one of goalscope itself."""
+    return name in _entries[kind] and _entries[kind][name].built_in
+
+
+def package_of(module: str) -> str:
+    """Return the distribution and version of the package that a module belongs to, "" for none that registers parts."""
+    return _packages.get(module.partition(".")[0], "")
+
+
+def package_with(kind: str, name: str) -> str:
+    """Return the distribution and version that registered a part, or the module that did."""
+    entry = _entries[kind][name]
+    return entry.package or package_of(entry.module) or entry.module
+
+
+def part_at(module: str, path: str) -> tuple[str, str] | None:
+    """Return kind and name of the part that a function belongs to, by its module and qualified name; None for none."""
+    for kind, entries in _entries.items():
+        for name, entry in entries.items():
+            if entry.module == module and (path == entry.path or path.startswith(f"{entry.path}.")):
+                return kind, name
+    return None
+
+
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"a kind of parts must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -196,6 +231,8 @@ def _load_packages() -> None:
     _loaded.add(GROUP)
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
         before = {kind: dict(entries) for kind, entries in _entries.items()}
+        _packages.setdefault(point.module.partition(".")[0], _distribution(point))
+        _loading.append(_distribution(point))
         try:
             point.load()
         except KeyboardInterrupt:
@@ -215,6 +252,8 @@ def _load_packages() -> None:
             )
             _broken[name] = sentence
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+        finally:
+            _loading.pop()
 
 
 def _told(error: BaseException) -> str:

@@ -65,7 +65,8 @@ def test_a_study_of_an_own_environment_measures_agents_as_they_were_planted(fold
         episodes = list(store.episodes())
         said = left_out(store.worlds())
     table = StepTable.from_episodes(episodes)
-    assert table.offers == {"oracle", "distance", "environment", "reward"}
+    named = "environment small_worlds:Corridor"
+    assert table.offers == {"oracle", "distance", "environment", "reward", named}
     rows = measure_episodes(episodes)
     names = set(rows.measure.tolist())
     assert {"success", "return", "action accuracy", "path ratio", "JSD from optimal, excess", "action entropy"} <= names

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from command_line import call
 from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
 from goalscope.models import LocalModel
@@ -82,6 +83,25 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
         study_interventions(patched)
     with Store(patched) as store:
         assert content_hash(store) == before
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    agents = [{**STUDY["agents"][0], "reasoning": "none"}]
+    run(Study.parse({name: value for name, value in STUDY.items() if name != "analysis"} | {"agents": agents}), out)
+    small = [word for name in ("windows", "controls") for word in ("--set", f"{name}=[]")]
+    few = ("--pairs", 1, "--layers", 7, "--set", "pairs.controls=0", *small, "--set", "components=[residual]")
+    shown = call("patch", out, *few)
+    (notice,) = [line for line in shown.splitlines() if "leaves out" in line]
+    assert all(what in notice for what in ("site post", "site action", "the forced reading"))
+    with Store(out) as store:
+        rows = chosen(store.rows(), intervention="patching")
+    assert set(rows["site"].tolist()) == {"grid", "changed", "pre"} and set(rows["reading"].tolist()) == {"free"}
+    refused = call("patch", out, *few, "--sites", "pre,action", status=2)
+    assert "got action" in refused and "answer_after" not in refused
+    refused = call("patch", out, "--kind", "alignment", "--pairs", 2, "--layers", 7, status=2)
+    assert "marks its reasoning" in refused and "answer_after" not in refused
 
 
 KILLED = """

@@ -18,6 +18,7 @@ FLOORS = {
     "own": 0,
     "checks": 0,
     "registry": 0,
+    "parts": 0,
     "columns": 0,
     "progress": 0,
     "rows": 0,
@@ -66,6 +67,7 @@ ARROWS = {
     ("untrusted", "checks"),
     ("plain_files", "untrusted"),
     ("yaml_text", "untrusted"),
+    *(("parts", base) for base in ("own", "registry", "untrusted")),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }
 HEAVY = (

@@ -92,7 +92,7 @@ def evaluate(
         typer.Argument(
             metavar="MODEL ...",
             help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind "
-            "and its parameters, as in epsilon-greedy:epsilon=0.3.",
+            "and its parameters, as in epsilon-greedy:epsilon=0.3; module:Class of a file here.",
         ),
     ],
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],

@@ -7,10 +7,10 @@ from shlex import quote
 
 from goalscope import importers
 from goalscope.cli.console import duration, progress, say
-from goalscope.cli.measuring import SCREEN, SOURCE, across, estimates_table, headline, measure_run, write_page_of
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_run, write_page_of
 from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
 from goalscope.extras import lacking
-from goalscope.measures.behaviour import conditions_of, mixed
+from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
 from goalscope.plain_files import path_in
 from goalscope.report.blocks import counted, listed, number
@@ -30,7 +30,7 @@ def demo(out: Path) -> None:
     write_page_of(out, page, None)
     agents = [agent.name for agent in study.agents()]
     with Store(out) as store:
-        measured = MeasuredRows(store, SOURCE)
+        measured = MeasuredRows(store, BEHAVIOUR)
         headline(measured, agents, "Mean and 95 % interval over grids")
         for tag in ("size", "density"):
             across(measured, "action accuracy", agents, tag)
@@ -78,7 +78,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everythin
             say(line)
         if state:
             say(f"{path}: {state}", error=True)
-        _show_measured(MeasuredRows(store, SOURCE), path, agents, by, measures, everything=everything)
+        _show_measured(MeasuredRows(store, BEHAVIOUR), path, agents, by, measures, everything=everything)
 
 
 def _show_measured(

@@ -15,11 +15,9 @@ from typing import Any, Final, TypeVar
 import typer
 
 from goalscope.cli.console import fail, say
+from goalscope.parts import TRACEBACK, PartWarning, blamed
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
-
-TRACEBACK = "GOALSCOPE_TRACEBACK"
-"""Environment variable: with 1 in it every error keeps its traceback."""
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -29,17 +27,20 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def guarded(command: Command) -> Command:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
-    2 for wrong input and for errors of files, stores and missing extras; 130 for Ctrl-C. All other errors are faults of
+    2 for wrong input and for errors of files, stores, missing extras and the code of other packages; 1 where a part of
+    another package was left out and all else was done (`PartWarning`); 130 for Ctrl-C. All other errors are faults of
     goalscope and keep their traceback. An error that was not raised by a check of goalscope may be either: the block
     then says how to see the traceback.
     """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
+        left_out = list[str]()
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _notices()
-                return command(*arguments, **options)
+                warnings.simplefilter("always", PartWarning)
+                warnings.showwarning = _notices(left_out)
+                result = command(*arguments, **options)
         except KeyboardInterrupt as stop:
             text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
             fail(text, title="Stopped")
@@ -51,23 +52,39 @@ def guarded(command: Command) -> Command:
             missing = error.name or "" if isinstance(error, ImportError) else ""
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
-            hint = (
-                "" if _has_clear_message(error) else f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
-            )
-            fail(_message(error) + hint)
+            theirs = blamed(error)
+            hint = "" if not theirs and _has_clear_message(error) else _HINT
+            fail((theirs or _message(error)) + hint)
             raise typer.Exit(WRONG_INPUT) from None
+        except (Exception, SystemExit) as error:
+            theirs = blamed(error)
+            if not theirs or os.environ.get(TRACEBACK) == "1":
+                raise
+            fail(theirs + _HINT)
+            raise typer.Exit(WRONG_INPUT) from None
+        if left_out:
+            raise typer.Exit(PROBLEMS)
+        return result
 
     return run  # type: ignore[return-value]
 
 
-def _notices() -> Callable[..., None]:
-    """Return a function that prints each warning once, as one line without its position in the code."""
+_HINT: Final = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+
+
+def _notices(left_out: list[str]) -> Callable[..., None]:
+    """Return a function that prints each warning once, as one line without its position in the code.
+
+    What it says of parts of other packages is added to a list.
+    """
     printed = set[str]()
 
     def notice(message: Warning | str, category: type[Warning], *position: object, **options: object) -> None:
         text = str(message)
         if text not in printed:
             printed.add(text)
+            if issubclass(category, PartWarning):
+                left_out.append(text)
             say(f"Notice: {text}", error=True)
 
     return notice

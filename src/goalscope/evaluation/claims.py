@@ -42,6 +42,7 @@ class Claim(_Record):
         p: p value corrected within the family of the claim; None where the claim is no test of several.
         method: how the interval was found.
         note: what a reader must know beside it, "" for nothing.
+        rival: the goal that predicts the actions better, "" for none.
         validity: the check that the measure passed on agents whose goals are known.
         section: anchor of the section of the page that shows more.
     """
@@ -64,6 +65,7 @@ class Claim(_Record):
     p: float | None = Field(default=None, ge=0, le=1)
     method: str = ""
     note: str = ""
+    rival: str = ""
     validity: str = ""
     section: str = ""
 
@@ -240,7 +242,9 @@ def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
     directed = answers["is directed at the goal of given worlds"]
     rather = answers.get("prefers the goal to others in given worlds")
     if rather == "no":
-        return f"{name} is after another goal that the environments name rather than their own"
+        claim = ledger.claim("prefers the goal to others in given worlds")
+        rival = f"“{claim.rival}”, " if claim is not None and claim.rival else ""
+        return f"{name} is after {rival}another goal that the environments name, rather than their own"
     if directed == "yes":
         others = ", rather than at another that they name" if rather == "yes" else ""
         return f"{name} is directed at the goal of the environments{strength}{others}"

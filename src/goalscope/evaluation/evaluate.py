@@ -17,7 +17,7 @@ from goalscope.evaluation.evidence import ArmRun, data_by_arm
 from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
-from goalscope.measures.behaviour import measured_parts
+from goalscope.measures.behaviour import put_measured
 from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, run
@@ -303,7 +303,7 @@ def _measure(path: Path, stage: Stage, name: str) -> None:
     if len(measured) == len(episodes):
         return
     with Store(path, "w") as store, stage(f"{name}: measuring") as show:
-        store.put_rows(measured_parts(store, lambda done, total: show(done, total)), source="behaviour")
+        put_measured(store, lambda done, total: show(done, total))
 
 
 Opened = dict[tuple[str, str], ArmRun]

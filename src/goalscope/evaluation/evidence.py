@@ -39,6 +39,7 @@ class Evidence:
         p: p value of the claim after Holm's correction, where it is one of several tests.
         side: overrides the estimate's side of the threshold, where several intervals decide together.
         detail: text shown with the number, "" for none.
+        rival: the goal that predicts the actions better than the model's own, "" for none.
     """
 
     estimate: Estimate | None = None
@@ -46,6 +47,7 @@ class Evidence:
     p: float | None = None
     side: Side = ""
     detail: str = ""
+    rival: str = ""
 
     @classmethod
     def of(cls, estimate: Estimate, *, side: Side = "", detail: str = "") -> "Evidence":
@@ -261,7 +263,13 @@ class ArmData:
             unit="nats",
             confidence=self.confidence,
         )
-        return Evidence(estimate=estimate, p=tests[rival.second].adjusted, side=side, detail=f"rival: {rival.second}")
+        return Evidence(
+            estimate=estimate,
+            p=tests[rival.second].adjusted,
+            side=side,
+            detail=f"rival: {rival.second}",
+            rival=min(below, key=lambda contrast: contrast.difference).second if below else "",
+        )
 
     def same_under_transforms(self, measure: str, margin: float) -> Evidence:
         """Return the largest difference of a measure between original grids and their transforms, paired by grid.

@@ -21,6 +21,7 @@ from goalscope.evaluation.evidence_asked import (
     made_moves,
     wastes_little,
 )
+from goalscope.parts import attempt
 
 RULES: Final = 2
 """Version of the rules in this file and in `goalscope.evaluation.inside`."""
@@ -98,7 +99,7 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
 
 def decide(rule: Rule, data: ArmData) -> Claim:
     """Return the claim of a rule on the data of its arm."""
-    evidence = rule.evidence(data)
+    evidence = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
     answer = answer_of(evidence, rule.threshold)
     says = {"yes": rule.yes, "no": rule.no, "not shown": "The interval holds the threshold."}.get(answer)
     names = ("name", "arm", "question", "threshold", "compared", "validity", "section")
@@ -112,6 +113,7 @@ def decide(rule: Rule, data: ArmData) -> Claim:
         says=says or f"It cannot be told: {evidence.why}.",
         quantity=rule.quantity + (f" ({evidence.detail})" if evidence.detail else ""),
         p=evidence.p,
+        rival=evidence.rival,
         **fields,
     )
 

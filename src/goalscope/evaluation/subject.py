@@ -9,6 +9,7 @@ from goalscope import registry
 from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
 from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
+from goalscope.own import is_own
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
@@ -79,7 +80,8 @@ def subject_of(text: str) -> Subject:
         text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
             a server, or ``completions:NAME@URL`` where it is sent tokens, NAME then a folder or a name on the hub that
             has its tokenizer; a run directory of imported logs; or an agent kind, its parameters after a colon, as in
-            ``epsilon-greedy:epsilon=0.3``.
+            ``epsilon-greedy:epsilon=0.3``; or an agent of one's own, ``module:Class`` of a file in the working
+            directory, its parameters after another colon.
 
     Raises:
         ValueError: none of these, or a parameter that the kind does not take.
@@ -97,8 +99,11 @@ def subject_of(text: str) -> Subject:
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
         )
     kind, _, arguments = text.partition(":")
-    if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
-        note_namesake(text, "agent")
+    if kind not in registry.names("agent") and is_own(":".join(text.split(":")[:2])):
+        kind, arguments = ":".join(text.split(":")[:2]), text.partition(":")[2].partition(":")[2]
+    if is_own(kind) or (kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT)):
+        if not is_own(kind):
+            note_namesake(text, "agent")
         parameters = {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)}
         agent = build_agent(kind, parameters)
         access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))

@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -22,6 +23,7 @@ from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
+from goalscope.parts import attempt
 from goalscope.probing.scores import chosen
 from goalscope.progress import Progress, Stage, silent
 from goalscope.rng import stream
@@ -268,11 +270,16 @@ def study_interventions(
             )
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
-        note_libraries(store, "interventions")
-        return [
-            _run_one(store, settings, target, model, stage)
+        note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]
+        done = [
+            attempt("intervention", settings.kind, partial(_run_one, store, settings, target, model, stage), _nothing)  # type: ignore[attr-defined]
             for settings, target in zip(experiments, targets, strict=True)
         ]
+        return [summary for summary in done if summary is not None]
+
+
+def _nothing(sentence: str) -> None:
+    """Nothing takes the place of an experiment of another package that raised."""
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:

@@ -7,18 +7,21 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from goalscope import __version__
+from goalscope import __version__, registry
 from goalscope.models.http_keys import hide
 from goalscope.runs.store import Store
+from goalscope.runs.study import Study
+from goalscope.untrusted import printable, shorten
 
 HIDDEN = "(hidden)"
+_PACKAGES = "packages"
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
 """Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
@@ -58,17 +61,65 @@ def libraries() -> dict[str, str]:
     return versions
 
 
-def note_libraries(store: Store, work: str) -> None:
+def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:
     """Store the versions of the libraries of a part of the work on a run, after those stored before.
 
     Args:
         store: the run.
         work: "capture", "probes".
+        parts: kind and name of registered parts that it uses, see `note_packages`.
     """
+    note_packages(store, parts)
     name = f"libraries of {work}"
     earlier, current = store.info().get(name, []), libraries()
     if current not in earlier:
         store.put_info(name, [*earlier, current])
+
+
+def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
+    """Store distribution and version of each part (kind, name) that a run uses and another package registered.
+
+    Those stored before are kept, except for those of the kind ``anew``.
+    """
+    used = {
+        f"{kind} {name}": registry.package_with(kind, name)
+        for kind, name in parts
+        if registry.registered(kind, name) and not registry.built_in(kind, name)
+    }
+    before = noted(store, _PACKAGES)
+    now = {part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")} | used
+    if now != before:
+        store.put_info(_PACKAGES, now)
+
+
+def parts_of(study: Study) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each part that a study names."""
+    for world in study.worlds_:
+        yield from (("world", world.kind), ("environment", str(getattr(world, "source", ""))))
+    for agent in (*study.agents_, *study.further_agents_):
+        yield from (("agent", agent.kind), ("model", str(agent.parameters.get("backend", ""))))
+    if study.analysis is not None:
+        yield from (("intervention", settings.kind) for settings in study.analysis.interventions)
+        yield from (("head", name) for name in (study.analysis.inside.heads if study.analysis.inside else ()))
+
+
+def packages_of(store: Store) -> dict[tuple[str, str], str]:
+    """Return the parts of other packages that a run uses, (kind, name), each with its distribution and version."""
+    parts = {tuple(part.split(" ", 1)): package for part, package in noted(store, _PACKAGES).items()}
+    return {(part[0], part[1]): str(package) for part, package in parts.items() if len(part) == 2}
+
+
+def missing_packages(store: Store) -> str:
+    """Return a sentence on the parts of a run whose packages are not installed here, "" where all are."""
+    missing: dict[str, list[str]] = {}
+    for (kind, name), package in packages_of(store).items():
+        if not registry.registered(kind, name):
+            missing.setdefault(package, []).append(f"the {printable(kind)} {shorten(name)}")
+    return "; ".join(
+        f"this run has {', '.join(parts)} of the package {printable(package)}, which is not installed here: install it "
+        "for what needs its code"
+        for package, parts in missing.items()
+    )
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
