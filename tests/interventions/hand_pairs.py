@@ -222,14 +222,15 @@ _LOUD = slice(21, 27)
 class Planted(Null):
     """A model whose action the site decides: by the dimension that tells goals from other cells.
 
-    It is not the one that varies most: principal components of small rank miss it.
+    It is not the one that varies most, nor the one in which the sides of pairs differ most: principal components of small
+    rank, of activations and of differences, miss it.
     """
 
     def _order(self) -> Any:
         return self.rng.permutation(7 * _STATES)
 
     def _mark(self) -> None:
-        self.site[:, _LOUD] *= 3.0
+        self.site[:, _LOUD] *= 6.0
         goals = [*self.order[:_STATES], *(self._tokens(pair)[1] for pair in range(self.pairs))]
         self.site[:, _DECIDES] = -2.0
         self.site[goals, _DECIDES] = 2.0

@@ -30,6 +30,8 @@ At = Callable[[float], Rivals]
 FIRST: Final = 3
 """First actions of a plan that must all be right."""
 
+MOVED: Final = ("agent", "goal")
+"""What is moved in the pairs of grids."""
 _NOISE: Final = "isotropic"
 CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5
@@ -114,18 +116,18 @@ def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
     return summarise_plans(rows, tuple(by), confidence=confidence)
 
 
-def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
+def beyond_all(at: At, data: ArmData, threshold: float, *, needed: Iterable[str]) -> Evidence:
     """Return the difference to the strictest control, and on which side of a threshold all of them lie.
 
     Args:
         at: the differences.
         data: what decides the level.
         threshold: above it against every control: yes; below it against one of them, corrected for their number: no.
-        needed: the control without which the claim cannot be told.
+        needed: the controls without which the claim cannot be told.
     """
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
-    if needed not in rivals or decisive is None or not decisive[1].has_interval:
+    if not set(needed) <= set(rivals) or decisive is None or not decisive[1].has_interval:
         return Evidence(why="there are too few grids for the difference to its controls")
     strict = at(1 - (1 - data.confidence) / len(rivals))
     below = {
@@ -162,7 +164,7 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     rivals["plans of other grids"] = {**read.own, "control": "shuffled"}
     rivals["first action continued"] = {**read.own, "control": "continuation"}
     rivals["commonest plan"] = {"head": "commonest", "control": "none", "site": None, "layer": None}
-    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=NEEDED)
+    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=[NEEDED])
 
 
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
@@ -170,13 +172,15 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
 
     At the cells of the grid the place is one layer, the end of the first third: what the cells hold there has been
     computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
-    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
+    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells. What
+    holds must hold with each thing moved.
     """
     patched = _patched(data, site)
     if isinstance(patched, str):
         return Evidence(why=patched)
     source, controls = patched
-    return beyond_all(partial(less_controls, data, source, controls), data, threshold, needed=_NOISE)
+    needed = [_control_of(_NOISE, thing) for thing in _things(source)]
+    return beyond_all(partial(less_controls, data, source, controls), data, threshold, needed=needed)
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
@@ -186,10 +190,14 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
     free = chosen(rows, structural=None)
     if not len(free):
         return "no activations were patched"
-    must = chosen(free, site="grid", layers="all", patch="source")
-    if not len(must) or float(must.value.mean()) < MOVES:
-        moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
-        return f"the action follows the patch that must move it, all layers of all cells, {moved} alone"
+    for thing in _things(free):
+        must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
+        if not len(must) or float(must.value.mean()) < MOVES:
+            moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
+            return (
+                f"with the {thing} moved the action follows the patch that must move it, all layers of all cells, "
+                f"{moved} alone"
+            )
     layers = chosen(free, site=site, layers="all")
     if site == "grid":
         first = min((layer for layer in free["layer"].tolist() if layer is not None), default=None)
@@ -201,12 +209,13 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     """Return how often the action follows the counterfactual's moves in its reasoning, less its controls.
 
     The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
-    optimal in the counterfactual.
+    optimal in the counterfactual. What holds must hold with each thing moved.
     """
     exchanged, controls = _edited(data)
     if not len(exchanged):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    return beyond_all(partial(less_controls, data, exchanged, controls), data, threshold, needed="own")
+    needed = [_control_of("own", thing) for thing in _things(exchanged)]
+    return beyond_all(partial(less_controls, data, exchanged, controls), data, threshold, needed=needed)
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
@@ -217,8 +226,22 @@ def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
 
 
 def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
-    """Return paired differences over grids of shares to those of each control that has rows."""
-    return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
+    """Return paired differences over grids of shares to those of each control that has rows, by thing moved."""
+    return {
+        _control_of(name, thing): data.difference(chosen(changed, moved=thing), of_thing, confidence)
+        for name, rows in controls.items()
+        for thing in _things(changed)
+        if len(of_thing := chosen(rows, moved=thing))
+    }
+
+
+def _things(rows: Rows) -> list[Tag]:
+    """Return the things moved in the pairs of some rows."""
+    return list(dict.fromkeys(rows["moved"].tolist()))
+
+
+def _control_of(name: str, thing: Tag) -> str:
+    return f"{name}, {thing} moved"
 
 
 def _changed(data: ArmData, kind: str) -> Rows:
@@ -226,16 +249,18 @@ def _changed(data: ArmData, kind: str) -> Rows:
     return chosen(rows, agent=data.agent, **{TAG: kind}) if len(rows) else rows
 
 
-def patch_by_grid(data: ArmData, site: str) -> Rows:
+def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
     """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
     patched = _patched(data, site)
-    return Rows.from_rows([]) if isinstance(patched, str) else _less_by_grid(patched[0], patched[1][_NOISE])
+    if isinstance(patched, str):
+        return Rows.from_rows([])
+    return _less_by_grid(chosen(patched[0], moved=moved), chosen(patched[1][_NOISE], moved=moved))
 
 
-def plan_followed_by_grid(data: ArmData) -> Rows:
+def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
     """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
     exchanged, controls = _edited(data)
-    return _less_by_grid(exchanged, controls["own"])
+    return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
 
 
 def _less_by_grid(changed: Rows, control: Rows) -> Rows:

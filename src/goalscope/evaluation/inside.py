@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from goalscope.evaluation.arms import Arm, Look, arm
 from goalscope.evaluation.evidence_inside import (
     FIRST,
+    MOVED,
     beliefs_read,
     beyond_networks,
     map_read,
@@ -52,7 +53,7 @@ def _patches(agent: str, pairs: int) -> BaseModel:
     return Patching.model_validate(
         {
             "agent": agent,
-            "pairs": {"per_size": pairs, "controls": 0},
+            "pairs": {"moved": list(MOVED), "per_size": pairs, "controls": 0},
             "sites": ["grid", "pre"],
             "layers": "thirds",
             "windows": [],
@@ -67,7 +68,7 @@ def _edits(agent: str, pairs: int) -> BaseModel:
     return ReasoningEdits.model_validate(
         {
             "agent": agent,
-            "pairs": {"per_size": pairs, "controls": 0},
+            "pairs": {"moved": list(MOVED), "per_size": pairs, "controls": 0},
             "edits": ["own", "plan", "paraphrase"],
             "patches": False,
         }
@@ -194,9 +195,9 @@ claim(
     arm="patching",
     question="Are its actions made from what its activations hold at the grid's cells?",
     yes="With another grid's activations at the cells after a third of the layers, its action is one that is optimal "
-    "there, in more than a fifth of the pairs beyond every control.",
+    "there, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at the cells after a third of the layers, its action becomes one that is "
-    "optimal there in less than a fifth of the pairs beyond the strictest control.",
+    "optimal there in less than a fifth of the pairs beyond the strictest control, with the agent or the goal moved.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -209,10 +210,10 @@ claim(
     arm="patching",
     question="Are its actions made from what the tokens before the reasoning hold, which the probes read?",
     yes="With another grid's activations at these tokens, in all layers, its action is one that is optimal in that "
-    "grid, in more than a fifth of the pairs beyond every control.",
+    "grid, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at these tokens, in all layers, its action becomes one that is optimal in "
-    "that grid in less than a fifth of the pairs beyond the strictest control; those of all cells do move it. That "
-    "what is read there is used nowhere is not said.",
+    "that grid in less than a fifth of the pairs beyond the strictest control, with the agent or the goal moved; those "
+    "of all cells do move it. That what is read there is used nowhere is not said.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -225,9 +226,9 @@ claim(
     arm="reasoning",
     question="Does its action follow the moves that stand in its reasoning, when they are exchanged?",
     yes="With another grid's moves in its reasoning it takes an action that is optimal there, in more than a fifth of "
-    "the pairs beyond edits that say the same.",
+    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
     no="With another grid's moves in its reasoning it takes an action that is optimal there in less than a fifth of "
-    "the pairs beyond edits that say the same.",
+    "the pairs beyond edits that say the same, with the agent or the goal moved.",
     quantity="share of pairs whose action follows the edited moves, less that under the strictest control edit",
     threshold=FIFTH,
     compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",

@@ -45,6 +45,8 @@ _TIE_TOLERANCE: Final = 1e-4  # relative difference of two criteria that counts 
 _ROUNDING: Final = 1e-13  # eigenvalues below this share of the largest one are rounding
 _TINY: Final = 1e-30  # stands for frequencies of 0
 _MIN_SLOPE: Final = 0.01  # logits for each standard deviation
+_REACH: Final = 3.0
+"""Bound on the predictions for a held-back step, in units of the median step's."""
 _MAX_STEPS: Final = 50  # of Newton's method
 
 
@@ -158,6 +160,7 @@ class ClassPath:
         true, weight = ((indicators - self.level) / self.std)[:, self.varied], steps[:, None, None]
         true_norm, by_penalty = (weight * true.square()).sum(dim=(0, 1)).sqrt(), []
         for deviation in self.deviations(vectors, penalties):
+            deviation = _bounded(deviation)
             norm = (weight * deviation.square()).sum(dim=(0, 1)).sqrt() * true_norm
             by_penalty.append(torch.where(norm > 0, (weight * deviation * true).sum(dim=(0, 1)) / norm, 0.0))
         correlations: Array = torch.stack(by_penalty).cpu().numpy()
@@ -188,7 +191,7 @@ def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held
     best_indices = [_strongest(column) for column in correlations.T]
     class_penalties = torch.tensor([tried[index] for index in best_indices], device=vectors.device, dtype=torch.float64)
     chosen = class_penalties.repeat(len(partial.level))
-    (scores,) = partial.deviations(inputs[held_out], [chosen])
+    scores = _bounded(*partial.deviations(inputs[held_out], [chosen]))
     size = scores.square().mean(dim=(0, 1)).sqrt() if len(partial.varied) else torch.zeros_like(prior)
     size = torch.where(size > 0, size, 1.0)
     fit = calibrate(
@@ -298,6 +301,19 @@ def _newton(
             break
         parameters, value, probabilities = candidate, candidate_loss, candidate_probabilities
     return parameters
+
+
+def _bounded(deviations: Tensor) -> Tensor:
+    """Return the deviations ``[M, C, K]`` of held-back steps, those of each step and class scaled down to a bound.
+
+    The bound is `_REACH` times the median size over steps. A map that reads faint directions predicts far too much for
+    the few steps that lie far out along them: unbounded, they would decide the penalty, and lower the slope for all.
+    """
+    if not deviations.numel():
+        return deviations
+    size = deviations.square().mean(dim=1, keepdim=True).sqrt()
+    bound = _REACH * size.median(dim=0, keepdim=True).values
+    return deviations * (bound / size.clamp(min=_TINY)).clamp(max=1.0).where(bound > 0, 1.0)
 
 
 def _strongest(criterion: Array) -> int:
