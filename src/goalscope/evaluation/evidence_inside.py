@@ -15,12 +15,15 @@ from goalscope.interventions import patching, reasoning
 from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
 from goalscope.probing import beliefs
+from goalscope.probing.pipeline import INFO
 from goalscope.probing.plan_scores import PREFIX, summarise_plans
 from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
+from goalscope.report.blocks import listed
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.rows import Rows, Tag
+from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
 Rivals = Mapping[str, Estimate | None]
@@ -116,18 +119,18 @@ def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
     return summarise_plans(rows, tuple(by), confidence=confidence)
 
 
-def beyond_all(at: At, data: ArmData, threshold: float, *, needed: Iterable[str]) -> Evidence:
+def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
     """Return the difference to the strictest control, and on which side of a threshold all of them lie.
 
     Args:
         at: the differences.
         data: what decides the level.
         threshold: above it against every control: yes; below it against one of them, corrected for their number: no.
-        needed: the controls without which the claim cannot be told.
+        needed: the control without which the claim cannot be told.
     """
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
-    if not set(needed) <= set(rivals) or decisive is None or not decisive[1].has_interval:
+    if needed not in rivals or decisive is None or not decisive[1].has_interval:
         return Evidence(why="there are too few grids for the difference to its controls")
     strict = at(1 - (1 - data.confidence) / len(rivals))
     below = {
@@ -141,14 +144,24 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: Iterable[str]
 def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
     """Return by how much a quantity exceeds the same in the strictest random network.
 
-    Yes above the networks of every kind, no below all of them.
+    Yes above the networks of every kind, no below all of them. Networks differ or not by the sizes of the grids and
+    their number: both stand beside the figure.
     """
     rivals = read.beyond(read.networks, data.confidence)
     decisive = strictest(rivals)
     if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
         return Evidence(why="there are too few grids for the difference to random networks, or none was read")
     sides: Mapping[str, Side] = {"above": "yes", "below": "no", "none": "not shown"}
-    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=f"strictest: {decisive[0]}")
+    detail = f"strictest: {decisive[0]}{_fitted_on(read, data)}"
+    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=detail)
+
+
+def _fitted_on(read: Quantity, data: ArmData) -> str:
+    """Return in words how many grids of which sizes a probe was fitted on, "" where the run does not say."""
+    notes = noted(data.run.store, INFO)
+    number = next((notes[name]["training grids"] for name in ("cognitive-map", "beliefs") if name in notes), None)
+    sizes = sorted({size for size in read.rows.values("size") if isinstance(size, int)})
+    return f"; fitted on {number} grids of sizes {listed(list(map(str, sizes)))}" if number and sizes else ""
 
 
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
@@ -164,7 +177,7 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     rivals["plans of other grids"] = {**read.own, "control": "shuffled"}
     rivals["first action continued"] = {**read.own, "control": "continuation"}
     rivals["commonest plan"] = {"head": "commonest", "control": "none", "site": None, "layer": None}
-    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=[NEEDED])
+    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=NEEDED)
 
 
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
@@ -172,15 +185,13 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
 
     At the cells of the grid the place is one layer, the end of the first third: what the cells hold there has been
     computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
-    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells. What
-    holds must hold with each thing moved.
+    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
     """
     patched = _patched(data, site)
     if isinstance(patched, str):
         return Evidence(why=patched)
     source, controls = patched
-    needed = [_control_of(_NOISE, thing) for thing in _things(source)]
-    return beyond_all(partial(less_controls, data, source, controls), data, threshold, needed=needed)
+    return _with_each_moved(source, controls, data, threshold, needed=_NOISE)
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
@@ -190,7 +201,7 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
     free = chosen(rows, structural=None)
     if not len(free):
         return "no activations were patched"
-    for thing in _things(free):
+    for thing in dict.fromkeys(free["moved"].tolist()):
         must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
         if not len(must) or float(must.value.mean()) < MOVES:
             moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
@@ -209,13 +220,42 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     """Return how often the action follows the counterfactual's moves in its reasoning, less its controls.
 
     The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
-    optimal in the counterfactual. What holds must hold with each thing moved.
+    optimal in the counterfactual.
     """
     exchanged, controls = _edited(data)
     if not len(exchanged):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    needed = [_control_of("own", thing) for thing in _things(exchanged)]
-    return beyond_all(partial(less_controls, data, exchanged, controls), data, threshold, needed=needed)
+    return _with_each_moved(exchanged, controls, data, threshold, needed="own")
+
+
+def _with_each_moved(
+    changed: Rows, controls: Mapping[str, Rows], data: ArmData, threshold: float, *, needed: str
+) -> Evidence:
+    """Return what holds with each thing moved, see `beyond_all`: yes if with each, no if with none.
+
+    The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
+    """
+    found: dict[str, Evidence] = {}
+    for thing in dict.fromkeys(changed["moved"].tolist()):
+        of_controls = {name: chosen(rows, moved=thing) for name, rows in controls.items()}
+        at = partial(less_controls, data, chosen(changed, moved=thing), of_controls)
+        found[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
+        if evidence.estimate is None:
+            return Evidence(why=f"{evidence.why}, {thing} moved")
+    sides = {evidence.side for evidence in found.values()}
+    side = sides.pop() if len(sides) == 1 else "not shown"
+    name = (
+        max(found, key=lambda name: _ends(found[name])[1])
+        if side == "no"
+        else min(found, key=lambda name: _ends(found[name])[0])
+    )
+    answers = "; ".join(f"{other}: {evidence.side}" for other, evidence in found.items())
+    return Evidence(estimate=found[name].estimate, side=side, detail=f"{answers}; {name}, {found[name].detail}")
+
+
+def _ends(evidence: Evidence) -> tuple[float, float]:
+    assert evidence.estimate is not None  # callers leave out evidence without one
+    return evidence.estimate.low, evidence.estimate.high
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
@@ -226,22 +266,8 @@ def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
 
 
 def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
-    """Return paired differences over grids of shares to those of each control that has rows, by thing moved."""
-    return {
-        _control_of(name, thing): data.difference(chosen(changed, moved=thing), of_thing, confidence)
-        for name, rows in controls.items()
-        for thing in _things(changed)
-        if len(of_thing := chosen(rows, moved=thing))
-    }
-
-
-def _things(rows: Rows) -> list[Tag]:
-    """Return the things moved in the pairs of some rows."""
-    return list(dict.fromkeys(rows["moved"].tolist()))
-
-
-def _control_of(name: str, thing: Tag) -> str:
-    return f"{name}, {thing} moved"
+    """Return paired differences over grids of shares to those of each control that has rows."""
+    return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
 
 
 def _changed(data: ArmData, kind: str) -> Rows:

@@ -168,6 +168,7 @@ FIFTH: Final = 2 * MARGIN
 _PLANTED: Final = "200 nulls and planted codes (docs/statistics.md)"
 _HANDMADE: Final = "hand-made models whose code is known, by layer, and 200 null models (docs/interventions.md)"
 _RANDOM: Final = "the same architecture with permuted weights, its own initialisation, the library's"
+_SO_MANY: Final = "Fitted on so many grids of these sizes"
 _PATCHED_BESIDE: Final = "noise of the same norm, isotropic and with the activations' covariance; another pair's source"
 
 
@@ -175,10 +176,10 @@ def _map(name: str, what: str, thing: str) -> None:
     claim(
         name,
         arm="inside",
-        question=f"Did training make {thing} readable inside, before it reasons?",
-        yes=f"A linear probe reads {thing} better than in every kind of random network. That it is used, a probe never "
-        "shows.",
-        no=f"A linear probe reads {thing} worse than in every kind of random network.",
+        question=f"Is {thing} more readable inside it, before it reasons, than in random networks of its architecture?",
+        yes=f"{_SO_MANY}, a linear probe reads {thing} better than in every kind of random network. From more grids of "
+        "one size the two can be equal (docs/inside.md). That it is used, a probe never shows.",
+        no=f"{_SO_MANY}, a linear probe reads {thing} worse than in every kind of random network.",
         quantity="area under the curve on undetermined cells less that of the strictest random network",
         threshold=0.0,
         compared=_RANDOM,
@@ -197,7 +198,8 @@ claim(
     yes="With another grid's activations at the cells after a third of the layers, its action is one that is optimal "
     "there, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at the cells after a third of the layers, its action becomes one that is "
-    "optimal there in less than a fifth of the pairs beyond the strictest control, with the agent or the goal moved.",
+    "optimal there in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the "
+    "goal moved.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -212,8 +214,8 @@ claim(
     yes="With another grid's activations at these tokens, in all layers, its action is one that is optimal in that "
     "grid, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at these tokens, in all layers, its action becomes one that is optimal in "
-    "that grid in less than a fifth of the pairs beyond the strictest control, with the agent or the goal moved; those "
-    "of all cells do move it. That what is read there is used nowhere is not said.",
+    "that grid in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the goal "
+    "moved; those of all cells do move it. That what is read there is used nowhere is not said.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -228,7 +230,7 @@ claim(
     yes="With another grid's moves in its reasoning it takes an action that is optimal there, in more than a fifth of "
     "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
     no="With another grid's moves in its reasoning it takes an action that is optimal there in less than a fifth of "
-    "the pairs beyond edits that say the same, with the agent or the goal moved.",
+    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
     quantity="share of pairs whose action follows the edited moves, less that under the strictest control edit",
     threshold=FIFTH,
     compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",
@@ -254,9 +256,9 @@ claim(
 claim(
     "holds what it has seen in fog",
     arm="beliefs",
-    question="Where it sees only what is near, did training make the walls it has seen readable inside?",
-    yes="A linear probe reads the walls that it has seen better than in every kind of random network.",
-    no="A linear probe reads the walls that it has seen worse than in every kind of random network.",
+    question="Where it sees only what is near, are the walls it has seen more readable inside than in random networks?",
+    yes=f"{_SO_MANY}, a linear probe reads the walls that it has seen better than in every kind of random network.",
+    no=f"{_SO_MANY}, a linear probe reads the walls that it has seen worse than in every kind of random network.",
     quantity="area under the curve on undetermined cells that were seen, less that of the strictest random network",
     threshold=0.0,
     compared=_RANDOM,

@@ -19,7 +19,9 @@ training grids and ``z`` its deviation from that by the linear map over ``sqrt(f
 up to the normalisation: multinomial logistic regression with three numbers a class, a standard normal prior at (0, 1,
 0), Newton's method. All of it is linear in the inputs, so that it is written as weights and biases of the head. Where
 the inputs predict nothing the frequencies alone decide; the minimum slope orders cells that are equally frequent, as
-average precision would count a tie as a miss.
+average precision would count a tie as a miss. For both choices the predictions for each held-back step and class are
+scaled down to at most three times the median step's: where a code is faint, weights are large, and the few steps that
+lie far out along them would lower the slope for all until frequencies decide.
 
 Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sections 3.4.1 and 4.2, exercise 18.4;
 Platt 1999, Probabilistic outputs for support vector machines (calibration on held-back predictions).
@@ -306,8 +308,7 @@ def _newton(
 def _bounded(deviations: Tensor) -> Tensor:
     """Return the deviations ``[M, C, K]`` of held-back steps, those of each step and class scaled down to a bound.
 
-    The bound is `_REACH` times the median size over steps. A map that reads faint directions predicts far too much for
-    the few steps that lie far out along them: unbounded, they would decide the penalty, and lower the slope for all.
+    The bound is `_REACH` times the median over steps of the root mean square over cells.
     """
     if not deviations.numel():
         return deviations
