@@ -116,7 +116,7 @@ _inside(
         turns=600,
     ),
     quick=0,
-    full=8,
+    full=16,
 )
 _inside(
     "reasoning",
@@ -129,7 +129,7 @@ _inside(
         turns=60,
     ),
     quick=0,
-    full=10,
+    full=16,
     needs="reasoning",
 )
 _inside(
