@@ -69,7 +69,12 @@ def patched(cells: float, before: float, *, everything: float = 1.0, noise: floa
 
     def follows(share: float, **tags: Any) -> Rows:
         value = np.arange(len(GRIDS)) < share * len(GRIDS)
-        common = {"reading": "free", "pairs": "counterfactual", "component": "residual", "structural": None}
+        common: dict[str, Any] = {
+            "reading": "free",
+            "pairs": "counterfactual",
+            "component": "residual",
+            "structural": None,
+        }
         common["moved"] = MOVED
         return rows_of("action follows the source", value, intervention="patching", **{**common, **tags})
 
@@ -114,7 +119,7 @@ def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> Non
     site = rows.among("site", ["grid"]) & (rows["layers"] == "2") & (rows["patch"] == "source")
     value = np.where(site & (rows["moved"] != followed), 0.0, rows.value)
     tags = dict(rows.tags)
-    half = Rows.from_columns(measure=rows.measure, unit="share", value=value, cluster=rows.cluster, tags=tags)
+    half = Rows.from_columns(measure=rows.measure.tolist(), unit="share", value=value, cluster=rows.cluster, tags=tags)
     found = claimed("uses what the cells hold", data_of(changed=half))
     assert found.answer == "not shown" and f"{followed} moved: yes" in found.quantity and ": no" in found.quantity
     by_thing = [len(inside.patch_by_grid(data_of(changed=half), "grid", thing)) for thing in inside.MOVED]

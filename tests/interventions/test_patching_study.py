@@ -129,7 +129,7 @@ def test_the_report_says_it_by_the_thing_moved_and_pools_nothing(patched: Path, 
     with Store(Path(shutil.copytree(patched, tmp_path / "run")), "w") as store:
         done = chosen(store.rows(), intervention="patching")
         still = Rows.from_columns(
-            measure=done.measure,
+            measure=done.measure.tolist(),
             unit=done.unit.tolist(),
             value=np.zeros(len(done)),
             cluster=[f"{cluster} again" for cluster in done.cluster],
