@@ -126,6 +126,13 @@ def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> Non
     assert by_thing == [24, 24]
 
 
+@pytest.mark.parametrize("there", ["agent", "goal"])
+def test_without_pairs_of_one_thing_nothing_is_said_of_both(there: str) -> None:
+    for name, rows in (("uses what the cells hold", patched(1.0, 1.0)), ("follows its written plan", edited(1.0))):
+        found = claimed(name, data_of(changed=rows.where(rows.among("moved", [there]))))
+        assert found.answer == "cannot be told"
+
+
 def test_a_map_is_said_with_the_grids_that_it_was_read_from() -> None:
     rows = read(0.8, 0.6)
     sized = rows.tagged({"size": constant(9, len(rows))})

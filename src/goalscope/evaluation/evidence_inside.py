@@ -201,7 +201,7 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
     free = chosen(rows, structural=None)
     if not len(free):
         return "no activations were patched"
-    for thing in dict.fromkeys(free["moved"].tolist()):
+    for thing in MOVED:
         must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
         if not len(must) or float(must.value.mean()) < MOVES:
             moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
@@ -236,9 +236,12 @@ def _with_each_moved(
     The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
     """
     found: dict[str, Evidence] = {}
-    for thing in dict.fromkeys(changed["moved"].tolist()):
+    for thing in MOVED:
+        of_thing = chosen(changed, moved=thing)
+        if not len(of_thing):
+            return Evidence(why=f"there are no pairs in which it acts optimally on both sides with the {thing} moved")
         of_controls = {name: chosen(rows, moved=thing) for name, rows in controls.items()}
-        at = partial(less_controls, data, chosen(changed, moved=thing), of_controls)
+        at = partial(less_controls, data, of_thing, of_controls)
         found[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
         if evidence.estimate is None:
             return Evidence(why=f"{evidence.why}, {thing} moved")

@@ -3,9 +3,9 @@
 An orthogonal map is trained so that writing the counterfactual's coordinates in K of its directions makes the model
 write its output in the counterfactual. This is a supervised search: it can find directions that nothing reads in the
 unchanged model but that activate dormant pathways. So each result has these controls: the whole residual stream at the
-same position; of the same rank random subspaces, the principal components of the activations and those of the
-differences between counterfactual and original, which need no search; a search on shuffled pairs and on random
-networks; and the parts of the found subspace that the next block reads strongly and weakly.
+same position; of the same rank random subspaces, the principal components of the activations and, for each thing
+moved, those of the differences between counterfactual and original, which need no search; a search on shuffled pairs
+and on random networks; and the parts of the found subspace that the next block reads strongly and weakly.
 
 Sources: Geiger et al. 2024, Finding alignments between interpretable causal variables and distributed neural
 representations (distributed alignment search); Makelov, Lange and Nanda 2023, arXiv:2311.17030 (dormant pathways).
@@ -199,13 +199,15 @@ def search(
     if too_wide:
         raise ValueError(f"the rank of a subspace must be at most the width {width} of the model, got {too_wide[0]}")
     subspaces: list[tuple[str, int, Any]] = [(WHOLE, width, None)]
-    sources, targets = (
-        np.concatenate([getattr(case, side) for case in cases[0]]).astype(np.float64) for side in ("source", "target")
+    vectors = np.concatenate([activations for case in cases[0] for activations in (case.target, case.source)]).astype(
+        np.float64
     )
-    vectors = np.concatenate([sources, targets])
+    components = _components(vectors - vectors.mean(axis=0))
     # Both directions of each pair are among the cases: the mean of the differences is 0.
-    by_name = {COMPONENTS: vectors - vectors.mean(axis=0), DIFFERENCES: sources - targets}
-    components = {name: np.linalg.svd(centred, full_matrices=False)[2] for name, centred in by_name.items()}
+    differences = {
+        thing: _components(np.concatenate([case.source - case.target for case in cases[0] if case.pair.moved == thing]))
+        for thing in dict.fromkeys(case.pair.moved for case in cases[0])
+    }
     reading = reading_directions(model, layer) if own else None
     rng = stream(settings.seed, "random subspaces", site, layer)
     for rank in settings.ranks:
@@ -216,7 +218,8 @@ def search(
         shuffled_cases = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
         controls = [
             (SHUFFLED, train_subspace(model, shuffled_cases, layer, rank, settings, own=own)),
-            *((name, found[:rank].T) for name, found in components.items()),
+            (COMPONENTS, components[:, :rank]),
+            (DIFFERENCES, {thing: found[:, :rank] for thing, found in differences.items()}),
         ]
         controls += [(RANDOM, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)]
         controls += zip((READ, UNREAD), split_subspace(learned, reading), strict=True)
@@ -231,6 +234,12 @@ def search(
                     tags = common | {"rank": None if label == WHOLE else rank, "subspace": label}
                     rows += pair_rows(case.pair, {measure: value}, **tags, network=kind)
     return averaged(rows)
+
+
+def _components(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the principal components of centred vectors ``[N, D]`` as columns, the largest first."""
+    components: npt.NDArray[np.float64] = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)[2].T
+    return components
 
 
 def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[Case]:
@@ -376,9 +385,14 @@ def _effects(
 
 
 def interchange(case: Case, layer: int, basis: Any) -> list[Edit]:
-    """Return the edit that writes the counterfactual's coordinates in a basis ``[D, K]``, None for the whole space."""
+    """Return the edit that writes the counterfactual's coordinates in a basis ``[D, K]``, None for the whole space.
+
+    Bases by the thing moved are those of the pairs in which it is moved.
+    """
     import torch
 
+    if isinstance(basis, Mapping):
+        basis = basis[case.pair.moved]
     if basis is not None and not basis.shape[1]:
         return []
     projection = None if basis is None else torch.from_numpy(np.ascontiguousarray(basis, dtype=np.float32))

@@ -42,7 +42,8 @@ _SEARCHED: Final = (
     "subspaces of the same rank, the principal components of the activations and those of the differences between the "
     "two grids of the training pairs, which take no search, a search whose pairs are shuffled, and the same search on "
     "random networks, which is trained on and read by the log-odds of the forced answer: it is at .5 by chance, and so "
-    "is a strict control. The part that is hardly read is that outside of 90 % of what the weights of the next block read.",
+    "is a strict control. The part that is hardly read is that outside of 90 % of what the weights of the next block "
+    "read.",
 )
 _WHOLE_TOO: Final = "the whole stream less random subspaces"
 _WHOLE_RULE: Final = (
