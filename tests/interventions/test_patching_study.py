@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from command_line import call
@@ -16,6 +17,7 @@ from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, 
 from goalscope.models import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
+from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.hashing import ordered_rows
 
@@ -141,14 +143,47 @@ def test_a_study_killed_midway_resumes_to_the_same_rows(
         assert list(ordered_rows(again)) == list(ordered_rows(whole))
 
 
-def test_the_report_says_it_in_words(patched: Path) -> None:
+def test_the_report_says_it_by_the_thing_moved_and_pools_nothing(patched: Path, tmp_path: Path) -> None:
     from goalscope.measures import measure_store
 
-    with Store(patched, "w") as store:
+    with Store(Path(shutil.copytree(patched, tmp_path / "run")), "w") as store:
+        done = chosen(store.rows(), intervention="patching")
+        still = Rows.from_columns(
+            measure=done.measure.tolist(),
+            unit=done.unit.tolist(),
+            value=np.zeros(len(done)),
+            cluster=[f"{cluster} again" for cluster in done.cluster],
+            tags={**dict(done.tags), "moved": ["agent"] * len(done)},
+        )
+        store.put_rows(still, source="patching/other")
         store.put_rows(measure_store(store), source="behaviour")
-    with Store(patched) as store:
-        titles = [one.title for one in sections_of(RunData.of(store))]
-    assert "Patched activations" in titles
+    with Store(tmp_path / "run") as store:
+        sections = {one.title: one for one in sections_of(RunData.of(store))}
+    shown = {
+        thing: [
+            cell for row in sections[f"Patched activations, {thing} moved"].tables[0].rows for cell in map(str, row)
+        ]
+        for thing in ("agent", "goal")
+    }
+    assert any("1.0" in cell for cell in shown["goal"]) and not any("1.0" in cell for cell in shown["agent"])
+    assert ("pairs", "1 pair, goal moved") in sections["Patched activations, goal moved"].facts
+
+
+def test_too_few_pairs_are_said_on_the_screen_and_on_the_page(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from goalscope.cli.interventions import change
+    from goalscope.measures import measure_store
+
+    asked = {**SETTINGS, "pairs": {"per_size": 8, "controls": 0, "moved": ["goal", "key"]}, "sites": ["changed"]}
+    run_of = Path(shutil.copytree(bare, tmp_path / "run"))
+    change(run_of, [Patching.model_validate({**asked, "layers": [-1], "forced": False, "controls": []})])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of 4 pairs with the goal moved" in said and "0 of 4 pairs with the key moved" in said
+    with Store(run_of, "w") as store:
+        store.put_rows(measure_store(store), source="behaviour")
+        (section,) = (one for one in sections_of(RunData.of(store)) if one.title.startswith("Patched"))
+    assert section.facts[1][0] == "pairs" and "goal moved of 4 asked for" in section.facts[1][1]
 
 
 @pytest.mark.parametrize(

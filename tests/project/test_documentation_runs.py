@@ -35,7 +35,7 @@ STEERED = " ".join(
         (
             ("pairs.per_size=1", "pairs.controls=0", "layers=[0]", "doses=[1.0]", "random=1"),
             ("pairs.per_size=4", "layers=[0]", "ranks=[1]", "steps=2", "random=1"),
-            ("pairs.per_size=1", "things=[goal]", "layers=[0]", "states=80", "random=1"),
+            ("pairs.per_size=4", "things=[goal]", "layers=[0]", "states=80", "random=1"),
         )
     )
     for setting in settings

@@ -298,7 +298,12 @@ _MORE = (
         "no",
         "where it fails it is unable: it does not come to places that are named either",
     ),
-    ("holds a map of the walls", "yes", "training made a map of the walls readable inside"),
+    (
+        "holds a map of the walls",
+        "yes",
+        "from as many grids of these sizes as were read, a map of the walls is more readable inside it than in every "
+        "kind of random network",
+    ),
     ("uses what the cells hold", "yes", "its actions follow what its activations hold at the grid's cells"),
     ("follows its written plan", "yes", "its actions follow the plan that it writes"),
 )

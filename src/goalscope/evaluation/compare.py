@@ -33,13 +33,23 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
     ("inside", "goal's place read, beyond permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
-    ("patching", "actions that follow the cells, beyond noise", partial(inside.patch_by_grid, site="grid")),
-    (
-        "patching",
-        "actions that follow the tokens before the reasoning, beyond noise",
-        partial(inside.patch_by_grid, site="pre"),
+    *(
+        (
+            "patching",
+            f"actions that follow {what}, {thing} moved, beyond noise",
+            partial(inside.patch_by_grid, site=site, moved=thing),
+        )
+        for site, what in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
+        for thing in inside.MOVED
     ),
-    ("reasoning", "actions that follow exchanged moves, beyond the own ones", inside.plan_followed_by_grid),
+    *(
+        (
+            "reasoning",
+            f"actions that follow exchanged moves, {thing} moved, beyond the own ones",
+            partial(inside.plan_followed_by_grid, moved=thing),
+        )
+        for thing in inside.MOVED
+    ),
     (
         "plans",
         f"first {FIRST} actions decoded, beyond permuted weights",

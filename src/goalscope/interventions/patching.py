@@ -87,7 +87,7 @@ class Patching(OnPairs):
     headline: ClassVar[Headline] = (
         (FOLLOWS,),
         {"reading": "free", "component": "residual", "patch": "source", "pairs": "counterfactual", "structural": None},
-        ("site", "layers"),
+        ("moved", "site", "layers"),
     )
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
