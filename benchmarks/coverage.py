@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.rng import stream
-from goalscope.stats import equivalence, estimate_mean, estimate_pooled, paired_difference, signed_rank
+from goalscope.stats import estimate_mean, estimate_pooled
 from goalscope.stats.intervals import mean_interval
 
 GRIDS = (5, 10, 20, 30, 40, 100, 300)
@@ -35,13 +35,6 @@ FREE: dict[str, tuple[float, Draw]] = {
     "70 % zeros, else exponential": (0.3, lambda rng, count: rng.exponential(size=count) * (rng.random(count) < 0.3)),
     "Poisson, mean 1": (1.0, lambda rng, count: rng.poisson(1.0, count).astype(np.float64)),
 }
-
-DIFFERENCES: dict[str, Draw] = {
-    "normal, deviation .2": lambda rng, count: rng.normal(0, 0.2, count).clip(-1, 1),
-    "a third of all grids differ": lambda rng, count: rng.choice([-0.3, 0.3], count) * (rng.random(count) < 1 / 3),
-    "tenths": lambda rng, count: (rng.binomial(10, 0.7, count) - rng.binomial(10, 0.7, count)) / 10,
-}
-MARGIN = 0.1
 
 PAIRED: dict[str, tuple[float, float, float]] = {
     "both succeed in .8": (0.8, 0.0, 0.0),
@@ -157,27 +150,6 @@ def pooled_coverage(mean: float, grids: int, repeats: int) -> float:
     return held / repeats
 
 
-def error_rates(name: str, grids: int, repeats: int) -> tuple[float, float, float]:
-    """Return how often a true hypothesis is rejected at level .05.
-
-    Returns:
-        Rates of the signed-rank test and of the interval where the mean difference is 0, and of the equivalence test
-        where it equals the margin.
-    """
-    rng, zeros = stream(0, "error rates", name, grids), np.zeros(grids)
-    ranked = missed = equal = 0
-    for _ in range(repeats):
-        differences = DIFFERENCES[name](rng, grids)
-        ranked += signed_rank(differences).p_value <= 0.05
-        found = mean_interval(differences, bounds=(-1, 1), confidence=0.95, differences=True)
-        missed += not covers(found.low, found.high, 0.0)
-        shifted = paired_difference(
-            differences + MARGIN, range(grids), zeros, range(grids), unit="share", bounds=(-2, 2)
-        )
-        equal += equivalence(shifted, MARGIN).equivalent
-    return ranked / repeats, missed / repeats, equal / repeats
-
-
 def mark(value: float) -> str:
     """Format a coverage; a star where it lies outside of the band."""
     return f"{value:.3f}{' ' if BAND[0] <= value <= BAND[1] else '*'}"
@@ -233,13 +205,6 @@ def main() -> None:
             rates = [paired_coverage(name, trajectories, grids, few) for grids in PAIRED_GRIDS]
             cells = [f"{mark(new)}/ {one:.3f} / {plain:.3f}" for new, one, plain in rates]
             print(f"| {name} | {trajectories} | " + " | ".join(cells) + " |", flush=True)
-    studies = max(50, repeats // 5)
-    print(f"\n### Rejections of true hypotheses at level .05 ({studies} studies a cell)\n")
-    print("Signed-rank test / interval without 0 / equivalence test at a difference that equals the margin.\n")
-    print("| differences | G = 10 | G = 30 |\n| --- | --- | --- |")
-    for name in DIFFERENCES:
-        cells = [" / ".join(f"{rate:.3f}" for rate in error_rates(name, grids, studies)) for grids in (10, 30)]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     ten = estimate_mean(np.ones(10), range(10), unit="share", bounds=(0, 1))
     print(f"\nTen grids of ten: {ten}")
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from goalscope.environments import believe
 from goalscope.environments.environment import build
+from goalscope.extras import how_to_install
 from goalscope.meg import RationalityCurve, meg_known
 
 EPSILON = 0.3
@@ -45,7 +46,7 @@ def entries() -> Iterator[tuple[str, str, dict[str, Any], int | None]]:
     """Yield name, source, parameters and horizon of each environment; say which packages are missing."""
     for package in ("gymnasium", "minigrid", "textworld"):
         if find_spec(package) is None:
-            print(f"left out: {package} is not installed (pip install 'goalscope[{package}]')")
+            print(f"left out: {package} is not installed ({how_to_install(package)})")
         elif package == "gymnasium":
             for name, options, horizon in TOY:
                 words = " ".join(f"{key}={one}" for key, one in options.items())

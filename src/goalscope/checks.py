@@ -1,11 +1,27 @@
 """Input checks: numbers and arrays of the right shape, dtype and range, and read-only copies."""
 
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+def note_namesake(name: str, what: str, *, only_files: bool = False) -> None:
+    """Warn that a path of the working directory has a name that ships with goalscope, and is not taken for it.
+
+    Args:
+        name: the name, as it was given.
+        what: what ships under it: "model", "study".
+        only_files: whether a folder could not be meant.
+    """
+    if Path(name).is_file() or (not only_files and os.path.lexists(name)):
+        text = f"{name} is the {what} that ships with goalscope; the path of that name is not taken, ./{name} names it"
+        warnings.warn(text, stacklevel=3)
 
 
 def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -146,6 +162,21 @@ def check_text(name: str, value: str) -> str:
     return value
 
 
+def check_texts(value: Any, name: str, path: str = "") -> None:
+    """Check every key and text of nested plain values (`check_text`); ``name`` and ``path`` say where."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            place = f"{path}.{key}".removeprefix(".")
+            if not str(key).isascii():
+                check_text(f"a key of {name}", place)
+            check_texts(item, name, place)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_texts(item, name, f"{path}[{index}]")
+    elif isinstance(value, str):
+        check_text(f"{name}: {path}", value)
+
+
 def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
     """Return "; did you mean ...?" where a word is close to a valid one, else the valid words.
 
@@ -154,7 +185,7 @@ def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
         valid: the valid words.
         most: maximum number of suggestions, the closest first.
     """
-    close = get_close_matches(str(given), valid, n=most, cutoff=0.6)
+    close = get_close_matches(str(given)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
 
 

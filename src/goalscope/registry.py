@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 
 from goalscope.checks import near_miss
+from goalscope.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
@@ -24,6 +25,8 @@ KINDS: Final = (
 
 GROUP: Final = "goalscope"
 """The group of entry points of plugin packages."""
+
+_LONGEST_NAME: Final = 200
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
@@ -71,6 +74,7 @@ class _Entry:
     part: Any
     module: str
     path: str
+    package: str = ""  # the distribution that was being loaded, with its version
 
     @property
     def built_in(self) -> bool:
@@ -79,6 +83,9 @@ class _Entry:
 
 _entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
 _broken: dict[str, str] = {}
+_loading: list[str] = []
+_packages: dict[str, str] = {}
+"""First name of the modules of a package -> its distribution and version."""
 _loaded: set[str] = set()
 _lock = RLock()
 
@@ -97,17 +104,19 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         ValueError: an unknown kind, a name that is empty or does not fit on one line, or one already in use.
     """
     _check_kind(kind)
-    if not isinstance(name, str) or not name or not name.isprintable() or name != name.strip() or ";" in name:
+    line = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
+    if not line or ";" in name:
         raise ValueError(
-            f"the name of a registered {kind} must be one line of text without ';' and without blanks around it, got "
-            f"{name!r}"
+            f"the name of a registered {kind} must be one line of text of at most {_LONGEST_NAME} characters, without "
+            f"';' and without blanks around it, got {shorten(name)}"
         )
 
     def add(part: Part) -> Part:
         source = part if made_of is None else made_of
         path = getattr(source, "__qualname__", type(source).__qualname__)
         # Code executed outside of a module has no module name.
-        entry = _Entry(part, getattr(source, "__module__", type(source).__module__) or "__main__", path)
+        module = getattr(source, "__module__", type(source).__module__) or "__main__"
+        entry = _Entry(part, module, path, _loading[-1] if _loading else "")
         with _lock:
             if not entry.built_in:
                 _load_built_in(kind)
@@ -144,7 +153,7 @@ def resolve(kind: str, name: str) -> Any:
         if name not in _entries[kind]:
             broken = "".join(f"; {sentence}" for sentence in _broken.values())
             close = near_miss(name, sorted(_entries[kind]), most=3)
-            raise ValueError(f"the {kind} must be a registered one, got {name!r}{close}{broken}")
+            raise ValueError(f"the {kind} must be a registered one, got {shorten(name)}{close}{broken}")
         return _entries[kind][name].part
 
 
@@ -170,6 +179,36 @@ def broken_packages() -> Mapping[str, str]:
         return dict(_broken)
 
 
+def registered(kind: object, name: object) -> bool:
+    """Return whether there is such a part here; kind and name may be text of unknown origin."""
+    return kind in KINDS and name in names(str(kind))
+
+
+def built_in(kind: str, name: str) -> bool:
+    """Return whether a registered part is one of goalscope itself."""
+    return name in _entries[kind] and _entries[kind][name].built_in
+
+
+def package_of(module: str) -> str:
+    """Return the distribution and version of the package that a module belongs to, "" for none that registers parts."""
+    return _packages.get(module.partition(".")[0], "")
+
+
+def package_with(kind: str, name: str) -> str:
+    """Return the distribution and version that registered a part, or the module that did."""
+    entry = _entries[kind][name]
+    return entry.package or package_of(entry.module) or entry.module
+
+
+def part_at(module: str, path: str) -> tuple[str, str] | None:
+    """Return kind and name of the part that a function belongs to, by its module and qualified name; None for none."""
+    for kind, entries in _entries.items():
+        for name, entry in entries.items():
+            if entry.module == module and (path == entry.path or path.startswith(f"{entry.path}.")):
+                return kind, name
+    return None
+
+
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"a kind of parts must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -192,9 +231,14 @@ def _load_packages() -> None:
     _loaded.add(GROUP)
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
         before = {kind: dict(entries) for kind, entries in _entries.items()}
+        _packages.setdefault(point.module.partition(".")[0], _distribution(point))
+        _loading.append(_distribution(point))
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the other names stay
+        except KeyboardInterrupt:
+            _loaded.discard(GROUP)  # the user's
+            raise
+        except BaseException as error:  # noqa: BLE001 - an import may raise anything, an exit too; other names stay
             # Built-in parts that its modules imported stay: they are not imported again.
             for kind, entries in _entries.items():
                 remaining = {
@@ -203,12 +247,23 @@ def _load_packages() -> None:
                 _entries[kind] = remaining
             name = _distribution(point)
             sentence = (
-                f"the package {name} could not be loaded from {point.value} ({type(error).__name__}: {error}), mend or "
+                f"the package {name} could not be loaded from {printable(point.value)} ({_told(error)}), mend or "
                 "uninstall it"
             )
             _broken[name] = sentence
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+        finally:
+            _loading.pop()
+
+
+def _told(error: BaseException) -> str:
+    """Return type and message of a package's error on one line."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - its own code writes it
+        message = "no message"
+    return printable(f"{type(error).__name__}: {message}")
 
 
 def _distribution(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name
+    return printable(f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name)

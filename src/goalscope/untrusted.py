@@ -1,4 +1,4 @@
-"""Reading of untrusted input: every file, line and answer from outside is read through this module.
+"""Reading of untrusted input: every file, line and answer from outside is read through this module (YAML: `yaml_text`).
 
 Sizes, depth and numbers are limited first; text is UTF-8; repeated keys, non-finite numbers and references are refused.
 Every failure is an `UntrustedError` with a location. The structure of the data is checked by pydantic models; `faults`
@@ -7,13 +7,13 @@ converts their errors into plain sentences.
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from sys import get_int_max_str_digits
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -21,12 +21,13 @@ from goalscope.checks import near_miss
 
 MOST_FILE_BYTES: Final = 256 * 2**20
 MOST_LINE_BYTES: Final = 16 * 2**20
-MOST_YAML_BYTES: Final = 4_000_000
 MOST_DEPTH: Final = 64
 
 _LONGEST_TEXT: Final = 300
 _LONGEST_VALUE: Final = 200
+_LONGEST_MESSAGE: Final = 2000
 _MOST_ENTRIES: Final = 20
+_MOST_FAULTS: Final = 100
 _LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
 _SCALARS: Final = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 _MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -169,44 +170,6 @@ def decode_line(octets: bytes | None) -> Any:
         raise
 
 
-def read_yaml(path: Path) -> Any:
-    """Return the plain values of a YAML file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: the file cannot be read.
-        ValueError: not UTF-8 text, too large, not YAML, a repeated key, or references.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}")
-    if path.is_dir():
-        raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
-    try:
-        text = decode_text(read_octets(path, MOST_YAML_BYTES))
-    except UntrustedError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return read_yaml_text(text, str(path))
-
-
-def read_yaml_text(text: str, name: str) -> Any:
-    """Return the plain values of a YAML text; ``name`` stands for it in messages.
-
-    Raises:
-        ValueError: not YAML, a repeated key, or references; the message has the location.
-    """
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise ValueError(f"{name} must be YAML: {error.problem or error.context}{_location(mark)}") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} must be YAML text: {error}") from error
-    except RecursionError as error:
-        raise ValueError(f"{name} must be a study, got lists or mappings nested too deep to read") from error
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 class Fault(NamedTuple):
     """One error in a value: its path, the requirement, and the value ("" where ``must`` suffices)."""
 
@@ -216,7 +179,7 @@ class Fault(NamedTuple):
 
 
 def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
-    """Return the errors of pydantic without duplicates.
+    """Return the errors of pydantic without duplicates, of many the first.
 
     Args:
         error: the errors.
@@ -224,7 +187,7 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
     """
     result: dict[Fault, None] = {}
     scalars: dict[tuple[int | str, ...], list[str]] = {}
-    for detail in _details(error):
+    for detail in islice(_details(error), _MOST_FAULTS):
         fault = _fault(detail, keys)
         path = detail["loc"][:-1]
         if path and detail["loc"][-1] in _SCALARS:  # one of several alternative types, each with its own error
@@ -255,11 +218,13 @@ def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str
         name: name of the file, or "the study".
         kind: the expected kind.
     """
+    found = faults(error, keys)
     sentences = [
         f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
-        for where, must, given in faults(error, keys)
+        for where, must, given in found[:_MOST_ENTRIES]
     ]
-    return "\n".join([f"{name} is not a valid {kind}:", *sentences])
+    more = ["  and more errors of this kind"] if len(found) > _MOST_ENTRIES else []
+    return "\n".join([f"{name} is not a valid {kind}:", *sentences, *more])
 
 
 def printable(text: str) -> str:
@@ -287,35 +252,6 @@ def _one_of(types: list[str]) -> str:
     return f"must be {' or '.join(_SCALARS[name] for name in types)}"
 
 
-class _Loader(yaml.SafeLoader):
-    """`yaml.safe_load` without its two traps: repeated keys, and references that grow without bound."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise ValueError(
-                f"a study must be written out, without references, got *{event.anchor}{_location(event.start_mark)}"
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        first_marks: dict[Any, yaml.Mark] = {}
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise ValueError(f"a key must be a plain word, got a list or mapping{_location(key.start_mark)}")
-            if key.value in first_marks:
-                raise ValueError(
-                    f"a key must be given once: {key.value!r} stands{_location(first_marks[key.value])} and again"
-                    f"{_location(key.start_mark)}"
-                )
-            first_marks[key.value] = key.start_mark
-        return super().construct_mapping(node, deep)
-
-
-def _location(mark: yaml.Mark | None) -> str:
-    return f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-
-
 def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     parts, holder = list(detail["loc"]), ""
     depth = 3 if parts[1:2] == ["interventions"] else 2 if parts[:1] == ["worlds"] else len(parts)
@@ -323,7 +259,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
         holder = f"{parts[depth - 2]} {parts.pop(depth)}"
     elif len(parts) > 1:
         holder = str(parts[0])
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in parts).removeprefix(".")
     kind, context, given = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
     if kind == "extra_forbidden":
         return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
@@ -331,10 +267,12 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
         return Fault(path, "must be given", "")
     if kind == "union_tag_invalid":
         tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
-        return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{tag!r}{near_miss(tag, valid)}")
+        return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{shorten(tag)}{near_miss(tag, valid)}")
     if kind == "union_tag_not_found":
         return Fault(f"{path}.kind", "must be given", given)
     message = detail["msg"].removeprefix("Value error, ")
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[: _LONGEST_MESSAGE - 300]} ... {message[-250:]}"
     if kind == "value_error":
         return Fault(path, message, "")
     message = message.replace("Input should be", "must be").replace("a valid tuple", "a list")

@@ -1,14 +1,17 @@
 import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from command_line import call
 from goalscope.cli.console import duration, fail, progress, safe, table
 from goalscope.cli.doctor import NEEDS, examine
+from goalscope.extras import how_to_install
 
 
 def command(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -99,9 +102,27 @@ def test_doctor_says_which_extra_brings_what_is_missing(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("goalscope.cli.doctor.metadata.version", version)
     findings = {finding.what: finding for finding in examine(tmp_path / "nowhere")}
-    assert findings["pyarrow (extra export)"].detail == "pip install '.[export]' in the clone"
+    assert findings["pyarrow (extra export)"].detail == how_to_install("export")
     assert not findings["pyarrow (extra export)"].fatal and findings["rich (core)"].fatal
     assert findings[f"run directory in {tmp_path / 'nowhere'}"].state == "problem"
+
+
+def test_the_advice_names_the_packages_that_the_installed_goalscope_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = list(map(Requirement, metadata.requires("goalscope") or []))
+    for extra in ("", *set(metadata.metadata("goalscope").get_all("Provides-Extra") or ())):
+        advised = shlex.split(how_to_install(extra))
+        assert advised[:2] == ["pip", "install"]
+        wanted = [one for one in declared if (one.marker is None or one.marker.evaluate({"extra": extra}))]
+        of_extra = [one for one in wanted if (one.marker is None) == (extra == "")]
+        assert {(one.name, one.specifier) for one in map(Requirement, advised[2:])} == {
+            (one.name, one.specifier) for one in of_extra
+        }
+
+    def missing(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", missing)
+    assert how_to_install("lm") == "pip install '.[lm]' in the clone"
 
 
 def test_help_loads_nothing_heavy_and_every_command_has_an_example() -> None:

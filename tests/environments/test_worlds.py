@@ -20,7 +20,8 @@ from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
 from goalscope.measures.goals.curves import Ensemble
-from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
 from goalscope.rng import stream
@@ -64,7 +65,8 @@ def test_a_study_of_an_own_environment_measures_agents_as_they_were_planted(fold
         episodes = list(store.episodes())
         said = left_out(store.worlds())
     table = StepTable.from_episodes(episodes)
-    assert table.offers == {"oracle", "distance", "environment", "reward"}
+    named = "environment small_worlds:Corridor"
+    assert table.offers == {"oracle", "distance", "environment", "reward", named}
     rows = measure_episodes(episodes)
     names = set(rows.measure.tolist())
     assert {"success", "return", "action accuracy", "path ratio", "JSD from optimal, excess", "action entropy"} <= names

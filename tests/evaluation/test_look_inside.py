@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from killed_evaluations import quiet
 from scipy.stats import binom
 from server import Loopback
 
+from goalscope.columns import constant
 from goalscope.evaluation import Claim, evaluate, subject_of
 from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
@@ -30,14 +32,17 @@ from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
 
 AGENT = "model"
-GRIDS = [f"grid {at}" for at in range(24)]
+GRIDS = [f"grid {at}" for at in range(48)]
+MOVED = ["agent", "goal"] * 24
+"""What is moved in the pair of each grid."""
 
 
 def data_of(*, probed: Rows | None = None, changed: Rows | None = None, look: int = 1) -> ArmData:
     """Return what rules see of a model whose rows about its inside are given."""
     none = Rows.from_rows([])
+    notes = {"inside": {"cognitive-map": {"training grids": 210}}}
     run = ArmRun(
-        store=cast(Any, None),
+        store=cast(Any, SimpleNamespace(info=lambda: notes)),
         rows=none,
         probed=none if probed is None else probed,
         changed=none if changed is None else changed,
@@ -64,7 +69,13 @@ def patched(cells: float, before: float, *, everything: float = 1.0, noise: floa
 
     def follows(share: float, **tags: Any) -> Rows:
         value = np.arange(len(GRIDS)) < share * len(GRIDS)
-        common = {"reading": "free", "pairs": "counterfactual", "component": "residual", "structural": None}
+        common: dict[str, Any] = {
+            "reading": "free",
+            "pairs": "counterfactual",
+            "component": "residual",
+            "structural": None,
+        }
+        common["moved"] = MOVED
         return rows_of("action follows the source", value, intervention="patching", **{**common, **tags})
 
     parts = []
@@ -101,6 +112,34 @@ def test_a_patch_is_used_where_the_action_follows_it_beyond_every_control(
     assert claimed("uses what it holds before it reasons", data).answer == before
 
 
+@pytest.mark.parametrize("followed", ["agent", "goal"])
+def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> None:
+    """Pooled, the action follows in half of the pairs, which is more than a fifth."""
+    rows = patched(1.0, 1.0)
+    site = rows.among("site", ["grid"]) & (rows["layers"] == "2") & (rows["patch"] == "source")
+    value = np.where(site & (rows["moved"] != followed), 0.0, rows.value)
+    tags = dict(rows.tags)
+    half = Rows.from_columns(measure=rows.measure.tolist(), unit="share", value=value, cluster=rows.cluster, tags=tags)
+    found = claimed("uses what the cells hold", data_of(changed=half))
+    assert found.answer == "not shown" and f"{followed} moved: yes" in found.quantity and ": no" in found.quantity
+    by_thing = [len(inside.patch_by_grid(data_of(changed=half), "grid", thing)) for thing in inside.MOVED]
+    assert by_thing == [24, 24]
+
+
+@pytest.mark.parametrize("there", ["agent", "goal"])
+def test_without_pairs_of_one_thing_nothing_is_said_of_both(there: str) -> None:
+    for name, rows in (("uses what the cells hold", patched(1.0, 1.0)), ("follows its written plan", edited(1.0))):
+        found = claimed(name, data_of(changed=rows.where(rows.among("moved", [there]))))
+        assert found.answer == "cannot be told"
+
+
+def test_a_map_is_said_with_the_grids_that_it_was_read_from() -> None:
+    rows = read(0.8, 0.6)
+    sized = rows.tagged({"size": constant(9, len(rows))})
+    found = claimed("holds a map of the walls", data_of(probed=sized))
+    assert found.answer == "yes" and "fitted on 210 grids of sizes 9" in found.quantity
+
+
 def test_without_patches_or_noise_beside_them_nothing_is_said() -> None:
     assert claimed("uses what the cells hold", data_of()).answer == "cannot be told"
     rows = patched(1.0, 1.0)
@@ -110,7 +149,7 @@ def test_without_patches_or_noise_beside_them_nothing_is_said() -> None:
 
 def edited(follows: float, *, own: float = 0.0, paraphrase: float = 0.0) -> Rows:
     """Rows of edits of the reasoning: shares of grids whose action is optimal in the other grid after each edit."""
-    tags = {"intervention": "reasoning-edits", "pairs": "counterfactual"}
+    tags = {"intervention": "reasoning-edits", "pairs": "counterfactual", "moved": MOVED}
     return Rows.concatenate(
         rows_of(measure, np.arange(len(GRIDS)) < share * len(GRIDS), edit=edit, **tags)
         for edit, measure, share in (
@@ -328,8 +367,12 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
     claims = [ledger.claim("uses what the cells hold") for ledger in found.models]
     assert [claim.answer for claim in claims if claim is not None] == ["yes", "no"]
     assert [claim.section for claim in claims if claim is not None] == ["grids-patching", "grids-2-patching"]
-    (cells,) = (one for one in found.differences if one.rule.startswith("actions that follow the cells, beyond noise"))
-    assert (cells.value, cells.clusters) == (1.0, len(GRIDS)) and cells.p < 0.001 and "higher for optimal" in cells.says
+    cells, _ = (one for one in found.differences if one.rule.startswith("actions that follow the cells"))
+    assert (
+        (cells.value, cells.clusters) == (1.0, len(GRIDS) // 2)
+        and cells.p < 0.001
+        and "higher for optimal" in cells.says
+    )
     with Store(run.path("grids-2")) as store, Store(run.path("grids")) as whole:
         mine = {one.id for one in whole.episodes() if one.agent == subjects[1].name}
         assert store.episode_ids() == mine and store.agent_names() == [subjects[1].name]

@@ -73,3 +73,28 @@ def test_a_damaged_archive_is_refused_or_unpacks_as_before(
         assert archive.largest_member(path) in (400, 2)
     except UntrustedError as error:
         assert "\n" not in str(error)
+
+
+def test_names_of_members_lead_nowhere_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "inside" / "log.eval"
+    path.parent.mkdir()
+    link = zipfile.ZipInfo("samples/link.json")
+    link.create_system, link.external_attr = 3, 0o120777 << 16
+    with zipfile.ZipFile(path, "w") as made, pytest.warns(UserWarning, match="Duplicate name"):
+        made.writestr(link, "/etc/passwd")
+        for name in ("../../out.json", "/tmp/out.json", "C:\\out.json", "\x1b[2J\n", "twice", "twice", "x" * 60_000):
+            made.writestr(name, b"{}")
+    before = sorted(tmp_path.rglob("*"))
+    assert archive.largest_member(path) == len("/etc/passwd")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_thousands_of_members_of_one_place_are_counted_each(tmp_path: Path) -> None:
+    path = packed(tmp_path / "log.eval", b"\0" * 3_000_000)
+    whole = path.read_bytes()
+    at = whole.index(b"PK\x01\x02")
+    central, count = whole[at : whole.index(b"PK\x05\x06")], 2000
+    sizes = struct.pack("<HHHHIIH", 0, 0, count, count, len(central) * count, at, 0)
+    path.write_bytes(whole[:at] + central * count + b"PK\x05\x06" + sizes)
+    with pytest.raises(UntrustedError, match="500 times"):
+        archive.largest_member(path)

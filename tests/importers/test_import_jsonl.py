@@ -60,6 +60,30 @@ def test_the_shortest_log_is_an_episode(tmp_path: Path) -> None:
     assert episode.final.position == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [("worlds.jsonl", json.dumps(WORLD), "worlds declared: 1"), ("metrics.csv", "trajectory_id", "files read: 1")],
+)
+def test_without_an_episode_nothing_is_stored_and_it_says_what_there_was(
+    name: str, text: str, found: str, tmp_path: Path
+) -> None:
+    log, out = tmp_path / name, tmp_path / "run"
+    log.write_text(text + "\n", encoding="utf-8")
+    told = call("import", log, "--out", out, status=1)
+    assert "no problem" not in told and not out.exists()
+    (problem,) = import_path(log, check=True).problems
+    assert found in problem.given and found in told
+    assert "no problem" not in call("import", log, "--check", status=1)
+
+
+def test_a_second_import_of_the_same_episodes_is_no_problem(tmp_path: Path) -> None:
+    log, out = tmp_path / "log.jsonl", tmp_path / "run"
+    log.write_text("".join(json.dumps(line) + "\n" for line in (WORLD, *way())), encoding="utf-8")
+    assert "no problem" in call("import", log, "--out", out)
+    again = call("import", log, "--out", out)
+    assert "episodes stored: 0" in again and "no problem" in again
+
+
 def test_defaults_labels_and_numbers(tmp_path: Path) -> None:
     first = way(agent="walker", optimal_actions=["down", "RIGHT"])
     first[2]["optimal_actions"] = first[3]["optimal_actions"] = ["DOWN"]

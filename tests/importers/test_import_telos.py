@@ -175,9 +175,9 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str, int]] = {
     "Latin-1": (lambda folder: (folder / FIRST).write_bytes(b'{"a": "\xe9"}'), "byte 0xe9", LOST),
     "another layout": (lambda folder: (folder / FIRST).write_text("[1, 2]"), "a trajectory, a grid", LOST),
     "a copy": (lambda folder: shutil.copy(folder / FIRST, folder / "trajectories" / "copy.json"), "once", KEPT),
-    "folder loop": (lambda folder: (folder / "trajectories" / "again").symlink_to(folder), "met only once", KEPT),
-    "link to itself": (lambda folder: (folder / "self.json").symlink_to(folder / "self.json"), "readable", KEPT),
-    "dangling link": (lambda folder: (folder / "none.json").symlink_to(folder / "nothing"), "must be there", KEPT),
+    "folder loop": (lambda folder: (folder / "trajectories" / "again").symlink_to(folder), "a link to", KEPT),
+    "link to itself": (lambda folder: (folder / "self.json").symlink_to(folder / "self.json"), "a link to", KEPT),
+    "dangling link": (lambda folder: (folder / "none.json").symlink_to(folder / "nothing"), "a link to", KEPT),
     "pipe": (lambda folder: os.mkfifo(folder / "pipe.json"), "a pipe", KEPT),
     "table of labels": (
         lambda folder: _replace(folder / "recorded_metrics.csv", "True,8,8,1.0", "True,8,7,1.0"),

@@ -115,6 +115,14 @@ def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
         assert np.array_equal(one, other)
 
 
+def test_the_command_of_the_page_asks_a_bundled_model_in_the_form_that_it_was_trained_on(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import grids
+
+    log = evaluated(grids(sizes="7", densities="0.6", count=2), tmp_path, "goalscope/theseus", temperature=0)
+    scores = [sample.scores["episode_measures"].value for sample in log.samples]
+    assert [(score["success"], score["invalid turns"]) for score in scores] == [(1.0, 0.0)] * 2
+
+
 def test_the_scores_are_our_measures_with_standard_errors_over_clusters(both: Path) -> None:
     from inspect_ai.log import read_eval_log
 
@@ -435,6 +443,18 @@ def test_a_log_that_was_never_finished_gives_its_samples(both: Path, tmp_path: P
     assert not result.problems
     assert result.counts["logs that are not complete (started)"] == 1
     assert stored(tmp_path / "run") == stored(both / "run")
+
+
+def test_a_log_without_a_finished_sample_is_a_problem(both: Path, tmp_path: Path) -> None:
+    [log] = (both / "logs").glob("*.eval")
+
+    def without_episode(name: str, value: Any) -> Any:
+        return {**value, "store": {}} if name.startswith("samples/") else value
+
+    broken = changed_log(log, tmp_path / "broken.eval", without_episode)
+    result = import_into(broken, tmp_path / "run")
+    assert result.exit_status == 1 and not (tmp_path / "run").exists()
+    assert f"ended: {result.counts['samples that an error or an interruption ended']}" in result.problems[0].given
 
 
 def test_a_log_in_json_is_read_too(both: Path, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Counterfactual pairs and changed forward passes on the bundled model."""
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,8 @@ from goalscope.interventions import (
     generate,
     score_answers,
 )
-from goalscope.interventions.pairs import Moved
+from goalscope.interventions.experiment import PairSettings, choose_pairs
+from goalscope.interventions.pairs import Moved, Pairs
 from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.worlds import Grid, GridView
@@ -44,6 +48,57 @@ def pair(agent: ChatAgent) -> Pair:
 def _model(agent: ChatAgent) -> LocalModel:
     assert isinstance(agent.model, LocalModel)
     return agent.model
+
+
+def _originals(grid: Grid, count: int, size: int = 7) -> list[Original]:
+    return [Original(view=GridView(grid=grid), cluster=f"{size}-{at}", tags={"size": size}) for at in range(count)]
+
+
+def _finder(pair: Pair, works: Callable[[Moved, int], bool]) -> Any:
+    """Return what finds the pairs of those originals, by number, in which an agent acts optimally."""
+
+    def find(agent: ChatAgent, originals: Sequence[Original], *, moved: Sequence[Moved], **options: Any) -> Pairs:
+        (thing,) = moved
+        fits = [original for original in originals if works(thing, int(original.cluster.split("-")[1]))]
+        kept = tuple(replace(pair, moved=thing, cluster=one.cluster, tags=one.tags) for one in fits)
+        return Pairs(kept=kept, left_out={"failed": len(originals) - len(kept)})
+
+    return find
+
+
+def _counts(pairs: Pairs) -> Counter[tuple[Any, str]]:
+    clusters = [one.cluster for one in pairs.kept]
+    assert len(set(clusters)) == len(clusters)  # one pair of a grid
+    return Counter((one.tags["size"], one.moved) for one in pairs.kept)
+
+
+@pytest.mark.parametrize("per_size", [1, 8, 13])
+def test_each_thing_moved_has_an_equal_share_of_the_pairs(agent: ChatAgent, pair: Pair, per_size: int) -> None:
+    settings, share = PairSettings(per_size=per_size), (per_size + 1) // 2
+    originals = [*_originals(PLAIN, 40), *_originals(PLAIN, 40, 9)]
+    found = choose_pairs(agent, originals, settings, find=_finder(pair, lambda thing, at: at % 3 > 0))
+    assert _counts(found) == dict.fromkeys([(size, thing) for size in (7, 9) for thing in ("agent", "goal")], share)
+
+
+def test_no_thing_takes_the_place_of_one_with_too_few_pairs(agent: ChatAgent, pair: Pair) -> None:
+    rare = _finder(pair, lambda thing, at: thing == "agent" or at % 10 == 0)
+    found = choose_pairs(agent, _originals(PLAIN, 30), PairSettings(per_size=20), find=rare)
+    counts = _counts(found)
+    assert counts[7, "agent"] == 10 and counts[7, "goal"] <= 3
+    assert {reason: count for reason, count in found.left_out.items() if "too few" in reason} == {
+        "goal moved, size 7: pairs that too few grids have": 10 - counts[7, "goal"]
+    }
+
+
+def test_grids_with_a_key_go_to_the_key_where_others_lack_one(agent: ChatAgent, pair: Pair) -> None:
+    settings = PairSettings(per_size=6, moved=("goal", "key"))
+    originals = [*_originals(PLAIN, 30), *_originals(KEYED, 3)[::-1]]
+    originals = [replace(one, cluster=f"7-{at}") for at, one in enumerate(originals)]
+    found = choose_pairs(agent, originals, settings, find=_finder(pair, lambda thing, at: True))
+    counts = _counts(found)
+    assert counts[7, "goal"] == 3 and counts[7, "key"] >= 1
+    none = choose_pairs(agent, originals[:30], settings, find=_finder(pair, lambda thing, at: True))
+    assert _counts(none) == {(7, "goal"): 3} and none.left_out["key moved, size 7: pairs that too few grids have"] == 3
 
 
 def test_counterfactuals_have_disjoint_optimal_sets_and_controls_the_same_one() -> None:

@@ -8,14 +8,16 @@ experiments make. In the planted model beside it the site decides the action, al
 from collections.abc import Callable
 
 import pytest
-from hand_pairs import Null, Planted, SiteFinder, verdicts
+from hand_pairs import Null, Obvious, Planted, SiteFinder, verdicts
 from scipy.stats import binom
 
 from goalscope.interventions import reading
 from goalscope.interventions.ablation import Ablation, ablate
 from goalscope.interventions.alignment import (
     COMPONENTS,
+    DIFFERENCES,
     FOUND,
+    ODDS,
     RANDOM,
     SHUFFLED,
     WHOLE,
@@ -89,7 +91,7 @@ def test_a_null_model_is_not_positive(kind: str) -> None:
 @pytest.mark.parametrize(("whole", "word"), [(1.0, ABOVE), (0.0, "none")])
 def test_a_found_subspace_counts_only_where_the_whole_stream_does(whole: float, word: str) -> None:
     """What a part of the stream does and all of it does not is a dormant pathway."""
-    values = {WHOLE: whole, FOUND: 1.0, RANDOM: 0.0, COMPONENTS: 0.0, SHUFFLED: 0.0}
+    values = {WHOLE: whole, FOUND: 1.0, RANDOM: 0.0, COMPONENTS: 0.0, DIFFERENCES: 0.0, SHUFFLED: 0.0}
     tags = {"site": "changed", "layer": 1, "network": "own"}
     rows = Rows.concatenate(
         Rows.from_columns(
@@ -107,6 +109,45 @@ def test_a_found_subspace_counts_only_where_the_whole_stream_does(whole: float, 
         for name, value in values.items()
     )
     assert list(verdicts("alignment", rows).values()) == [word]
+
+
+def test_a_search_that_finds_no_more_than_the_components_of_the_differences_is_not_positive() -> None:
+    made = Obvious(0, 36)
+    pairs = made.found()
+    settings = Alignment(ranks=(1,), steps=30, lr=0.1)
+    rows = search(made.agent, made.model, pairs[::2], pairs[1::2], settings, "changed", 1)
+    shares = {
+        name: rows.where(rows["subspace"] == name).select(measure=FOLLOWS).value.mean()
+        for name in (COMPONENTS, DIFFERENCES)
+    }
+    assert shares[DIFFERENCES] > 0.8 > 0.5 > shares[COMPONENTS], shares
+    assert ABOVE not in verdicts("alignment", rows).values()
+
+
+def test_a_search_that_an_untrained_network_answers_as_well_is_not_positive() -> None:
+    def rows(network: str, name: str, value: float) -> Rows:
+        return Rows.from_columns(
+            measure=FOLLOWS if network == "own" else ODDS,
+            unit="share",
+            value=[value] * 12,
+            cluster=[f"grid {at}" for at in range(12)],
+            tags={
+                "site": "changed",
+                "layer": 1,
+                "network": network,
+                "subspace": name,
+                "rank": None if name == WHOLE else 1,
+                "pair": [f"pair {at}" for at in range(12)],
+            },
+        )
+
+    def said(**networks: float) -> list[str]:
+        own = [rows("own", name, float(name in (WHOLE, FOUND))) for name in (WHOLE, FOUND, RANDOM, DIFFERENCES)]
+        others = [rows(network, FOUND, value) for network, value in networks.items()]
+        return list(verdicts("alignment", Rows.concatenate([*own, *others])).values())
+
+    assert said() == said(permuted=0.0) == [ABOVE]
+    assert said(permuted=0.5, initial=1.0) == ["none"]
 
 
 @pytest.mark.full

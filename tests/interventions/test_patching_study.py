@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from command_line import call
 from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
 from goalscope.models import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
+from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.hashing import ordered_rows
 
@@ -84,6 +87,25 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
         assert content_hash(store) == before
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    agents = [{**STUDY["agents"][0], "reasoning": "none"}]
+    run(Study.parse({name: value for name, value in STUDY.items() if name != "analysis"} | {"agents": agents}), out)
+    small = [word for name in ("windows", "controls") for word in ("--set", f"{name}=[]")]
+    few = ("--pairs", 1, "--layers", 7, "--set", "pairs.controls=0", *small, "--set", "components=[residual]")
+    shown = call("patch", out, *few)
+    (notice,) = [line for line in shown.splitlines() if "leaves out" in line]
+    assert all(what in notice for what in ("site post", "site action", "the forced reading"))
+    with Store(out) as store:
+        rows = chosen(store.rows(), intervention="patching")
+    assert set(rows["site"].tolist()) == {"grid", "changed", "pre"} and set(rows["reading"].tolist()) == {"free"}
+    refused = call("patch", out, *few, "--sites", "pre,action", status=2)
+    assert "got action" in refused and "answer_after" not in refused
+    refused = call("patch", out, "--kind", "alignment", "--pairs", 2, "--layers", 7, status=2)
+    assert "marks its reasoning" in refused and "answer_after" not in refused
+
+
 KILLED = """
 import os, signal, sys
 from goalscope.interventions import experiment
@@ -121,14 +143,47 @@ def test_a_study_killed_midway_resumes_to_the_same_rows(
         assert list(ordered_rows(again)) == list(ordered_rows(whole))
 
 
-def test_the_report_says_it_in_words(patched: Path) -> None:
+def test_the_report_says_it_by_the_thing_moved_and_pools_nothing(patched: Path, tmp_path: Path) -> None:
     from goalscope.measures import measure_store
 
-    with Store(patched, "w") as store:
+    with Store(Path(shutil.copytree(patched, tmp_path / "run")), "w") as store:
+        done = chosen(store.rows(), intervention="patching")
+        still = Rows.from_columns(
+            measure=done.measure.tolist(),
+            unit=done.unit.tolist(),
+            value=np.zeros(len(done)),
+            cluster=[f"{cluster} again" for cluster in done.cluster],
+            tags={**dict(done.tags), "moved": ["agent"] * len(done)},
+        )
+        store.put_rows(still, source="patching/other")
         store.put_rows(measure_store(store), source="behaviour")
-    with Store(patched) as store:
-        titles = [one.title for one in sections_of(RunData.of(store))]
-    assert "Patched activations" in titles
+    with Store(tmp_path / "run") as store:
+        sections = {one.title: one for one in sections_of(RunData.of(store))}
+    shown = {
+        thing: [
+            cell for row in sections[f"Patched activations, {thing} moved"].tables[0].rows for cell in map(str, row)
+        ]
+        for thing in ("agent", "goal")
+    }
+    assert any("1.0" in cell for cell in shown["goal"]) and not any("1.0" in cell for cell in shown["agent"])
+    assert ("pairs", "1 pair, goal moved") in sections["Patched activations, goal moved"].facts
+
+
+def test_too_few_pairs_are_said_on_the_screen_and_on_the_page(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from goalscope.cli.interventions import change
+    from goalscope.measures import measure_store
+
+    asked = {**SETTINGS, "pairs": {"per_size": 8, "controls": 0, "moved": ["goal", "key"]}, "sites": ["changed"]}
+    run_of = Path(shutil.copytree(bare, tmp_path / "run"))
+    change(run_of, [Patching.model_validate({**asked, "layers": [-1], "forced": False, "controls": []})])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of 4 pairs with the goal moved" in said and "0 of 4 pairs with the key moved" in said
+    with Store(run_of, "w") as store:
+        store.put_rows(measure_store(store), source="behaviour")
+        (section,) = (one for one in sections_of(RunData.of(store)) if one.title.startswith("Patched"))
+    assert section.facts[1][0] == "pairs" and "goal moved of 4 asked for" in section.facts[1][1]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 
 from goalscope.measures import StepTable, measure_episodes, play
 from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.goals.random_agents import random_returns
 from goalscope.measures.goals.results import EXACT_NOTE
-from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve
 from goalscope.rng import stream

@@ -9,10 +9,11 @@ import pytest
 
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
+from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals, random_agents
 from goalscope.measures.goals.curves import TOP, Curves, Ensemble, weigh
 from goalscope.measures.goals.heldout import _fit, _normaliser
-from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.unknown import OccupancyDual
@@ -60,6 +61,24 @@ def literal_walks(grid: Grid, horizon: int, actions: int) -> list[list[State]]:
             states.append(here if ended or action == 4 else step(grid, here, ACTIONS[action]))
         walks.append(states)
     return walks
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 7])
+@pytest.mark.parametrize(("utility", "invalid"), [("steps", "no-op"), ("arrival", "no-op"), ("steps", "action")])
+def test_random_agents_are_the_same_in_parts(
+    episodes: int, utility: Utility, invalid: Invalid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid.parse("A____\n_##__\nG_#__\n_____\n___#_")
+    mask = place("goal", grid, None)
+    assert mask is not None
+    unit = Unit(world_id="w", cluster="w", grid=grid, horizon=11, masks={"goal": mask})
+    settings = GoalSettings(utility=utility, invalid=invalid)
+    for exact in (False, True):
+        whole = random_returns(unit, episodes, 200, settings, exact=exact)["goal"]
+        monkeypatch.setattr(random_agents, "_MOST_WALKS", 5 * episodes)
+        parts = random_returns(unit, episodes, 200, settings, exact=exact)["goal"]
+        monkeypatch.undo()
+        assert whole.std() > 0 and whole.tobytes() == parts.tobytes()
 
 
 @pytest.mark.parametrize("grid", [KEYED, PLAIN, DOOR], ids=["key", "plain", "door"])

@@ -144,6 +144,7 @@ class Behaviour:
     key: str = ""
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
+    spread: float = 0.0  # seconds of further delay, drawn for each request: answers come out of order
     override: Mapping[str, Any] | None = None  # a body in place of every answer
     override_after: int = 0  # answers before it is in place
     refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
@@ -400,7 +401,7 @@ class _Handler(BaseHTTPRequestHandler):
             entry.outcome = f"refused {refusal[0]}"
             self._send(*refusal)
         else:
-            time.sleep(how.delay)
+            time.sleep(how.delay + how.spread * uniform(0, "spread", len(owner.log), entry.tag))
             late = how.override if len(owner.log) > how.override_after else None
             answer = json.dumps(late or owner.say(self.path, body)).encode()
             if entry.outcome == "cut":

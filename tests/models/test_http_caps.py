@@ -1,18 +1,25 @@
 """Caps on calls over all sessions of a run: every request counts, and nothing counts where none was sent."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from http_studies import study, template
-from server import Faults, Loopback, speaker
+from http_studies import MOST_TOKENS, extras, hash_of, study, template
+from server import ACTIONS_SAID, Faults, Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents import ChatAgent
+from goalscope.measures import measure_episodes
 from goalscope.models import LocalModel
+from goalscope.models.http_budget import BELIEVED
+from goalscope.models.http_checks import other_names
+from goalscope.report import write_report
 from goalscope.runs import Store, run
+from goalscope.runs.server_checks import noted_of_answers
 
+KINDS = ("prompt_tokens", "output_tokens", "tokens_at_most")
 OOPS = (500, {"error": {"message": "oops"}})
 
 
@@ -154,3 +161,108 @@ def test_a_model_that_was_run_can_be_asked_outside_of_a_run(model: LocalModel, t
         server.behaviour.refusal = OOPS
         with pytest.raises(ConnectionError, match="1 requests failed"):
             agent.model.complete([request("#_")], agent.sampling)
+
+
+def said(name: object, usage: object) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ACTIONS_SAID[0]}}
+    return {"id": "x", "model": name, "usage": usage, "choices": [choice]}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 0, "completion_tokens": 0},
+        {"prompt_tokens": 0, "completion_tokens": 2},
+        {"prompt_tokens": -9, "completion_tokens": -1},
+        {"prompt_tokens": 9.5, "completion_tokens": "2"},
+        {},
+        None,
+    ],
+)
+@pytest.mark.parametrize("cap", ["tokens", "usd"])
+def test_answers_without_a_usage_fill_the_caps(cap: str, usage: object, model: LocalModel, tmp_path: Path) -> None:
+    prices = {"input": 1e4, "output": 1e4, "date": "2025-08-05"}
+    most = {"tokens": 3000, "usd": 30.0}[cap]
+    with Loopback(model, override=said("speaker", usage)) as server:
+        asked = study(server.url, template(tmp_path), caps={cap: most}, prices=prices, server={"timeout": 5})
+        (stopped, again) = sessions(2, asked, tmp_path / "run")
+        assert f"caps.{cap} must leave room" in stopped and "caps" in again
+        assert 2 <= len(server.log) < 20
+        with Store(tmp_path / "run") as store:
+            spent = [json.loads(cost) for (cost,) in store.query("SELECT usage FROM calls WHERE state = 'done'")]
+    assert len(spent) == len(server.log), "each answer is kept"
+    assert sum(cost["usd" if cap == "usd" else "tokens_at_most"] for cost in spent) <= most
+
+
+def test_a_usage_of_0_counts_the_tokens_that_are_sent_and_returned(model: LocalModel, tmp_path: Path) -> None:
+    model.tokenizer.save_pretrained(tmp_path / "tokenizer")
+    found = {}
+    for name in ("reported", "zero"):
+        with Loopback(model) as server:
+            say = server.say
+
+            def zero(path: str, body: Any, say: Callable[..., dict[str, Any]] = say) -> dict[str, Any]:
+                return say(path, body) | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+
+            if name == "zero":
+                server.say = zero  # type: ignore[method-assign]
+            where = {"mode": "completions", "tokenizer": str(tmp_path / "tokenizer"), "timeout": 30}
+            asked = study(server.url, template(tmp_path), server=where, reasoning="none")
+            run(asked, tmp_path / name)
+        with Store(tmp_path / name) as store:
+            costs = [json.loads(cost) for (cost,) in store.query("SELECT usage FROM calls ORDER BY id")]
+        found[name] = [sum(cost.get(kind, 0) for kind in KINDS) for cost in costs]
+    assert found["zero"] == found["reported"]
+    assert hash_of(tmp_path / "zero") == hash_of(tmp_path / "reported")
+
+
+def test_a_usage_beyond_the_request_keeps_the_answer_and_counts_up_to_a_bound(
+    model: LocalModel, tmp_path: Path
+) -> None:
+    counted = {}
+    for name, usage in {
+        "a prompt of its own": {"prompt_tokens": 2000, "completion_tokens": 2},
+        "a text of no tokens": {"prompt_tokens": 9, "completion_tokens": 0},
+        "past the limit": {"prompt_tokens": 9, "completion_tokens": 40},
+        "beyond belief": {"prompt_tokens": 10**12, "completion_tokens": 10**15},
+    }.items():
+        with Loopback(model, override=said("speaker", usage)) as server:
+            asked = study(server.url, template(tmp_path), count=1, trajectories=1, steps=3, server={"timeout": 5})
+            assert run(asked, tmp_path / name).calls == 3 == len(server.log)
+        with Store(tmp_path / name) as store:
+            costs = [json.loads(cost) for (cost,) in store.query("SELECT usage FROM calls")]
+            assert any("3 of 3 answers report" in line for line in noted_of_answers(store))
+        assert all(cost["usage_doubted"] == 1 for cost in costs)
+        counted[name] = sum(costs[0].get(kind, 0) for kind in KINDS)
+    assert counted["a text of no tokens"] == 9 + MOST_TOKENS
+    assert counted["a prompt of its own"] == 2002 and counted["past the limit"] == 49, "a server may charge for that"
+    assert counted["beyond belief"] <= BELIEVED * 1000
+
+
+def test_the_names_that_a_server_answers_with_are_stored_and_said(model: LocalModel, tmp_path: Path) -> None:
+    """Names are text of a stranger: bounded, printable; the content hash does not hold them."""
+    hostile = "x\x1b[31m\n\u202e<b>[red]" + "y" * 10_000
+    names = ["speaker", "speaker-2025-01-01", hostile, None, 7]
+    with Loopback(model) as server:
+        asked = study(server.url, template(tmp_path), count=1, trajectories=2, steps=5, server={"timeout": 30})
+        run(asked, tmp_path / "plain")
+        say, made = server.say, iter(names * 2)
+        server.say = lambda path, body: say(path, body) | {"model": next(made)}  # type: ignore[method-assign]
+        run(asked, tmp_path / "run")
+    assert hash_of(tmp_path / "run") == hash_of(tmp_path / "plain")
+    assert {extra["answered_by"] for extra in extras(tmp_path / "plain")} == {"speaker"}
+    with Store(tmp_path / "plain") as store:
+        assert noted_of_answers(store) == []
+    with Store(tmp_path / "run", "w") as store:
+        (line,) = noted_of_answers(store)
+        store.put_rows(measure_episodes(store.episodes()), source="behaviour")
+        page = write_report(store, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "4 of 10" in line and "'speaker-2025-01-01' (2)" in line and "(2)" in line.partition("speaker-2025")[2]
+    assert line.isprintable() and len(line) < 1000
+    assert "speaker-2025-01-01" in page and "<b>[red]" not in page
+
+
+def test_many_names_are_counted_and_a_few_are_said() -> None:
+    line = other_names("speaker", {"": 4, "speaker": 3} | {f"other {number:03}": 1 for number in range(200)})
+    assert "200 of 207" in line and "195 more" in line and len(line) < 400
+    assert other_names("speaker", {"": 4, "speaker": 3}) == ""

@@ -16,6 +16,7 @@ from goalscope.models.http_budget import Budget
 from goalscope.models.http_errors import GarbledError, retry_after
 from goalscope.models.http_transport import Pace
 from goalscope.runs import Store, run
+from goalscope.runs.server_checks import noted_of_answers
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]
@@ -281,18 +282,22 @@ HUGE = 10**3999
 
 
 @pytest.mark.parametrize("key", ["prompt_tokens", "completion_tokens", "completion_tokens_details"])
-def test_a_usage_of_4000_digits_is_one_sentence_and_what_came_before_is_kept(tmp_path: Path, key: str) -> None:
+def test_a_usage_of_4000_digits_keeps_the_answer_and_counts_up_to_a_bound(tmp_path: Path, key: str) -> None:
     prices = {"input": 1.0, "output": 1.0, "date": "2025-08-05"}
     usage = {"prompt_tokens": 3, "completion_tokens": 2, key: {"reasoning_tokens": HUGE} if "details" in key else HUGE}
     body = {"choices": [{"message": {"content": "UP"}, "finish_reason": "stop"}], "usage": usage}
-    with Loopback(speaker()) as server:
+    with Loopback(speaker(), override=body) as server:
         few = study(server.url, template(tmp_path), server={"retries": 1}, prices=prices, count=1, trajectories=1)
-        server.behaviour.override, server.behaviour.override_after = body, 2
-        with pytest.raises(ConnectionError, match=r"at most 2\*\*53 tokens, got 4000 digits"):
-            run(few, tmp_path / "run")
+        assert run(few, tmp_path / "run").calls == 5 == len(server.log), "no answer is asked for again"
     with Store(tmp_path / "run") as store:
-        ((kept,),) = store.query("SELECT count(*) FROM calls WHERE state = 'done'")
-    assert kept > 0
+        found = [json.loads(usage) for (usage,) in store.query("SELECT usage FROM calls WHERE state = 'done'")]
+        notes = noted_of_answers(store)
+    for cost in found:
+        assert "reasoning_tokens" not in cost and ("usage_doubted" in cost) == ("details" not in key)
+        # The grid of 7 x 7 and the template: fewer than 700 tokens can be reserved for them.
+        assert cost["prompt_tokens"] + cost["output_tokens"] <= 16 * (700 + 3)
+        assert cost["usd"] == pytest.approx((cost["prompt_tokens"] + cost["output_tokens"]) / 1e6)
+    assert any("5 of 5 answers report" in line for line in notes) == ("details" not in key)
 
 
 def test_other_huge_numbers_of_a_response_are_garbled() -> None:

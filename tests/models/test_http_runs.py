@@ -114,11 +114,13 @@ def test_a_server_that_restarts_in_the_middle_is_waited_for(model: LocalModel, f
     assert hash_of(tmp_path / "run") == hash_of(tmp_path / "clean")
 
 
-def killed(path: Path, out: Path, server: Loopback, at: int) -> None:
+def killed(path: Path, out: Path, server: Loopback, at: int, workers: int = 3) -> None:
     """Run a study in a process of its own and kill it once the server has seen so many more requests."""
     wanted = len(server.log) + at
     command = [sys.executable, "-c", "from goalscope.cli import main; main()", "run", str(path), "--out", str(out)]
-    process = subprocess.Popen([*command, "--workers", "3"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--workers", str(workers)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 60
     while len(server.log) < wanted:
         assert process.poll() is None and time.monotonic() < deadline
@@ -127,28 +129,30 @@ def killed(path: Path, out: Path, server: Loopback, at: int) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
-def kill_and_resume(server: Loopback, asked: Study, folder: Path, points: list[int], restarts: bool = False) -> None:
+def kill_and_resume(
+    server: Loopback, asked: Study, folder: Path, points: list[int], restarts: bool = False, workers: int = 3
+) -> None:
     path, out = folder / "study.yaml", folder / "killed"
     path.write_text(yaml.safe_dump(asked.dump()), encoding="utf-8")
     lost = 0
     for at in points:
         before, since = journalled(out) if out.exists() else set(), len(server.log)
-        killed(path, out, server, at)
+        killed(path, out, server, at, workers)
         check_nothing_twice(server, before, since)
         with Store(out) as store:
             lost += store.query("SELECT count(*) FROM calls WHERE state = 'sent'")[0][0]
     before, since = journalled(out), len(server.log)
-    summary = run(asked, out, workers=3)
+    summary = run(asked, out, workers=workers)
     check_nothing_twice(server, before, since)
     with Store(out) as store:
         (counted,) = store.query("SELECT sum(lost) + sum(json_extract(usage, '$.requests')) FROM calls")[0]
-    assert lost <= 3 * len(points)
+    assert lost <= workers * len(points)
     # A call under way at a kill counts as sent; what a stopped server had not read yet was sent, too.
     assert len(server.log) <= counted and (restarts or counted <= len(server.log) + lost)
-    assert summary.lost <= 3
+    assert summary.lost <= workers
     again = sum(count - 1 for count in server.answered().values())
     assert again <= lost, "only calls in flight at a kill may be answered twice"
-    run(asked, folder / "clean", workers=3)
+    run(asked, folder / "clean", workers=workers)
     assert hash_of(out) == hash_of(folder / "clean")
 
 
@@ -156,6 +160,47 @@ def test_a_killed_client_resumes_to_the_same_store(model: LocalModel, folder: Pa
     with Loopback(model, delay=0.02, faults=replace(MANY, hang=0)) as server:
         asked = study(server.url, folder / "template.txt", trajectories=4)
         kill_and_resume(server, asked, tmp_path, [17])
+
+
+MANY_AT_ONCE = 64
+
+
+def most_at_once(server: Loopback) -> list[int]:
+    """Return a list whose only number is the most requests that a server has worked on at the same time."""
+    running, most, lock, say = [0], [0], threading.Lock(), server.say
+
+    def counted(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02)
+        try:
+            return say(path, body)
+        finally:
+            with lock:
+                running[0] -= 1
+
+    server.say = counted  # type: ignore[method-assign]
+    return most
+
+
+@pytest.mark.parametrize(
+    ("points", "count", "faults"),
+    [
+        pytest.param([100], 4, replace(MANY, hang=0), id="one kill"),
+        pytest.param([70, 200, 10, 130, 65], 10, replace(MANY, hang=0, seed=9), id="five", marks=pytest.mark.full),
+    ],
+)
+def test_64_requests_at_once_end_like_a_clean_run(
+    points: list[int], count: int, faults: Faults, model: LocalModel, folder: Path, tmp_path: Path
+) -> None:
+    """Answers come out of order, after delays and among faults; the client is killed in the middle."""
+    with Loopback(model, spread=0.2, faults=faults) as server:
+        most = most_at_once(server)
+        waiting = {"timeout": 60.0, "patience": 300}
+        asked = study(server.url, folder / "template.txt", count=count, trajectories=20, server=waiting)
+        kill_and_resume(server, asked, tmp_path, points, restarts=True, workers=MANY_AT_ONCE)
+        assert most[0] > 16, "many requests were under way at the same time"
 
 
 @pytest.mark.full
@@ -222,21 +267,7 @@ def test_a_cap_stops_cleanly_and_a_higher_one_goes_on(
 def test_what_a_study_runs_at_once_is_its_concurrency(model: LocalModel, folder: Path, tmp_path: Path) -> None:
     with Loopback(model, delay=0.05) as server:
         asked = study(server.url, folder / "template.txt", concurrency=4, steps=3)
-        running, most, lock = [0], [0], threading.Lock()
-        say = server.say
-
-        def counted(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-            with lock:
-                running[0] += 1
-                most[0] = max(most[0], running[0])
-            time.sleep(0.03)
-            try:
-                return say(path, body)
-            finally:
-                with lock:
-                    running[0] -= 1
-
-        server.say = counted  # type: ignore[method-assign]
+        most = most_at_once(server)
         run(asked, tmp_path / "run")
         assert 2 <= most[0] <= 4
 

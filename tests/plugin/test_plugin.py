@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,10 +18,12 @@ from command_line import call
 from goalscope import registry
 from goalscope.measures import check_measure
 from goalscope.probing import stored_probes
-from goalscope.runs import Store
+from goalscope.runs import Store, Study
+from goalscope.untrusted import read_yaml_text
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
+EDGE = "edge of the field"
 
 
 def install(site: Path, name: str, modules: Mapping[str, str], points: Mapping[str, str]) -> None:
@@ -200,6 +203,149 @@ def test_the_page_is_this_package_explained() -> None:
     assert all(any(text in study for study in studies) for language, text in shown if language == "yaml")
     project = (HERE / "pyproject.toml").read_text(encoding="utf-8")
     assert all(text in project for language, text in shown if language == "toml")
+
+
+def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours(site: Path, tmp_path: Path) -> None:
+    run, verdict = tmp_path / "run", tmp_path / "verdict"
+    asked = ("evaluate", "environment-wrong-goal:target=gem a", "--worlds", HERE / "gems.yaml", "--out", verdict)
+    measured = ("measure", run, "--all", "&&", "report", run)
+    shown = goalscope(site, "run", HERE / "gems.yaml", "--out", run, "&&", *measured, "&&", *asked, "--quick")
+    assert "on 12 worlds" in shown and "is after “gem a”" in shown
+    assert sum(EDGE in line for line in shown.splitlines()) == 2
+    with installed(site), Store(run) as store:
+        rows = store.rows().select(measure=EDGE, agent="optimal")
+        episodes = {episode.id: episode for episode in store.episodes()}
+        for name, value in zip(rows.episode_id, rows.value, strict=True):
+            episode = episodes[name]
+            states = [*(step.state for step in episode.steps), episode.final]
+            cells = [episode.world.believed.table.states[number] for (number,) in states]
+            assert value == pytest.approx(sum({0, 4} & set(cell) != set() for cell in cells) / len(cells))
+        assert len({episode.world.cluster_id for episode in episodes.values()}) == 12
+    for page in (run / "report.html", verdict / "report.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "Measures of other packages" in text and "Edge of the field" in text
+    (claim,) = [one for one in json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"] if one["rival"]]
+    assert claim["rival"] == "gem a" and claim["answer"] == "no"
+    # Without the package its runs say which one they need; what needs no code of it is read.
+    done = commands(tmp_path, ("show", run), ("report", run), ("measure", run))
+    assert [status for status, _ in done] == [0, 0, 2]
+    for _, said in done:
+        assert "goalscope-compass 0.1" in said and "'gem-field'" in said and "not installed" in said
+    assert "Edge of the field" in (run / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("span", ["12..1", "0..10000", "1..99999999999", "1..x", "[1, 1]", "[]", "-1..3", "both"])
+def test_spans_of_seeds_are_bounded(site: Path, span: str) -> None:
+    text = (HERE / "gems.yaml").read_text(encoding="utf-8")
+    with installed(site):
+        assert len(Study.parse(read_yaml_text(text, "gems")).worlds()) == 12
+        with pytest.raises(ValueError, match="seeds"):
+            changed = text.replace("1..12", "[1]\n    parameters: [{seed: 1}]" if span == "both" else span)
+            Study.parse(read_yaml_text(changed, "gems"))
+
+
+STRANGE = r"""
+from dataclasses import dataclass
+
+from goalscope.agents import Turn, agent_kind
+from goalscope.evaluation.rules import claim
+from goalscope.measures import measure
+from goalscope.registry import register
+from goalscope.report import section
+import numpy as np
+
+@measure("one that raises", unit="share", text="x")
+def raising(table):
+    return {}["nothing"]
+
+@measure("one beyond its bounds", unit="share", text="x")
+def beyond(table):
+    return np.full(len(table.length), 7.0)
+
+@section("a broken section")
+def broken(run):
+    raise RuntimeError("\x1b[31mno\nlines")
+    yield
+
+@claim("a broken claim", arm="worlds", question="Q?", yes="y", no="n", quantity="q", threshold=0.5, compared="c")
+def unclaimed(data):
+    return data.nothing_of_the_kind
+
+register("measure", "no measure at all")(1)
+
+@agent_kind("falling")
+@dataclass(frozen=True)
+class Falling:
+    journalled = False
+
+    def describe(self):
+        return {"kind": "falling"}
+
+    def act(self, observations):
+        return [self.fall() for _ in observations]
+
+    def fall(self):
+        raise LookupError("fell")
+"""
+
+
+@pytest.fixture
+def strange(site: Path, tmp_path: Path) -> Path:
+    """Return a folder with this package and one whose parts raise."""
+    folder = tmp_path / "site"
+    shutil.copytree(site, folder)
+    install(folder, "goalscope-strange", {"strange.py": STRANGE}, {"strange": "strange"})
+    return folder
+
+
+def commands(site: Path, *lines: tuple[object, ...]) -> list[tuple[int, str]]:
+    """Run commands as a user does, each in a process of its own, where packages are installed."""
+    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(site)}
+    done = []
+    for words in lines:
+        command = [sys.executable, "-m", "goalscope", *map(str, words)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert "Traceback" not in ran.stdout + ran.stderr, ran.stderr
+        done.append((ran.returncode, ran.stdout + ran.stderr))
+    return done
+
+
+def test_parts_that_raise_are_named_with_their_package_and_take_nothing_down(strange: Path, tmp_path: Path) -> None:
+    run, verdict = tmp_path / "run", tmp_path / "verdict"
+    asked = ("evaluate", "environment-optimal", "--worlds", HERE / "gems.yaml", "--out", verdict, "--quick")
+    (ran, _), (measured, said), (reported, told_of), (evaluated, judged) = commands(
+        strange, ("run", HERE / "study.yaml", "--out", run), ("measure", run), ("report", run), asked
+    )
+    assert (ran, measured, reported, evaluated) == (0, 1, 1, 1), "all else is done, and the status says what is not"
+    for name, error in (
+        ("one that raises", "KeyError: 'nothing' (strange.py, raising)"),
+        ("one beyond its bounds", "[0, 1], got 7.0"),
+        ("no measure at all", "TypeError"),
+    ):
+        (line,) = [line for line in said.splitlines() if f"'{name}'" in line]
+        assert "goalscope-strange 0.1" in line and error in line and "GOALSCOPE_TRACEBACK=1" in line
+    with Store(run) as store:
+        stored = set(store.row_counts("behaviour"))
+    assert {"success", MEASURE} <= stored and not stored & {"one that raises", "one beyond its bounds"}
+    (line,) = [line for line in told_of.splitlines() if "'a broken section'" in line]
+    assert "goalscope-strange 0.1" in line and r"\x1b[31mno\nlines" in line
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "a broken section" in page and "Moves taken back" in page
+    assert "is directed at the goal of the environments" in judged and "'a broken claim'" in judged
+    claims = json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"]
+    (broken,) = [claim for claim in claims if claim["name"] == "a broken claim"]
+    assert broken["answer"] == "cannot be told" and "goalscope-strange 0.1" in broken["says"]
+
+
+def test_an_agent_that_raises_is_named_and_what_was_finished_is_kept(strange: Path, tmp_path: Path) -> None:
+    study, run = tmp_path / "study.yaml", tmp_path / "run"
+    text = (HERE / "study.yaml").read_text(encoding="utf-8")
+    study.write_text(text.replace("kind: optimal", "kind: falling"), encoding="utf-8")
+    ((status, said),) = commands(strange, ("run", study, "--out", run))
+    assert status == 2 and "the agent 'falling' of goalscope-strange 0.1" in said
+    assert "LookupError: fell (strange.py, fall)" in said and "is stored" in said
+    with Store(run) as store:
+        assert {episode.agent for episode in store.episodes()} == {"compass(right, 0.8)"}
 
 
 def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:

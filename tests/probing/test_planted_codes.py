@@ -116,3 +116,42 @@ def test_nothing_is_found_where_nothing_is(kind: str) -> None:
     lows = [low for seed in range(6) for _, low in above_position(kind, seed, 60)]
     assert len(lows) == 48
     assert sum(low > 0 for low in lows) <= 6
+
+
+def faint_code(ratio: float, seed: int, far: int = 0, grids: int = 600, frame: int = 6) -> tuple[Cells, Activations]:
+    """The goal's cell with an amplitude ``ratio`` times smaller than the rest, which lies in 30 of 120 directions.
+
+    In ``far`` of the grids, all directions have the amplitude of the rest.
+    """
+    rng = stream(seed, "faint")
+    place = rng.integers(frame * frame, size=grids)
+    cells = goals(place, frame, (place + 1 + rng.integers(frame * frame - 1, size=grids)) % frame**2)
+    code = np.eye(frame * frame)[place] @ rng.standard_normal((frame * frame, 120))
+    rest = rng.standard_normal((grids, 30)) @ rng.standard_normal((30, 120)) / np.sqrt(30)
+    rest[rng.permutation(grids)[:far]] += rng.standard_normal((far, 120))
+    return cells, activations(cells, (code + 0.3 * rng.standard_normal(code.shape)) / ratio + rest)
+
+
+@pytest.mark.parametrize("ratio", [10, 30, 100])
+@pytest.mark.parametrize("far", [0, 10, 30])
+def test_a_faint_code_is_found_beside_steps_that_lie_far_out(ratio: float, far: int) -> None:
+    """The same weights find it in .9 and more; a slope that far steps lower lets the frequencies decide (.05 to .3)."""
+    settings = FitSettings(epochs=1, d_hidden=8)
+    for seed in range(3):
+        found = located(read(*faint_code(ratio, seed, far), settings))
+        assert found["percell"] >= 0.9 > 0.2 > found["position"], (seed, found)
+
+
+@pytest.mark.parametrize("far", [10, 30])
+def test_where_the_code_is_of_other_grids_nothing_is_found(far: int) -> None:
+    """Of 8 lower ends above the place alone one in forty is above 0 by chance; more than two with less than .001."""
+    lows = []
+    for seed in range(8):
+        cells, given = faint_code(100, seed, far)
+        mixed_up = activations(cells, given.vectors.reshape(len(cells), -1)[stream(seed, "order").permutation(600)])
+        rows = read(cells, mixed_up, FitSettings(epochs=1, d_hidden=8)).rows.select(
+            measure="localisation", reading="natural"
+        )
+        less = paired_rows(rows.select(head="percell"), rows.select(head="position"), name="position", by=("class",))
+        lows += [one.estimate.low for one in summarise(less, by=("class",)) if one.key["class"] == "goal"]
+    assert len(lows) == 8 and sum(low > 0 for low in lows) <= 2, lows

@@ -1,8 +1,11 @@
 """What README and docs show: command lines, and blocks of Python, YAML and JSON, as a reader would copy them."""
 
+import ast
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ FENCED = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", re.DOTALL | re.MULTILINE)
 # In the text and in tables: between single backticks, over the end of a line too; a bar of a table is written \|.
 _INLINE = re.compile(r"(?<!`)`(goalscope (?:[^`\n]|\n(?!\n))+)`(?!`)")
+_PROPOSED = re.compile(r"(?<![\w.`/-])(`?)goalscope ([a-z][\w-]*)([^`;\n]*)")
+_NAMES_ITS_ARGUMENTS = re.compile(r" (--|[A-Z_]{2,}\b)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _PARTS = re.compile(r"\s*(?:&&|;|\|\||(?<!\\)\|)\s*(?=goalscope )")
 _FORM = re.compile(r"[\[\]]|\.\.\.")
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(=[A-Z]+|\.[a-z]+)?")
@@ -94,11 +100,13 @@ def problem(line: str, whole: bool = True) -> str | None:
     Where the command is not whole, or a form, its names are all that can be checked.
     """
     words = words_of(line)
+    known = {name for parameter in PROGRAM.params for name in parameter.opts} | {"-h", "--help"}
+    while len(words) > 1 and words[0] in known:
+        words = words[1:]
     if not words or words[0].startswith("-"):
-        known = {name for parameter in PROGRAM.params for name in parameter.opts} | {"-h", "--help"}
         return None if words and set(words) <= known else f"no such option: {words}"
     command = PROGRAM.commands.get(words[0])
-    if command is None:
+    if command is None or command.hidden:  # a former name works, and no page has it
         return f"no command {words[0]}"
     given = {word.split("=")[0] for word in words[1:] if word.startswith("-")}
     unknown = sorted(given - options_of(words[0]))
@@ -111,3 +119,42 @@ def problem(line: str, whole: bool = True) -> str | None:
     except Exception as error:  # noqa: BLE001 - whatever the parser says is what the reader of the page would see
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield file and text of each string of the package that is not a docstring; what is filled in is a zero byte."""
+    for file in sorted((ROOT / "src" / "goalscope").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):  # a whole comes before its parts
+            if id(node) in skipped:
+                continue
+            if isinstance(node, ast.JoinedStr):
+                skipped |= {id(part) for part in ast.walk(node)}
+                texts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                yield str(file.relative_to(ROOT)), "".join(map(str, texts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield str(file.relative_to(ROOT)), node.value
+    for file in sorted((ROOT / "src" / "goalscope" / "studies").glob("*.yaml")):
+        yield str(file.relative_to(ROOT)), re.sub(r"\n# ?", " ", file.read_text(encoding="utf-8"))
+
+
+def proposals(text: str) -> list[tuple[str, list[str]]]:
+    """Return the commands that a message proposes, each with the options that it names.
+
+    Another word behind the program's name, as in "goalscope needs", is taken for prose unless it stands in backticks,
+    is nearly a command, or arguments follow it.
+    """
+    return [
+        (name, _OPTION.findall(rest))
+        for tick, name, rest in _PROPOSED.findall(text)
+        if tick or get_close_matches(name, PROGRAM.commands, cutoff=0.8) or _NAMES_ITS_ARGUMENTS.match(rest)
+    ]
+
+
+def unknown_in(name: str, options: list[str]) -> list[str]:
+    """Return what the program does not have of a proposed command: its name, or options of it."""
+    command = PROGRAM.commands.get(name)
+    if command is None or command.hidden:
+        return [name]
+    return [option for option in options if option not in options_of(name)]

@@ -35,7 +35,7 @@ STEERED = " ".join(
         (
             ("pairs.per_size=1", "pairs.controls=0", "layers=[0]", "doses=[1.0]", "random=1"),
             ("pairs.per_size=4", "layers=[0]", "ranks=[1]", "steps=2", "random=1"),
-            ("pairs.per_size=1", "things=[goal]", "layers=[0]", "states=80", "random=1"),
+            ("pairs.per_size=4", "things=[goal]", "layers=[0]", "states=80", "random=1"),
         )
     )
     for setting in settings
@@ -115,6 +115,7 @@ SCENARIOS = {
             "measures.md python 1",
             "measures.md python 2",
             "runs.md python 1",
+            "models.md python 1",
             "goalscope report RUN --out report.html --ledger ledger.json",
             "report.md python 1",
             "goalscope figure RUN --list",
@@ -344,8 +345,8 @@ SCENARIOS = {
         files={"delivery.py": ("environments.md python 1",), "delivery.yaml": ("environments.md yaml 1",)},
         steps=(
             ("goalscope run delivery.yaml --out runs/delivery", "--trajectories 2"),
-            "goalscope measure runs/delivery",
-            "goalscope meg runs/delivery",
+            "goalscope --own-code measure runs/delivery",
+            "goalscope --own-code meg runs/delivery",
             "goalscope report runs/delivery",
         ),
     ),
@@ -375,7 +376,7 @@ NOT_RUN = {
     "pip install '.[lm]'": _INSTALLS,
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
     "pip install '.[gguf]'": _INSTALLS,
-    "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
+    "models.md python 2": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
     'goalscope reproduce "telos table 2" --model openai/gpt-oss-20b --out runs/table-2': _GPT,
@@ -390,6 +391,8 @@ NOT_RUN = {
     "vllm --seed 0": _SERVER,
     'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
     "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
+    'goalscope evaluate "environment-wrong-goal:target=gem a" --worlds gems.yaml --out runs/gems': "needs its package; "
+    "tests/plugin/test_plugin.py runs it",
     "goalscope evaluate environment-optimal random --worlds minigrid --out runs/levels": "toy-text is run",
     "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
     "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,

@@ -1,9 +1,22 @@
 """Every command line that the documentation or a help text shows is one that the program takes."""
 
 import re
+from pathlib import Path
 
 import pytest
-from documented import PAGES, PROGRAM, lines_of, parts_of, problem, words_of
+from documented import (
+    FENCED,
+    PAGES,
+    PROGRAM,
+    lines_of,
+    messages,
+    options_of,
+    parts_of,
+    problem,
+    proposals,
+    unknown_in,
+    words_of,
+)
 from typer.testing import CliRunner
 
 from goalscope.cli import app
@@ -40,6 +53,7 @@ def test_command_lines_are_found_at_all_and_every_command_is_documented() -> Non
         "goalscope run x",
         "goalscope run STUDY --out DIR [--wrokers N]",
         "goalscope --verzion",
+        "goalscope plan baseline",
     ],
 )
 def test_a_wrong_line_is_found(line: str) -> None:
@@ -47,6 +61,48 @@ def test_a_wrong_line_is_found(line: str) -> None:
     assert lines_of(f"text `{line}` text\n") == [(line, False)]
     (found,) = lines_of(f"```sh\n{line} && {line} \\\n # so\n```\n")
     assert found == (f"{line} && {line}", True) and parts_of(found[0]) == [line, line]
+
+
+FORMER = {name for name, command in PROGRAM.commands.items() if command.hidden}
+# Other things of that name: an edit of the reasoning; and the page that says so of the command.
+OTHERWISE = {("steering.md", "plan"), ("command-line.md", "plan")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_calls_a_command_by_a_former_name(page: Path) -> None:
+    spans = re.findall(r"(?<!`)`([\w-]+)`(?!`)", FENCED.sub("", page.read_text(encoding="utf-8")))
+    assert not {span for span in spans if span in FORMER and (page.name, span) not in OTHERWISE}
+
+
+def test_every_command_that_a_message_proposes_is_one_that_the_program_takes() -> None:
+    proposed = [(file, *proposal) for file, text in messages() for proposal in proposals(text)]
+    assert len(proposed) > 100 and len({name for _, name, _ in proposed}) > 15
+    assert not [(file, name, wrong) for file, name, options in proposed if (wrong := unknown_in(name, options))]
+
+
+# Options of the program itself, and of others: Inspect, vLLM, and the scripts of a clone.
+OTHERS = {"--version", "--help", "--hours", "--log-dir", "--to", "--temperature", "--reasoning-parser"}
+
+
+def test_every_option_that_a_message_names_is_one_of_some_command() -> None:
+    known = {option for name in PROGRAM.commands for option in options_of(name)} | OTHERS
+    pattern = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+    named = [(file, word) for file, text in messages() if " " in text for word in pattern.findall(text)]
+    assert len(named) > 100 and not {(file, word) for file, word in named if word not in known}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is none: `goalscope plan STUDY` says it",
+        "next: goalscope mesure \0",
+        "add it with goalscope run \0 --wrokers 2",
+        "take goalscope probe \0 --reads x --layer 3, or leave it out",
+    ],
+)
+def test_a_wrong_proposal_is_found(text: str) -> None:
+    assert any(unknown_in(*proposal) for proposal in proposals(text))
+    assert not proposals("goalscope needs 3.11 or later, which goalscope cannot know")
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

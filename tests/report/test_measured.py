@@ -1,16 +1,21 @@
 """Rows read a measure at a time give what all rows at once give, to the last byte; memory stays where it is."""
 
 import json
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from goalscope.measures import measure_episodes, measure_store, sample_episodes
+from goalscope import registry
+from goalscope.measures import StepTable, behaviour, measure, measure_episodes, measure_store, sample_episodes
 from goalscope.measures.behaviour import measured_parts
+from goalscope.parts import PartWarning
 from goalscope.report import RunData, build_ledger, measured, sections_of, split_probing
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
@@ -34,6 +39,31 @@ def lines(rows: Rows) -> list[str]:
     return sorted(
         repr((row.measure, row.value, row.cluster, row.episode_id, row.step, sorted(row.tags.items()))) for row in rows
     )
+
+
+def test_a_measure_that_fails_late_has_the_rows_of_no_episode(
+    sampled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def late(table: StepTable) -> npt.NDArray[np.float64]:
+        sizes.append(len(table.length))
+        if len(sizes) == 2:
+            raise LookupError("late")
+        return np.zeros(len(table.length))
+
+    monkeypatch.setattr(behaviour, "measured_parts", partial(measured_parts, most=30))
+    before = dict(registry._entries["measure"])
+    with Store(shutil.copytree(sampled, tmp_path / "run"), "w") as store:
+        try:
+            measure("a late one", unit="share", text="x")(late)
+            with pytest.warns(PartWarning, match="'a late one'.*LookupError: late"):
+                behaviour.put_measured(store)
+            assert len(sizes) == 2, "it is not called again"
+        finally:
+            registry._entries["measure"] = before
+        counts = store.row_counts("behaviour")
+        assert "a late one" not in counts and counts["success"] == len(store.episode_ids())
 
 
 def test_parts_of_whole_clusters_measure_what_all_episodes_together_do(sampled: Path) -> None:
@@ -69,7 +99,7 @@ def test_the_ledger_is_the_same_however_rows_are_read(sampled: Path, monkeypatch
             assert getattr(by_measure, name) == getattr(at_once, name)
         for measure in at_once.measures:
             assert lines(by_measure.of(measure)) == lines(behaviour.select(measure=measure))
-            rows, counts = by_measure.condensed(measure)
+            ((rows, counts),) = by_measure.condensed(measure)
             assert int(counts.sum()) == at_once.counts[measure] == len(behaviour.select(measure=measure))
             every = np.repeat(rows.value, counts)
             np.testing.assert_array_equal(np.sort(every), np.sort(behaviour.select(measure=measure).value))

@@ -1,6 +1,8 @@
 """How long a study is expected to take: as in a stored run, or as a local model was timed."""
 
+import itertools
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from run_agents import Dice, small_study
 from tiny_models import gpt_oss, tokenizer
 
 from goalscope.preflight import costs, measure_speed, stored_pace
-from goalscope.runs import Study, run
+from goalscope.runs import Store, Study, content_hash, run
 from tampered import unsealed
 
 CHAT = {"kind": "chat", "model": "theseus", "max_tokens": 8}
@@ -35,6 +37,28 @@ def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_pa
     (pace,) = stored_pace(tmp_path, planned())
     assert set(pace.spent) == {"calls", "seconds"}, "a server that tells no tokens"
     assert stored_pace(tmp_path, planned(name="another")) == []
+
+
+@pytest.mark.parametrize("jump", [-31_536_000, 31_536_000])
+def test_a_clock_that_is_set_anew_moves_neither_a_run_nor_what_it_is_expected_to_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: int
+) -> None:
+    agent = Dice(name="theseus", failing=0.0)
+    run(small_study(horizon={"steps": 4}), tmp_path / "steady", agents=[agent])
+    now = itertools.count(2e9, jump)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: next(now))
+        run(small_study(horizon={"steps": 4}), tmp_path / "jumping", agents=[agent])
+    with Store(tmp_path / "steady") as steady, Store(tmp_path / "jumping") as jumping:
+        assert content_hash(steady) == content_hash(jumping)
+    # Without the seconds of each call only the clock could tell; with them one of a year's length counts as it was.
+    assert stored_pace(tmp_path / "jumping", planned())
+    with sqlite3.connect(tmp_path / "jumping" / "run.db") as database:
+        [(calls,)] = unsealed(database).execute("SELECT count(*) FROM calls").fetchall()
+        database.execute(f"UPDATE calls SET sent = 2 * rowid, done = 2 * rowid + 2 + (rowid = 3) * {jump}")
+        database.execute("UPDATE calls SET usage = json_object('seconds', 2)")
+    (pace,) = stored_pace(tmp_path / "jumping", planned())
+    assert pace.spent["seconds"].value * 6 == pytest.approx(2 * calls)
 
 
 def test_hours_follow_from_the_speed_that_was_measured(tmp_path: Path) -> None:

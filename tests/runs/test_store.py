@@ -297,7 +297,7 @@ WRONG: list[tuple[Any, str]] = [
     (sql("PRAGMA application_id = 7"), "must be a run.db written by goalscope"),
     (sql("PRAGMA user_version = 99"), "must have schema version 1 to 3, got 99: update goalscope"),
     (sql("DROP TABLE steps"), "exactly the tables of a run.db, got a difference at: steps"),
-    (sql("ALTER TABLE worlds ADD COLUMN x"), "table worlds of .* must have the columns"),
+    (sql("ALTER TABLE worlds ADD COLUMN x"), "table worlds of .* must be declared as .*,x"),
     (sql("CREATE TRIGGER t AFTER INSERT ON steps BEGIN DELETE FROM steps; END"), "got a difference at: t"),
     (sql("DROP TABLE rows; CREATE VIEW rows AS SELECT 1"), "exactly the tables"),
 ]

@@ -219,7 +219,7 @@ FILES: list[tuple[str | bytes, str]] = [
     ("a: &x [1]\nb: *x", r"without references, got \*x in line 2"),
     ("? [1]\n: 2", "a key must be a plain word"),
     ("worlds: [", "must be YAML: .* line 1"),
-    ("a: !!python/object/apply:os.system [ls]", "must be YAML: could not determine a constructor"),
+    ("a: !!python/object/apply:os.system [ls]", "must be written without a tag, got .*os.system"),
     ("[" * 1200, "nested too deep"),
     ("1: 2", "must be a study"),
 ]
@@ -281,5 +281,5 @@ def test_numbers_of_4000_digits_in_a_study_are_refused(tmp_path: Path) -> None:
     for key in ("seed", "trajectories"):
         text = HALVES[0].replace("a\\ud800", "a") + f"{key}: {10**3999}\n"
         (tmp_path / "study.yaml").write_text(text)
-        with pytest.raises(ValueError, match=f"{key}: must be less than or equal to"):
+        with pytest.raises(ValueError, match=f"fit into 64 bits.*key '{key}'"):
             Study.load(tmp_path / "study.yaml")

@@ -133,35 +133,6 @@ def test_one_outlying_grid_does_not_blow_up_the_interval() -> None:
     assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low))
 
 
-def test_equivalence_agrees_with_two_t_tests_on_symmetric_data() -> None:
-    differences = [-0.2, 0.3] * 10
-    found = equivalence(_paired(differences, (-math.inf, math.inf)), 0.2)
-    below = scipy_stats.ttest_1samp(differences, -0.2, alternative="greater").pvalue
-    above = scipy_stats.ttest_1samp(differences, 0.2, alternative="less").pvalue
-    assert found.p_value == pytest.approx(max(below, above), rel=1e-6)
-    assert found.equivalent == (max(below, above) <= 0.05)
-
-
-@settings(max_examples=30, deadline=None)
-@given(small_differences.filter(lambda values: len(values) > 1), st.sampled_from([0.1, 0.3, 0.6, 0.9]))
-def test_equivalence_and_its_interval_never_disagree(differences: list[float], margin: float) -> None:
-    comparison = _paired(differences)
-    found = equivalence(comparison, margin, level=0.05)
-    inner = estimate_mean(differences, range(len(differences)), unit="bits", bounds=comparison.bounds, confidence=0.9)
-    assert found.equivalent is (-margin < inner.low and inner.high < margin)
-    assert found.equivalent is (found.p_value <= 0.05)
-
-
-def test_thirty_equal_grids_show_equivalence_only_up_to_what_thirty_grids_can() -> None:
-    same = paired_difference([1.0] * 30, range(30), [1.0] * 30, range(30), unit="share", bounds=SHARE)
-    assert equivalence(same, 0.1).p_value == pytest.approx(0.9**30, rel=1e-6)
-    assert equivalence(same, 0.1).equivalent
-    assert not equivalence(same, 0.05).equivalent
-    unbounded = equivalence(_paired([0.0] * 30, (-math.inf, math.inf)), 0.1)
-    assert math.isnan(unbounded.p_value)
-    assert "undefined" in unbounded.note
-
-
 @pytest.mark.parametrize("margin", [0.0, -0.1, math.nan, math.inf])
 def test_a_margin_that_means_nothing_is_refused(margin: float) -> None:
     with pytest.raises(ValueError, match="greatest difference that does not matter"):
@@ -186,7 +157,7 @@ def test_bad_input_is_named() -> None:
         equivalence(_paired([0.1, 0.2]), 0.1, level=0.5)
 
 
-def test_a_difference_has_a_direction_where_mean_and_ranks_have_the_same() -> None:
+def test_the_direction_is_that_of_the_mean_and_ranks_decide_nothing_on_it() -> None:
     grids = [f"grid {number}" for number in range(30)]
     base = np.full(30, 0.95)
     few_fail = base + 0.02
@@ -198,4 +169,4 @@ def test_a_difference_has_a_direction_where_mean_and_ranks_have_the_same() -> No
     assert (found["more"].direction, found["less"].direction) == ("higher", "lower")
     split = found["split"]
     assert split.test.p_value < 1e-4 and split.test.effect > 0 > split.difference.value
-    assert "not to the same side" in split.direction
+    assert split.direction == "lower" and split.p_value > 0.05

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from goalscope.rng import stream
-from goalscope.stats import PairedComparison, Sensitivity, equivalence, paired_difference, sensitivity, signed_rank
+from goalscope.stats import PairedComparison, Sensitivity, paired_difference, sensitivity, signed_rank
 
 SHARE = (0.0, 1.0)
 
@@ -84,30 +84,6 @@ def test_the_line_of_a_comparison_says_test_effect_and_notes() -> None:
     assert "only 3 non-zero differences: the smallest possible p is 0.25" in line
     assert "effect undefined, 0 of 2 differences non-zero" in str(paired([0.0, 0.0]))
     assert "effect -1.00" in str(paired([-0.5, -0.25]))
-
-
-def test_a_difference_beyond_the_margin_is_not_equivalent_at_any_level() -> None:
-    beyond = equivalence(paired([0.3, 0.4, 0.5, 0.6] * 3), 0.1)
-    assert (beyond.p_value, beyond.equivalent) == (0.5, False)
-    assert beyond.note.startswith("p is 0.5 or more") and "few clusters" in beyond.note
-    certain = equivalence(paired([-1e-6, 1e-6] * 60, (-math.inf, math.inf)), 0.5)
-    assert certain.p_value == pytest.approx(1e-12) and certain.equivalent and certain.note == ""
-
-
-def test_equivalence_is_judged_at_its_level_on_both_sides() -> None:
-    differences = [-0.2, 0.3] * 10
-    for sign in (1, -1):
-        comparison = paired([sign * value for value in differences], (-math.inf, math.inf))
-        sides = (
-            scipy_stats.ttest_1samp(comparison.differences, -0.15, alternative="greater").pvalue,
-            scipy_stats.ttest_1samp(comparison.differences, 0.15, alternative="less").pvalue,
-        )
-        wanted = float(max(sides))
-        found = [equivalence(comparison, 0.15, level=level) for level in (wanted * 0.9, wanted * 1.1)]
-        assert [one.p_value for one in found] == pytest.approx([wanted, wanted], rel=1e-6)
-        assert [one.equivalent for one in found] == [False, True] and found[0].level == wanted * 0.9
-    with pytest.raises(ValueError, match=r"inside \(0, 0.5\)"):
-        equivalence(comparison, 0.1, level=0.0)
 
 
 def found(a: list[list[float]], b: list[list[float]], **more: object) -> Sensitivity:

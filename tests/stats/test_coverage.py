@@ -78,17 +78,6 @@ def test_pooled_ratios_cover(simulate: dict[str, Any], mean: float, grids: int) 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("grids", [10, 30])
-def test_paired_tests_hold_their_level(simulate: dict[str, Any], grids: int) -> None:
-    repeats = 400
-    for name in simulate["DIFFERENCES"]:
-        ranked, missed, equal = simulate["error_rates"](name, grids, repeats)
-        assert ranked <= 0.05 + _slack(repeats), name
-        assert missed <= 0.07 + _slack(repeats, 0.93), name
-        assert equal <= 0.07 + _slack(repeats, 0.93), name
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("grids", [30, 100, 300])
 @pytest.mark.parametrize("trajectories", [1, 10])
 def test_paired_differences_cover(simulate: dict[str, Any], trajectories: int, grids: int) -> None:

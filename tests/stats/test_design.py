@@ -9,13 +9,12 @@ from scipy import stats as scipy_stats
 
 from goalscope.stats import (
     Family,
+    Paired,
     PairedDesign,
-    equivalence_power,
     grids_needed,
     holm,
     minimum_detectable_effect,
     power,
-    smallest_margin,
 )
 
 FAMILY = Family(name="transforms", members=("rotate", "reflect", "transpose", "swap"))
@@ -138,12 +137,8 @@ def test_level_and_chance_reach_the_effect_and_the_margin() -> None:
     effect = minimum_detectable_effect(DESIGN, chance=0.9, level=0.01)
     assert power(DESIGN, effect, level=0.01) == pytest.approx(0.9)
     assert power(DESIGN, effect * 0.999, level=0.01) < 0.9
-    margin = smallest_margin(DESIGN, chance=0.6, level=0.1)
-    assert equivalence_power(DESIGN, margin, level=0.1) == pytest.approx(0.6)
-    assert equivalence_power(DESIGN, margin * 0.999, level=0.1) < 0.6
     # The same numbers in another unit.
     other = PairedDesign(grids=12, trajectories=10, between=10, within=40)
-    assert smallest_margin(other, chance=0.6, level=0.1) == pytest.approx(100 * margin)
     assert minimum_detectable_effect(other, chance=0.9, level=0.01) == pytest.approx(100 * effect)
 
 
@@ -165,12 +160,24 @@ def test_impossible_wishes_are_refused() -> None:
         grids_needed(DESIGN, 1e-6)
     for chance, level in ((0.05, 0.05), (1.0, 0.05), (0.8, 0.0)):
         with pytest.raises(ValueError, match="between the level and 1"):
-            smallest_margin(DESIGN, chance=chance, level=level)
+            minimum_detectable_effect(DESIGN, chance=chance, level=level)
         with pytest.raises(ValueError, match="between the level and 1"):
             grids_needed(DESIGN, 0.1, chance=chance, level=level)
     for effect, level in ((math.nan, 0.05), (math.inf, 0.05), (0.1, 0.0), (0.1, 1.0)):
         with pytest.raises(ValueError, match="finite effect and a level"):
             power(DESIGN, effect, level=level)
-    for margin, level in ((0.0, 0.05), (-0.1, 0.05), (math.inf, 0.05), (0.1, 0.0), (0.1, 0.5)):
-        with pytest.raises(ValueError, match="finite margin above 0"):
-            equivalence_power(DESIGN, margin, level=level)
+    shares = Paired(grids=20, trajectories=1, between=0.05, within=0.36, mean=0.8, spread=0.18)
+    with pytest.raises(ValueError, match="normal differences, got a design of shares"):
+        power(shares, 0.2)
+
+
+def test_a_family_says_whose_clusters_are_too_few_for_its_level() -> None:
+    """Six clusters give no p below 1/32: enough alone or as the last of Holm's steps, not as the first of four."""
+    least = dict.fromkeys(FAMILY.members, 1 / 32)
+    alone = Family(name="alone", members=("swap",))
+    assert holm({"swap": 0.2}, alone, least=least)[0].note == ""
+    found = holm({"rotate": 0.1, "reflect": 0.2, "transpose": 0.3, "swap": 1 / 32}, FAMILY, least=least)
+    assert not any(test.rejected for test in found)
+    assert all("too few clusters" in test.note and "0.031" in test.note for test in found)
+    last = holm({"rotate": 1e-4, "reflect": 1e-4, "transpose": 1e-4, "swap": 0.2}, FAMILY, least=least)
+    assert [test.note for test in last] == [""] * 4

@@ -11,7 +11,10 @@ from goalscope.stats.intervals import mean_interval
 
 SHARE = (0.0, 1.0)
 SPAN = (-1.0, 1.0)
-SKEWED = "few clusters, skewed or mostly equal: may cover 0.88-0.95 only"
+
+
+def rare(count: int) -> str:
+    return f"few clusters: misses with chance {0.9**count:.2g} or more where a tenth of all lie far from the others"
 
 
 def even(count: int) -> list[float]:
@@ -26,13 +29,13 @@ def note(values: list[float], bounds: tuple[float, float] = UNBOUNDED, *, differ
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (even(9), "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"),
+        (even(9), rare(9)),
         (even(10), ""),
         ([*even(11), 14.0], ""),  # hardly skewed
-        ([*[0.0, 0.1] * 9, 9.0], SKEWED),
-        ([*[0.0, -0.1] * 9, -9.0], SKEWED),
+        ([*[0.0, 0.1] * 9, 9.0], rare(19)),
+        ([*[0.0, -0.1] * 9, -9.0], rare(19)),
         ([*[0.0, 0.1] * 9, 9.0, 0.0], ""),  # 20 grids are enough
-        ([0.0] * 6 + [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], SKEWED),  # half are equal
+        ([0.0] * 6 + [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], rare(12)),  # half are equal
         ([0.0] * 5 + [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], ""),
     ],
 )
@@ -69,10 +72,10 @@ def test_a_mean_is_near_a_bound_up_to_a_distance_of_one_grid() -> None:
 @pytest.mark.parametrize(
     ("grids", "said"),
     [
-        (9, "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"),
-        (10, "few clusters: covers 0.88-0.95 if single ones differ much more than the others"),
-        (24, "few clusters: covers 0.88-0.95 if single ones differ much more than the others"),
-        (25, ""),
+        (9, rare(9)),
+        (10, rare(10)),
+        (29, rare(29)),
+        (30, ""),
     ],
 )
 def test_notes_of_differences(grids: int, said: str) -> None:

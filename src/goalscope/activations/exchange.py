@@ -17,6 +17,7 @@ from goalscope.activations.load import SHARD, Capture, captures, of_shape, opene
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
 from goalscope.activations.sites import Site
 from goalscope.extras import lacking
+from goalscope.plain_files import path_in, write_text
 from goalscope.rows import CLUSTER_IN_FILES
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
@@ -84,7 +85,8 @@ def export_activations(
             f"an export needs complete captures of {store.path}, got {', '.join(missing_ids) or 'none'}: "
             f"captured is {available}; goalscope capture {store.path} captures"
         )
-    return [_export(store, by_id[identity], Path(directory) / identity, formats, progress) for identity in ids]
+    folders = [path_in(Path(directory), identity) for identity in ids]
+    return [_export(store, by_id[folder.name], folder, formats, progress) for folder in folders]
 
 
 def _export(
@@ -132,7 +134,7 @@ def _export(
             "safetensors": "safetensors.numpy.load_file('SITE-00000.safetensors')",
         },
     }
-    (folder / README).write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(folder / README, json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
     return folder
 
 

@@ -23,6 +23,7 @@ from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
 from goalscope.models.folders import brief
+from goalscope.plain_files import path_in
 from goalscope.rows import Tag
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
@@ -342,19 +343,11 @@ def place(store: Store, artifact: Artifact) -> Path:
     """Return the absolute path of an artifact.
 
     Raises:
-        ValueError: a link leads out of the run directory or in a circle, or the system refuses the path.
+        ValueError: a part of the path is a link, or the system refuses the path.
     """
     try:
-        root = store.path.resolve()
-        path = (root / artifact.path).resolve()
-        outside = not path.is_relative_to(root)
-        if not outside:
-            path.is_file()  # asks the system, which refuses names that are too long
-    except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        path = path_in(store.path.resolve(), artifact.path)
+        path.is_file()  # asks the system, which refuses names that are too long
+    except OSError as error:
         raise ValueError(f"an artifact must have a path in {store.path}, {artifact.path[:200]!r} is none") from error
-    if outside:
-        raise ValueError(
-            f"an artifact must lie inside of {store.path}, but {artifact.path!r} leads to {path}: remove the link, and "
-            "copy the files that it leads to if you trust them"
-        )
     return path

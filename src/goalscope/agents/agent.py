@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from inspect import Parameter, signature
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -29,6 +30,9 @@ TASK_PREFIX: Final = "task-"
 
 CHAT: Final = "chat"
 TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
+
+ANSWERED_BY: Final = "answered_by"
+"""Extra value of a turn: the name that a server gives the model that answered."""
 
 History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
@@ -294,8 +298,10 @@ def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
     agent_class = load_own(kind, ("act", "describe"), "an agent")
     if is_dataclass(agent_class):
         return _construct(kind, agent_class, parameters)
+    accepted = signature(agent_class).parameters.values()
+    takes_name = any(one.name == "name" or one.kind is Parameter.VAR_KEYWORD for one in accepted)
     try:
-        return agent_class(**parameters)
+        return _named(kind, agent_class, parameters, takes_name=takes_name)
     except TypeError as error:
         raise ValueError(f"{kind} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
 
@@ -304,7 +310,7 @@ def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> 
     """Build an agent from the values of the fields of its dataclass."""
     parameter_fields = {entry.name: entry for entry in fields(agent)}  # type: ignore[arg-type]
     accepted = ", ".join(name for name in parameter_fields if name != "name") or "no parameters"
-    unknown = sorted(set(parameters) - set(parameter_fields))
+    unknown = sorted(set(parameters) - set(parameter_fields) - {"name"})
     if unknown:
         raise ValueError(f"agent kind {kind!r} takes {accepted} (and an optional name), got {', '.join(unknown)}")
     missing = [
@@ -316,4 +322,18 @@ def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> 
         raise ValueError(f"agent kind {kind!r} must be given {accepted}, missing: {', '.join(missing)}")
     if not isinstance(parameters.get("name", ""), str):
         raise ValueError(f"the name of an agent must be a text, got {parameters['name']!r}")
-    return agent(**parameters)
+    return _named(kind, agent, parameters, takes_name="name" in parameter_fields)
+
+
+def _named(kind: str, agent_class: Callable[..., Built], parameters: Mapping[str, Any], *, takes_name: bool) -> Built:
+    """Build an agent; one whose class takes no name is called by the given one, its own, or its kind."""
+    if takes_name:
+        return agent_class(**parameters)
+    agent = agent_class(**{key: value for key, value in parameters.items() if key != "name"})
+    name = parameters.get("name") or getattr(agent, "name", "") or kind
+    try:
+        if name != getattr(agent, "name", ""):
+            object.__setattr__(agent, "name", name)  # its dataclass may be frozen
+    except AttributeError:
+        raise ValueError(f"agent kind {kind!r} must take a parameter name, or have a name that can be set") from None
+    return agent

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
-from goalscope.agents.agent import CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
+from goalscope.agents.agent import ANSWERED_BY, CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.prompts import (
@@ -313,6 +313,8 @@ def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
         extra["reconstructed"] = True
     if completion.unsupported:
         extra["unsupported"] = list(completion.unsupported)
+    if completion.answered_by:
+        extra[ANSWERED_BY] = completion.answered_by
     if completion.raw is not None and completion.output_tokens is None:
         extra["raw"] = completion.raw
     return Turn(

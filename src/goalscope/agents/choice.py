@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.agents.agent import Observation, Turn
+from goalscope.agents.agent import ANSWERED_BY, Observation, Turn
 from goalscope.models.base import Likelihoods, Model, Sampling, Scoring
 from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
@@ -193,6 +193,8 @@ def chosen(
     extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.text}
     if scored.unsupported:
         extra["unsupported"] = list(scored.unsupported)
+    if scored.answered_by:
+        extra[ANSWERED_BY] = scored.answered_by
     action, text, output = None, "", None if reasoned is None else reasoned.output_tokens
     failure: str | None = None
     if not scored.logprobs:

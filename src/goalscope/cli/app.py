@@ -1,6 +1,7 @@
 """The commands: names, options, help. Their work is in the other modules; nothing heavy is imported here."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -21,6 +22,7 @@ from goalscope.cli.help import (
     flag,
     option,
 )
+from goalscope.own import refused
 
 app = typer.Typer(
     name="goalscope",
@@ -32,6 +34,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_NAMING = ("run", "estimate", "import")
+"""Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
 
@@ -58,11 +63,18 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    own_code: Annotated[
+        bool, flag("--own-code", "Let run directories name classes of the working directory (module:Class).")
+    ] = False,
 ) -> None:
     """Whether, how strongly and towards what a language-model agent is goal-directed."""
+    command = context.invoked_subcommand
+    allowed = own_code or command in _NAMING
+    context.with_resource(refused("" if allowed else f"where it is yours: goalscope --own-code {command} ..."))
 
 
 @_command("demo")
@@ -80,7 +92,7 @@ def evaluate(
         typer.Argument(
             metavar="MODEL ...",
             help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind "
-            "and its parameters, as in epsilon-greedy:epsilon=0.3.",
+            "and its parameters, as in epsilon-greedy:epsilon=0.3; module:Class of a file here.",
         ),
     ],
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
@@ -98,7 +110,8 @@ def evaluate(
     from goalscope.cli import verdicts
 
     options = {} if seed is None else {"seed": seed}
-    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
+    with refused("") if worlds or any(":" in model for model in models) else nullcontext():
+        verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
 
 
 @_command("ledger")
@@ -196,6 +209,12 @@ def compare(
     margin: Annotated[
         str | None, option("MEASURE=NUMBER", "Also test equivalence within these margins, separated by ';'.")
     ] = None,
+    where: Annotated[
+        str | None, option("TAG=VALUE", "Compare rows with these tags only, separated by ';', e.g. of probes head=mlp.")
+    ] = None,
+    between: Annotated[
+        str, option("TAG", "One run: compare the values of this tag, e.g. site, in place of agents.")
+    ] = "",
     transforms: Annotated[
         bool, flag("--transforms", "Compare each agent of one run with itself on the transformed grids.")
     ] = False,
@@ -216,6 +235,8 @@ def compare(
         agents=comparing.agents_of(agents),
         margin=comparing.margins_of(margin),
         horizons=other_horizons,
+        where=comparing.where_of(where),
+        between=between,
     )
     compare_as = comparing.compare_versions if transforms else comparing.compare
     compare_as(runs, settings, {"json": json, "csv": csv})

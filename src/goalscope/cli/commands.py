@@ -7,11 +7,12 @@ from shlex import quote
 
 from goalscope import importers
 from goalscope.cli.console import duration, progress, say
-from goalscope.cli.measuring import SCREEN, SOURCE, across, estimates_table, headline, measure_run, write_page_of
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_run, write_page_of
 from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
 from goalscope.extras import lacking
-from goalscope.measures.behaviour import conditions_of, mixed
+from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
+from goalscope.plain_files import path_in
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
@@ -29,7 +30,7 @@ def demo(out: Path) -> None:
     write_page_of(out, page, None)
     agents = [agent.name for agent in study.agents()]
     with Store(out) as store:
-        measured = MeasuredRows(store, SOURCE)
+        measured = MeasuredRows(store, BEHAVIOUR)
         headline(measured, agents, "Mean and 95 % interval over grids")
         for tag in ("size", "density"):
             across(measured, "action accuracy", agents, tag)
@@ -60,7 +61,8 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
             state = "nothing could be imported, nothing is written"
         say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
     elif out is None:
-        say("no problem: everything can be imported")
+        episodes = result.counts.get("trajectories", 0)
+        say("no problem: " + ("everything can be imported" if episodes else "every label agrees, there is no episode"))
     else:
         say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
     return not result.exit_status
@@ -76,7 +78,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everythin
             say(line)
         if state:
             say(f"{path}: {state}", error=True)
-        _show_measured(MeasuredRows(store, SOURCE), path, agents, by, measures, everything=everything)
+        _show_measured(MeasuredRows(store, BEHAVIOUR), path, agents, by, measures, everything=everything)
 
 
 def _show_measured(
@@ -100,6 +102,8 @@ def _show_measured(
     shown_measures = measures or list(measured.measures)
     if not measures:
         headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+        if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, own), tags, agents)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents)
     if not by and conditions:
@@ -121,7 +125,7 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
 
-            folder_path = out / "activations"
+            folder_path = path_in(out, "activations")
             with progress("files of activations") as show:
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)

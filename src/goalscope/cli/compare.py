@@ -9,16 +9,19 @@ from typing import Any
 
 from goalscope.cli.console import say, show
 from goalscope.cli.measuring import measure_compared
-from goalscope.cli.overrides import split_names
+from goalscope.cli.overrides import split, split_names
 from goalscope.measures.invariance import compare_transforms
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import counted
+from goalscope.plain_files import write_text
+from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import (
     LEVEL,
+    Compared,
     as_json,
     comparison_records,
     comparison_table,
     contrast_records,
+    varying_tags,
 )
 from goalscope.report.figures import as_csv
 from goalscope.report.measured import MeasuredRows
@@ -35,7 +38,7 @@ def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = as_json(records, **metadata) if kind == "json" else as_csv(records)
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_text(path, text)
             say(f"written: {path}", error=True)
 
 
@@ -71,6 +74,20 @@ def margins_of(text: str | None) -> dict[str, float]:
     return margins
 
 
+def where_of(text: str | None) -> dict[str, list[str]]:
+    """Return tags and their values from ``head=linear;head=mlp;control=none``; none for None."""
+    chosen: dict[str, list[str]] = {}
+    for part in split(text or "", separator=";"):
+        tag, separator, value = (side.strip() for side in part.partition("="))
+        if not (tag and separator and value):
+            raise ValueError(
+                f"--where must be TAG=VALUE, separated by ';', a tag again for a further value, got {part!r}: e.g. "
+                "--where 'head=linear;control=none'"
+            )
+        chosen.setdefault(tag, []).append(value)
+    return chosen
+
+
 def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
     """Print the paired comparison of runs, or of the agents of one run."""
     if len({path.resolve() for path in paths}) != len(paths):
@@ -84,12 +101,22 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
     tests = len(comparison.pairs)
     family = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"
     show(comparison_table(comparison.pairs), f"Paired by grid on common worlds; {family}")
+    if alike := _alike(comparison.pairs):
+        say(f"all at {alike}")
     if comparison.without:
         say(f"no worlds in common: {'; '.join(comparison.without)}")
     if comparison.alone:
         say(comparison.alone)
     records, size = comparison_records(comparison.pairs), counted(tests, "test")
     _write(files, records, level=LEVEL, family=size, measures=comparison.measures)
+
+
+def _alike(comparisons: Sequence[Compared]) -> str:
+    """Return the tags that all comparisons share, in words."""
+    varying = set(varying_tags(comparisons))
+    return ", ".join(
+        f"{name} {number(value)}" for name, value in comparisons[0].tags.items() if name not in varying and value != ""
+    )
 
 
 def _of_family(measured: MeasuredRows, names: Sequence[str]) -> Rows:
@@ -104,6 +131,10 @@ def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files:
 
     The family and its margins are those of the run's study, unless measures or margins are given.
     """
+    if settings.where or settings.between:
+        raise ValueError(
+            "--where and --between must come without --transforms, which has sides of its own: leave out one"
+        )
     if len(paths) != 1:
         raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
     path = paths[0]

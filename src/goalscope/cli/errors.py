@@ -1,22 +1,23 @@
 """Errors of commands: one clear block for a user's error, a traceback only for an error of this package."""
 
+import errno
 import functools
 import os
+import shutil
 import sqlite3
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, Final, TypeVar
 
 import typer
 
 from goalscope.cli.console import fail, say
+from goalscope.parts import TRACEBACK, PartWarning, blamed
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
-
-TRACEBACK = "GOALSCOPE_TRACEBACK"
-"""Environment variable: with 1 in it every error keeps its traceback."""
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -26,52 +27,78 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def guarded(command: Command) -> Command:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
-    2 for wrong input and for errors of files, stores and missing extras; 130 for Ctrl-C. All other errors are faults of
+    2 for wrong input and for errors of files, stores, missing extras and the code of other packages; 1 where a part of
+    another package was left out and all else was done (`PartWarning`); 130 for Ctrl-C. All other errors are faults of
     goalscope and keep their traceback. An error that was not raised by a check of goalscope may be either: the block
     then says how to see the traceback.
     """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
+        left_out = list[str]()
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _notices()
-                return command(*arguments, **options)
+                warnings.simplefilter("always", PartWarning)
+                warnings.showwarning = _notices(left_out)
+                result = command(*arguments, **options)
         except KeyboardInterrupt as stop:
             text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
             fail(text, title="Stopped")
             raise typer.Exit(INTERRUPTED) from None
         except (ValueError, OSError, ImportError, sqlite3.Error) as error:
+            if full := _full_disk(error, [each for each in (*arguments, *options.values()) if isinstance(each, Path)]):
+                fail(full)
+                raise typer.Exit(WRONG_INPUT) from None
             missing = error.name or "" if isinstance(error, ImportError) else ""
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
-            hint = (
-                "" if _has_clear_message(error) else f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
-            )
-            fail(_message(error) + hint)
+            theirs = blamed(error)
+            hint = "" if not theirs and _has_clear_message(error) else _HINT
+            fail((theirs or _message(error)) + hint)
             raise typer.Exit(WRONG_INPUT) from None
+        except (Exception, SystemExit) as error:
+            theirs = blamed(error)
+            if not theirs or os.environ.get(TRACEBACK) == "1":
+                raise
+            fail(theirs + _HINT)
+            raise typer.Exit(WRONG_INPUT) from None
+        if left_out:
+            raise typer.Exit(PROBLEMS)
+        return result
 
     return run  # type: ignore[return-value]
 
 
-def _notices() -> Callable[..., None]:
-    """Return a function that prints each warning once, as one line without its position in the code."""
+_HINT: Final = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+
+
+def _notices(left_out: list[str]) -> Callable[..., None]:
+    """Return a function that prints each warning once, as one line without its position in the code.
+
+    What it says of parts of other packages is added to a list.
+    """
     printed = set[str]()
 
     def notice(message: Warning | str, category: type[Warning], *position: object, **options: object) -> None:
         text = str(message)
         if text not in printed:
             printed.add(text)
+            if issubclass(category, PartWarning):
+                left_out.append(text)
             say(f"Notice: {text}", error=True)
 
     return notice
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError where a result would overwrite the store of a run."""
+    """Raise a ValueError where a result would overwrite the store of a run, or another thing than a file lies there."""
+    from goalscope.plain_files import check_file
+
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
+        if path is not None and not path.is_relative_to("/dev"):
+            check_file(path)
 
 
 def _has_clear_message(error: BaseException) -> bool:
@@ -91,6 +118,27 @@ _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
     (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
     (PermissionError, "it may not be read or written by this user: change its permissions, or give another path"),
 )
+
+
+def _full_disk(error: Exception, paths: Sequence[Path]) -> str:
+    """Return the message for a full disk, "" for another error; paths: those of the command."""
+    if (
+        not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+        and str(error) != "database or disk is full"
+    ):
+        return ""
+    named = [Path(str(name)) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
+    # An error in the middle of a file names none: then it is on the disk with the least room.
+    room, path = min((_room(path), path) for path in named[:1] or [*(paths or [Path.cwd()]), Path(gettempdir())])
+    return (
+        f"the disk that holds {path} must have room, but it is full or its quota is used up ({room:,} bytes are free): "
+        "what was complete is kept; free some room and run the same command again"
+    )
+
+
+def _room(path: Path) -> int:
+    """Return the free bytes on the disk of a path, which need not be there yet."""
+    return shutil.disk_usage(next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())).free
 
 
 def _message(error: Exception) -> str:

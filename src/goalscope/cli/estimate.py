@@ -33,7 +33,7 @@ _COST = (
 
 _POWER = (
     *("measure", "grids", "trajectories", "mean", "SD between grids of the difference", "SD within", "effect seen"),
-    *("closed form", "margin shown", "closed form", "declared margin", "its power"),
+    *("margin shown", "declared margin", "its power"),
 )
 
 
@@ -164,9 +164,9 @@ def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
     table(columns, rows, title=title, numbers=range(2 if pilot else 1, len(columns)))
     say(f"Compared: {plan.conditions}; {counted(plan.family, 'test')} in the family of an agent.")
     say(
-        f"Effect seen: the smallest mean difference that the signed-rank test sees; margin shown: the smallest within "
-        f"which equivalence (TOST) is shown where the mean difference is 0. Counted over {plan.lines[0].found.repeats} "
-        f"simulated studies each (a chance of {CHANCE:g} to ± 0.025), beside the closed form for normal differences."
+        "Effect seen: the smallest mean difference whose interval leaves out 0; margin shown: the smallest within "
+        f"which equivalence is shown where the mean difference is 0. Counted over {plan.lines[0].found.repeats} "
+        f"simulated studies each (a chance of {CHANCE:g} to ± 0.025)."
     )
     if pilot is None:
         say(
@@ -193,7 +193,7 @@ def _cells(line: PowerLine) -> list[str]:
         str(design.grids),
         str(design.trajectories),
         *(text(value) for value in (design.mean, design.between, design.within)),
-        *(text(value) for value in (line.found.effect, line.effect, line.found.margin, line.smallest, line.margin)),
+        *(text(value) for value in (line.found.effect, line.found.margin, line.margin)),
         "–" if math.isnan(line.found.at_margin) else f"{line.found.at_margin:.2f}",
     ]
 

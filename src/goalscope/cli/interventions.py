@@ -23,7 +23,9 @@ def patch(
         str, option("LIST", "Blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.")
     ] = "",
     sites: Annotated[str, option("LIST", "grid, changed, pre, post, action.")] = "",
-    pairs: Annotated[int | None, option("N", "Counterfactual pairs of each grid size.", min=1)] = None,
+    pairs: Annotated[
+        int | None, option("N", "Counterfactual pairs of each grid size, an equal share of each thing moved.", min=1)
+    ] = None,
     agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
     model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
     device: Annotated[str, option("NAME", "With --model: auto (the default), cpu, cuda, cuda:1.")] = "auto",
@@ -87,7 +89,7 @@ def _parsed(kind: "type[BaseModel]", mapping: dict[str, Any], explain: Any) -> "
 
 def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None:
     """Print the main estimates of an experiment, one line each."""
-    from goalscope.cli.console import table
+    from goalscope.cli.console import say, table
     from goalscope.cli.measuring import written
     from goalscope.probing.scores import chosen
     from goalscope.stats import estimate_rows
@@ -104,5 +106,11 @@ def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None
         )
         for estimated in estimate_rows(selected.where(selected.among("measure", measures)), by=by)
     ]
+    for thing, numbers in done.about.get("by thing moved", {}).items():
+        if numbers["pairs"] < numbers["asked for"]:
+            say(
+                f"{done.kind}: {numbers['pairs']} of {numbers['asked for']} pairs with the {thing} moved: too few "
+                "grids have one in which the agent acts optimally on both sides"
+            )
     columns = ("what", *by, "value", "grids")
     table(columns, lines, title=f"{done.agent}: {done.kind}, mean and 95 % interval over grids", numbers=(len(by) + 1,))

@@ -10,7 +10,7 @@ from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.measures.behaviour import left_out, measured_parts
+from goalscope.measures.behaviour import left_out, put_measured
 from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
@@ -21,6 +21,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
+from goalscope.runs.provenance import missing_packages
 from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
@@ -34,8 +35,11 @@ SCREEN = (
 )
 """Measures that `goalscope measure` prints by default, where a run has them."""
 
-SOURCE = "behaviour"
-"""The source under which a store keeps the rows of `measure`."""
+
+def tell_missing(store: Store) -> None:
+    """Say which packages of a run are not installed here."""
+    if missing := missing_packages(store):
+        say(f"{store.path}: {missing}", error=True)
 
 
 def measure_run(path: Path) -> None:
@@ -43,10 +47,11 @@ def measure_run(path: Path) -> None:
     began = time.monotonic()
     with Store(path) as reader:
         total = count_episodes(reader)
+        tell_missing(reader)
     if not total:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:
-        store.put_rows(measured_parts(store, show), source=SOURCE)
+        put_measured(store, show)
         lacking = left_out(store.worlds())
         keep_content_hash(store)  # for the page, which then need not compute it again
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
@@ -194,6 +199,8 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     page = out or path / "report.html"
     check_outputs(page, ledger)
     measure_missing(path)
+    with Store(path) as store:
+        tell_missing(store)
     write_page_of(path, page, ledger)
     say(f"Report: {page.resolve()}")
 

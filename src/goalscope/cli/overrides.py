@@ -14,7 +14,8 @@ from goalscope.cli.console import say
 from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
-from goalscope.untrusted import read_yaml_text, shorten
+from goalscope.untrusted import shorten
+from goalscope.yaml_text import read_yaml_text
 
 _KINDS = (CHAT, TASK_CHAT)
 # Parameters of the question, not of the model.

@@ -12,6 +12,7 @@ import typer
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings, load_study, run_study_of
+from goalscope.plain_files import write_text
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
@@ -215,4 +216,4 @@ def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any],
     """Write the results as JSON."""
     content: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
     content |= {"lines": [asdict(line) for line in lines], "claims": claims}
-    (out / RESULT).write_text(json_text(content, indent=1) + "\n", encoding="utf-8", newline="\n")
+    write_text(out / RESULT, json_text(content, indent=1) + "\n")

@@ -15,6 +15,7 @@ from goalscope.extras import how_to_install
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, Summary, estimate_errors
+from goalscope.plain_files import replacing
 from goalscope.report.blocks import few_of
 from goalscope.runs import Store
 from goalscope.runs.opening import unmade
@@ -53,7 +54,10 @@ def score(
     with ExitStack() as stack:
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
-        sink = None if out is None else stack.enter_context(out.open("w", encoding="utf-8"))
+        sink = None
+        if out is not None:
+            partial = stack.enter_context(replacing(out))
+            sink = stack.enter_context(partial.open("w", encoding="utf-8"))
         show = stack.enter_context(progress("scored (KiB)"))
         run = None if report is None else LoggedRun(stack.enter_context(Store(report, "w")))
         for line in score_task_log(

@@ -158,13 +158,14 @@ def estimate(
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     """Return a study from a file, or the shipped study of that name, with changes."""
     from goalscope import studies
-    from goalscope.checks import did_you_mean
+    from goalscope.checks import did_you_mean, note_namesake
     from goalscope.measures.invariance import check_declared
     from goalscope.runs import Study
-    from goalscope.untrusted import read_yaml_text
+    from goalscope.yaml_text import read_yaml_text
 
     path = Path(name)
-    if not path.is_file() and name in studies.names():  # a folder of that name is no study
+    if name in studies.names():
+        note_namesake(name, "study")
         study = Study.parse(read_yaml_text(studies.text(name), name))
     elif path.exists():
         study = Study.load(path)
@@ -209,8 +210,9 @@ def run_study_of(
     from goalscope.extras import how_to_install
     from goalscope.preflight import beyond_reach
     from goalscope.report.blocks import counted
-    from goalscope.runs import StudyShard
+    from goalscope.runs import Store, StudyShard
     from goalscope.runs import run as run_study
+    from goalscope.runs.server_checks import noted_of_answers
 
     part = None if shard is None else StudyShard.parse(shard)
     inside = study.analysis.inside if study.analysis is not None else None
@@ -252,6 +254,9 @@ def run_study_of(
         f"{duration(done.seconds)}: {out}"
     )
     _report_changed_analysis(study, out)
+    with Store(out) as store:
+        for line in noted_of_answers(store):
+            say(line, error=True)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if part is not None:

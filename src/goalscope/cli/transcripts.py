@@ -10,6 +10,7 @@ from typing import Any, get_args
 from goalscope.agents.agent import Agent
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import say, table
+from goalscope.cli.measuring import tell_missing
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.blocks import counted
 from goalscope.runs import Outcome, Store
@@ -56,6 +57,7 @@ class Filter:
 def list_episodes(path: Path, selection: Filter, limit: int) -> None:
     """Print a table of episodes."""
     with Store(path) as store:
+        tell_missing(store)
         rows = selection.find(store)
         first = list(islice(rows, limit))
         total = len(first) + sum(1 for _ in rows)

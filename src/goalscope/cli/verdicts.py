@@ -13,6 +13,7 @@ from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
 from goalscope.evaluation.claims import verdict
 from goalscope.evaluation.subject import Subject
+from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 
@@ -175,7 +176,7 @@ def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
     """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
     if as_json and card:
         raise ValueError("--json prints everything and --card a paragraph: give one of them")
-    file = path / evaluate.LEDGER if path.is_dir() else path
+    file = check_file(path / evaluate.LEDGER) if path.is_dir() else path
     if not file.exists():
         raise FileNotFoundError(
             f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "

@@ -94,7 +94,8 @@ def doctor_run(path: Path, *, write: bool) -> None:
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.cli.measuring import SOURCE, measure_run
+    from goalscope.cli.measuring import measure_run
+    from goalscope.measures.behaviour import BEHAVIOUR
     from goalscope.runs.repair import DAMAGED, lines, repair
 
     result = repair(path, write=write)
@@ -105,14 +106,14 @@ def doctor_run(path: Path, *, write: bool) -> None:
         return
     rows = result.lost.get("rows", [])
     if not write:
-        if SOURCE in rows:
+        if BEHAVIOUR in rows:
             say("rows of measure can be made again from the episodes")
         say(f"next: goalscope doctor {quote(str(path))} --repair")
         raise typer.Exit(PROBLEMS)
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
-    if SOURCE in rows:
+    if BEHAVIOUR in rows:
         measure_run(path)
-    if others := [source for source in rows if source != SOURCE]:
+    if others := [source for source in rows if source != BEHAVIOUR]:
         say(f"rows of {', '.join(others[:5])} are taken out: probe, meg or patch make them again")
     for kind, advice in (
         ("call", "answers that are lost are asked for again where an episode needs them"),

@@ -1,10 +1,18 @@
 """The world kinds of environments in a study file: users' classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from goalscope.environments.table import LIMIT
 from goalscope.environments.world import EnvironmentWorld
@@ -12,9 +20,27 @@ from goalscope.ids import content_id
 from goalscope.own import is_own
 from goalscope.rows import Tag
 from goalscope.runs.kinds import OWN, Part, listed, sequence, world_kind
+from goalscope.untrusted import shorten
 
 _MOST_SEED = 2**31 - 1
 _Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
+_SPAN = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})")
+_MOST_SEEDS = 10_000
+
+
+def _from_span(value: Any) -> Any:
+    """Return the numbers of a span of seeds, first..last, both included; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    span = _SPAN.fullmatch(value)
+    first, last = map(int, span.groups()) if span is not None else (1, 0)
+    if not first <= last < first + _MOST_SEEDS:
+        raise ValueError(f"must be a list, or first..last, a span of at most {_MOST_SEEDS} seeds, got {shorten(value)}")
+    return tuple(range(first, last + 1))
+
+
+_Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
+"""Seeds of worlds: a list, or a span as in ``1..30``."""
 
 
 class _Searched(Part):
@@ -47,13 +73,15 @@ class Environments(_Searched):
     """Environments by class: one world for each mapping of parameters.
 
     ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` a registered
-    one.
+    one. With `seeds`, each mapping is made with each seed, the parameter ``seed`` of the class; environments that
+    describe themselves alike share a cluster.
     """
 
     kind: str
     source: str = ""
     name: str = Field(default="", max_length=80)
     parameters: tuple[dict[str, Any], ...] = sequence(default=({},))
+    seeds: _Seeds | None = Field(default=None, strict=False)
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -62,14 +90,27 @@ class Environments(_Searched):
                 raise ValueError("source must name a registered environment or module:Class, got none: add source")
         elif not is_own(self.kind) or self.source:
             raise ValueError(f"kind must be environment with a source, or module:Class without one, got {self.kind!r}")
+        if self.seeds is not None and any("seed" in parameters for parameters in self.parameters):
+            raise ValueError("seeds must be given once, got seeds and a parameter seed: leave one of them out")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_seeds(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Omitted where there are none: studies stored before this key existed must not change.
+        dumped: dict[str, Any] = serialize(self)
+        return {key: value for key, value in dumped.items() if key != "seeds" or value is not None}
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield the worlds in the order of their parameters."""
         source = self.source or self.kind
         name = self.name or source.rpartition(":")[2]
         for index, parameters in enumerate(self.parameters):
-            yield self._world(path, source, parameters, {**_tags(parameters), "kind": name, "index": index})
+            tags = {**_tags(parameters), "kind": name, "index": index}
+            if self.seeds is None:
+                yield self._world(path, source, parameters, tags)
+            for number in self.seeds or ():
+                made = self._world(path, source, {**parameters, "seed": number}, {**tags, "world seed": number})
+                yield replace(made, cluster=content_id("world", dict(made.description)))
 
 
 @world_kind("gymnasium", world=EnvironmentWorld)
@@ -100,7 +141,7 @@ class MiniGridWorlds(_Searched):
 
     kind: Literal["minigrid"]
     levels: tuple[str, ...] = sequence()
-    seeds: tuple[_Seed, ...] = sequence(default=(1,))
+    seeds: _Seeds = sequence(default=(1,))
     form: Literal["words", "grid"] = "words"
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
@@ -121,7 +162,7 @@ class TextWorlds(_Searched):
     rooms: int = Field(ge=1, le=20)
     objects: int = Field(ge=1, le=20)
     quest_length: int = Field(ge=1, le=20)
-    seeds: tuple[_Seed, ...] = sequence(default=(1,))
+    seeds: _Seeds = sequence(default=(1,))
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield seed by seed."""

@@ -264,7 +264,8 @@ def _directed(ledger: ClaimLedger, about: _Goals) -> str:
     name, goal = ledger.model, ledger.claim(about.directed)
     rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
     if other is not None and other.answer == "yes":
-        return f"{name} is {_how_much(other)}directed at {other.names}{_strength(other)}, not at {about.goal}"
+        place = other.names if about is _GRIDS else f"“{other.names}”, {about.rivals}"
+        return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, not at {about.goal}"
     for claim in (goal, other):
         if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
             why = claim.says.removeprefix("It cannot be told: ").rstrip(".")
@@ -360,7 +361,12 @@ _MORE = (
         "no",
         "where it fails it is unable: it does not come to places that are named either",
     ),
-    ("holds a map of the walls", "yes", "training made a map of the walls readable inside"),
+    (
+        "holds a map of the walls",
+        "yes",
+        "from as many grids of these sizes as were read, a map of the walls is more readable inside it than in every "
+        "kind of random network",
+    ),
     ("uses what the cells hold", "yes", "its actions follow what its activations hold at the grid's cells"),
     ("follows its written plan", "yes", "its actions follow the plan that it writes"),
 )

@@ -11,6 +11,7 @@ from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_inside import FIRST
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Family, PairedComparison, holm, paired_difference
+from goalscope.stats.compare import least_p
 
 COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("grids", "success", {}),
@@ -32,13 +33,23 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
     ("inside", "goal's place read, beyond permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
-    ("patching", "actions that follow the cells, beyond noise", partial(inside.patch_by_grid, site="grid")),
-    (
-        "patching",
-        "actions that follow the tokens before the reasoning, beyond noise",
-        partial(inside.patch_by_grid, site="pre"),
+    *(
+        (
+            "patching",
+            f"actions that follow {what}, {thing} moved, beyond noise",
+            partial(inside.patch_by_grid, site=site, moved=thing),
+        )
+        for site, what in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
+        for thing in inside.MOVED
     ),
-    ("reasoning", "actions that follow exchanged moves, beyond the own ones", inside.plan_followed_by_grid),
+    *(
+        (
+            "reasoning",
+            f"actions that follow exchanged moves, {thing} moved, beyond the own ones",
+            partial(inside.plan_followed_by_grid, moved=thing),
+        )
+        for thing in inside.MOVED
+    ),
     (
         "plans",
         f"first {FIRST} actions decoded, beyond permuted weights",
@@ -91,10 +102,12 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
         return ()
     family = Family(name="differences of models", members=tuple(with_interval))
     reported = []
-    for test in holm({name: entry[3].test.p_value for name, entry in with_interval.items()}, family, level=level):
+    p_values = {name: entry[3].p_value for name, entry in with_interval.items()}
+    least = {name: least_p(len(entry[3].labels)) for name, entry in with_interval.items()}
+    for test in holm(p_values, family, level=level, least=least):
         first, second, rule, compared = with_interval[test.name]
         difference = compared.difference
-        word = compared.direction if test.rejected else "no difference was shown"
+        word = compared.direction if test.rejected else test.note or "no difference was shown"
         says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
         fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit")}
         reported.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **fields))

@@ -17,7 +17,8 @@ from goalscope.evaluation.evidence import ArmRun, data_by_arm
 from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
-from goalscope.measures.behaviour import measured_parts
+from goalscope.measures.behaviour import put_measured
+from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, run
 from goalscope.runs.merge import excerpt, grow, settle
@@ -25,7 +26,8 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import decode_object, explain, read_octets, read_yaml_text
+from goalscope.untrusted import decode_object, explain, read_octets
+from goalscope.yaml_text import read_yaml_text
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"
@@ -56,7 +58,7 @@ class _Plan(BaseModel):
     @classmethod
     def read(cls, path: Path) -> "_Plan":
         try:
-            return cls.model_validate(decode_object(read_octets(path)))
+            return cls.model_validate(decode_object(read_octets(check_file(path))))
         except ValidationError as error:
             raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "plan")) from None
 
@@ -97,7 +99,7 @@ class EvaluationRun:
 
     def path(self, name: str) -> Path:
         """Return the run directory of an arm."""
-        return self.directory / ARMS / name
+        return path_in(self.directory, ARMS, name)
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
@@ -153,7 +155,7 @@ def prepare(
     if not sizes and any(subject.logs is None for subject in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
-    path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
+    path, own_worlds = check_file(out / PLAN), None if worlds is None else dict(worlds)
     if path.exists():
         plan = _Plan.read(path)
         if plan.models != models or plan.seed != seed:
@@ -186,7 +188,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
     out = Path(directory)
-    plan, ledger = _Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
+    plan, ledger = _Plan.read(out / PLAN), Evaluation.read(check_file(out / LEDGER))
     if ledger.models[0].look != len(plan.looks):
         raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
     subjects = []
@@ -301,7 +303,7 @@ def _measure(path: Path, stage: Stage, name: str) -> None:
     if len(measured) == len(episodes):
         return
     with Store(path, "w") as store, stage(f"{name}: measuring") as show:
-        store.put_rows(measured_parts(store, lambda done, total: show(done, total)), source="behaviour")
+        put_measured(store, lambda done, total: show(done, total))
 
 
 Opened = dict[tuple[str, str], ArmRun]

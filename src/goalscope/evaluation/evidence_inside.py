@@ -15,12 +15,15 @@ from goalscope.interventions import patching, reasoning
 from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
 from goalscope.probing import beliefs
+from goalscope.probing.pipeline import INFO
 from goalscope.probing.plan_scores import PREFIX, summarise_plans
 from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
+from goalscope.report.blocks import listed
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.rows import Rows, Tag
+from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
 Rivals = Mapping[str, Estimate | None]
@@ -30,6 +33,8 @@ At = Callable[[float], Rivals]
 FIRST: Final = 3
 """First actions of a plan that must all be right."""
 
+MOVED: Final = ("agent", "goal")
+"""What is moved in the pairs of grids."""
 _NOISE: Final = "isotropic"
 CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5
@@ -139,14 +144,24 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
 def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
     """Return by how much a quantity exceeds the same in the strictest random network.
 
-    Yes above the networks of every kind, no below all of them.
+    Yes above the networks of every kind, no below all of them. Networks differ or not by the sizes of the grids and
+    their number: both stand beside the figure.
     """
     rivals = read.beyond(read.networks, data.confidence)
     decisive = strictest(rivals)
     if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
         return Evidence(why="there are too few grids for the difference to random networks, or none was read")
     sides: Mapping[str, Side] = {"above": "yes", "below": "no", "none": "not shown"}
-    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=f"strictest: {decisive[0]}")
+    detail = f"strictest: {decisive[0]}{_fitted_on(read, data)}"
+    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=detail)
+
+
+def _fitted_on(read: Quantity, data: ArmData) -> str:
+    """Return in words how many grids of which sizes a probe was fitted on, "" where the run does not say."""
+    notes = noted(data.run.store, INFO)
+    number = next((notes[name]["training grids"] for name in ("cognitive-map", "beliefs") if name in notes), None)
+    sizes = sorted({size for size in read.rows.values("size") if isinstance(size, int)})
+    return f"; fitted on {number} grids of sizes {listed(list(map(str, sizes)))}" if number and sizes else ""
 
 
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
@@ -176,7 +191,7 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     if isinstance(patched, str):
         return Evidence(why=patched)
     source, controls = patched
-    return beyond_all(partial(less_controls, data, source, controls), data, threshold, needed=_NOISE)
+    return _with_each_moved(source, controls, data, threshold, needed=_NOISE)
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
@@ -186,10 +201,14 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
     free = chosen(rows, structural=None)
     if not len(free):
         return "no activations were patched"
-    must = chosen(free, site="grid", layers="all", patch="source")
-    if not len(must) or float(must.value.mean()) < MOVES:
-        moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
-        return f"the action follows the patch that must move it, all layers of all cells, {moved} alone"
+    for thing in MOVED:
+        must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
+        if not len(must) or float(must.value.mean()) < MOVES:
+            moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
+            return (
+                f"with the {thing} moved the action follows the patch that must move it, all layers of all cells, "
+                f"{moved} alone"
+            )
     layers = chosen(free, site=site, layers="all")
     if site == "grid":
         first = min((layer for layer in free["layer"].tolist() if layer is not None), default=None)
@@ -206,7 +225,40 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     exchanged, controls = _edited(data)
     if not len(exchanged):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    return beyond_all(partial(less_controls, data, exchanged, controls), data, threshold, needed="own")
+    return _with_each_moved(exchanged, controls, data, threshold, needed="own")
+
+
+def _with_each_moved(
+    changed: Rows, controls: Mapping[str, Rows], data: ArmData, threshold: float, *, needed: str
+) -> Evidence:
+    """Return what holds with each thing moved, see `beyond_all`: yes if with each, no if with none.
+
+    The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
+    """
+    found: dict[str, Evidence] = {}
+    for thing in MOVED:
+        of_thing = chosen(changed, moved=thing)
+        if not len(of_thing):
+            return Evidence(why=f"there are no pairs in which it acts optimally on both sides with the {thing} moved")
+        of_controls = {name: chosen(rows, moved=thing) for name, rows in controls.items()}
+        at = partial(less_controls, data, of_thing, of_controls)
+        found[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
+        if evidence.estimate is None:
+            return Evidence(why=f"{evidence.why}, {thing} moved")
+    sides = {evidence.side for evidence in found.values()}
+    side = sides.pop() if len(sides) == 1 else "not shown"
+    name = (
+        max(found, key=lambda name: _ends(found[name])[1])
+        if side == "no"
+        else min(found, key=lambda name: _ends(found[name])[0])
+    )
+    answers = "; ".join(f"{other}: {evidence.side}" for other, evidence in found.items())
+    return Evidence(estimate=found[name].estimate, side=side, detail=f"{answers}; {name}, {found[name].detail}")
+
+
+def _ends(evidence: Evidence) -> tuple[float, float]:
+    assert evidence.estimate is not None  # callers leave out evidence without one
+    return evidence.estimate.low, evidence.estimate.high
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
@@ -226,16 +278,18 @@ def _changed(data: ArmData, kind: str) -> Rows:
     return chosen(rows, agent=data.agent, **{TAG: kind}) if len(rows) else rows
 
 
-def patch_by_grid(data: ArmData, site: str) -> Rows:
+def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
     """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
     patched = _patched(data, site)
-    return Rows.from_rows([]) if isinstance(patched, str) else _less_by_grid(patched[0], patched[1][_NOISE])
+    if isinstance(patched, str):
+        return Rows.from_rows([])
+    return _less_by_grid(chosen(patched[0], moved=moved), chosen(patched[1][_NOISE], moved=moved))
 
 
-def plan_followed_by_grid(data: ArmData) -> Rows:
+def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
     """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
     exchanged, controls = _edited(data)
-    return _less_by_grid(exchanged, controls["own"])
+    return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
 
 
 def _less_by_grid(changed: Rows, control: Rows) -> Rows:

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from goalscope.evaluation.arms import Arm, Look, arm
 from goalscope.evaluation.evidence_inside import (
     FIRST,
+    MOVED,
     beliefs_read,
     beyond_networks,
     map_read,
@@ -52,7 +53,7 @@ def _patches(agent: str, pairs: int) -> BaseModel:
     return Patching.model_validate(
         {
             "agent": agent,
-            "pairs": {"per_size": pairs, "controls": 0},
+            "pairs": {"moved": list(MOVED), "per_size": pairs, "controls": 0},
             "sites": ["grid", "pre"],
             "layers": "thirds",
             "windows": [],
@@ -67,7 +68,7 @@ def _edits(agent: str, pairs: int) -> BaseModel:
     return ReasoningEdits.model_validate(
         {
             "agent": agent,
-            "pairs": {"per_size": pairs, "controls": 0},
+            "pairs": {"moved": list(MOVED), "per_size": pairs, "controls": 0},
             "edits": ["own", "plan", "paraphrase"],
             "patches": False,
         }
@@ -115,7 +116,7 @@ _inside(
         turns=600,
     ),
     quick=0,
-    full=8,
+    full=16,
 )
 _inside(
     "reasoning",
@@ -128,7 +129,7 @@ _inside(
         turns=60,
     ),
     quick=0,
-    full=10,
+    full=16,
     needs="reasoning",
 )
 _inside(
@@ -167,6 +168,7 @@ FIFTH: Final = 2 * MARGIN
 _PLANTED: Final = "200 nulls and planted codes (docs/statistics.md)"
 _HANDMADE: Final = "hand-made models whose code is known, by layer, and 200 null models (docs/interventions.md)"
 _RANDOM: Final = "the same architecture with permuted weights, its own initialisation, the library's"
+_SO_MANY: Final = "Fitted on so many grids of these sizes"
 _PATCHED_BESIDE: Final = "noise of the same norm, isotropic and with the activations' covariance; another pair's source"
 
 
@@ -174,10 +176,10 @@ def _map(name: str, what: str, thing: str) -> None:
     claim(
         name,
         arm="inside",
-        question=f"Did training make {thing} readable inside, before it reasons?",
-        yes=f"A linear probe reads {thing} better than in every kind of random network. That it is used, a probe never "
-        "shows.",
-        no=f"A linear probe reads {thing} worse than in every kind of random network.",
+        question=f"Is {thing} more readable inside it, before it reasons, than in random networks of its architecture?",
+        yes=f"{_SO_MANY}, a linear probe reads {thing} better than in every kind of random network. From more grids of "
+        "one size the two can be equal (docs/inside.md). That it is used, a probe never shows.",
+        no=f"{_SO_MANY}, a linear probe reads {thing} worse than in every kind of random network.",
         quantity="area under the curve on undetermined cells less that of the strictest random network",
         threshold=0.0,
         compared=_RANDOM,
@@ -194,9 +196,10 @@ claim(
     arm="patching",
     question="Are its actions made from what its activations hold at the grid's cells?",
     yes="With another grid's activations at the cells after a third of the layers, its action is one that is optimal "
-    "there, in more than a fifth of the pairs beyond every control.",
+    "there, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at the cells after a third of the layers, its action becomes one that is "
-    "optimal there in less than a fifth of the pairs beyond the strictest control.",
+    "optimal there in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the "
+    "goal moved.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -209,10 +212,10 @@ claim(
     arm="patching",
     question="Are its actions made from what the tokens before the reasoning hold, which the probes read?",
     yes="With another grid's activations at these tokens, in all layers, its action is one that is optimal in that "
-    "grid, in more than a fifth of the pairs beyond every control.",
+    "grid, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
     no="With another grid's activations at these tokens, in all layers, its action becomes one that is optimal in "
-    "that grid in less than a fifth of the pairs beyond the strictest control; those of all cells do move it. That "
-    "what is read there is used nowhere is not said.",
+    "that grid in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the goal "
+    "moved; those of all cells do move it. That what is read there is used nowhere is not said.",
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
@@ -225,9 +228,9 @@ claim(
     arm="reasoning",
     question="Does its action follow the moves that stand in its reasoning, when they are exchanged?",
     yes="With another grid's moves in its reasoning it takes an action that is optimal there, in more than a fifth of "
-    "the pairs beyond edits that say the same.",
+    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
     no="With another grid's moves in its reasoning it takes an action that is optimal there in less than a fifth of "
-    "the pairs beyond edits that say the same.",
+    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
     quantity="share of pairs whose action follows the edited moves, less that under the strictest control edit",
     threshold=FIFTH,
     compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",
@@ -253,9 +256,9 @@ claim(
 claim(
     "holds what it has seen in fog",
     arm="beliefs",
-    question="Where it sees only what is near, did training make the walls it has seen readable inside?",
-    yes="A linear probe reads the walls that it has seen better than in every kind of random network.",
-    no="A linear probe reads the walls that it has seen worse than in every kind of random network.",
+    question="Where it sees only what is near, are the walls it has seen more readable inside than in random networks?",
+    yes=f"{_SO_MANY}, a linear probe reads the walls that it has seen better than in every kind of random network.",
+    no=f"{_SO_MANY}, a linear probe reads the walls that it has seen worse than in every kind of random network.",
     quantity="area under the curve on undetermined cells that were seen, less that of the strictest random network",
     threshold=0.0,
     compared=_RANDOM,

@@ -19,6 +19,7 @@ from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
 from goalscope.report.charts import Difference, Forest
 from goalscope.report.exports import Named, drawn, named
+from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
             yield replace(declared, title=title) if len(names) > 1 else declared
 
+    runs_by_path: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
+    for (name, model), run in runs.items():
+        if run.part is None:
+            runs_by_path.setdefault(run.store.path, (name, model, run))
+    notes = sorted({line for _, _, run in runs_by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
             *each(lambda model: Declared(anchor="verdict", title="Verdict", paragraphs=verdict(model))),
@@ -81,13 +87,9 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             *_differences(evaluation),
             *_maps(names, runs),
             *each(_behind),
-            _method(evaluation),
+            _method(evaluation, notes),
         ]
     )
-    runs_by_path: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
-    for (name, model), run in runs.items():
-        if run.part is None:
-            runs_by_path.setdefault(run.store.path, (name, model, run))
     titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
     return sections, [_group(run, titles[name], name, model) for name, model, run in runs_by_path.values()]
 
@@ -270,7 +272,7 @@ def _behind(ledger: ClaimLedger) -> Declared:
     )
 
 
-def _method(evaluation: Evaluation) -> Declared:
+def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
     first = evaluation.models[0]
     look_sentence = (
         "This is the first look at the data."
@@ -285,6 +287,7 @@ def _method(evaluation: Evaluation) -> Declared:
             f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
             f"{100 * ALPHA:.0f} % a claim.",
             f"Decision rules: version {RULES}.",
+            *notes,
         ),
     )
 

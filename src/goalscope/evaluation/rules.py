@@ -12,6 +12,7 @@ from typing import Final
 from goalscope import registry
 from goalscope.evaluation.claims import Answer, Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
+from goalscope.parts import attempt
 
 RULES: Final = 3
 """Version of the rules in this file, in `goalscope.evaluation.questions` and in `goalscope.evaluation.inside`."""
@@ -97,7 +98,10 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
 
 def decide(rule: Rule, data: ArmData) -> Claim:
     """Return the claim of a rule on the data of its arm."""
-    evidence = Evidence(why=_NO_FORMAT) if data.speechless and rule.about_goals else rule.evidence(data)
+    if data.speechless and rule.about_goals:
+        evidence = Evidence(why=_NO_FORMAT)
+    else:
+        evidence = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
     answer = answer_of(evidence, rule.threshold)
     says = {"yes": rule.yes, "no": rule.no, "not shown": "The data do not decide it."}.get(answer)
     says = says and says.replace("{names}", evidence.names)

@@ -5,19 +5,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from goalscope import registry
 from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
-from goalscope.checks import near_miss
+from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
+from goalscope.own import is_own
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
+from goalscope.yaml_text import read_yaml_text, write_yaml
 
 SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
 """Prefix of the name of a model behind a server, ``openai:NAME@URL`` -> mode of its requests."""
@@ -81,7 +80,8 @@ def subject_of(text: str) -> Subject:
         text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
             a server, or ``completions:NAME@URL`` where it is sent tokens, NAME then a folder or a name on the hub that
             has its tokenizer; a run directory of imported logs; or an agent kind, its parameters after a colon, as in
-            ``epsilon-greedy:epsilon=0.3``.
+            ``epsilon-greedy:epsilon=0.3``; or an agent of one's own, ``module:Class`` of a file in the working
+            directory, its parameters after another colon.
 
     Raises:
         ValueError: none of these, or a parameter that the kind does not take.
@@ -90,6 +90,7 @@ def subject_of(text: str) -> Subject:
         if text.startswith(prefix):
             return _served(text, prefix, mode)
     if text in _BUNDLED:
+        note_namesake(text, "model")
         tokens, access = _BUNDLED[text]
         kind = TASK_CHAT if access == {"tasks"} else CHAT
         sampling = {"temperature": 0.0, "history": "conversation"} if kind == TASK_CHAT else _SAMPLING
@@ -97,11 +98,12 @@ def subject_of(text: str) -> Subject:
         return Subject(
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
         )
-    path = Path(text).expanduser()
-    if path.is_dir() and not unmade(path / DATABASE):
-        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
     kind, _, arguments = text.partition(":")
-    if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
+    if kind not in registry.names("agent") and is_own(":".join(text.split(":")[:2])):
+        kind, arguments = ":".join(text.split(":")[:2]), text.partition(":")[2].partition(":")[2]
+    if is_own(kind) or (kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT)):
+        if not is_own(kind):
+            note_namesake(text, "agent")
         parameters = {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)}
         agent = build_agent(kind, parameters)
         access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))
@@ -114,6 +116,9 @@ def subject_of(text: str) -> Subject:
             access=access | ({"text"} if reads else set()),
             told=frozenset({"wording"} if reads else ()),
         )
+    path = Path(text).expanduser()
+    if path.is_dir() and not unmade(path / DATABASE):
+        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
     if path.is_dir() and not (path / "config.json").is_file():
         raise ValueError(
             f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "
@@ -175,4 +180,4 @@ def describe(subject: Subject) -> str:
     entry = dict(subject.parameters)
     if subject.logs is not None:
         entry = {"run": subject.logs.name, "agent": subject.name}
-    return yaml.safe_dump({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()
+    return write_yaml({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()

@@ -11,6 +11,7 @@ from goalscope.importers.jsonl import jsonl_episodes
 from goalscope.importers.problems import Context, ImportResult, Ledger
 from goalscope.importers.recorded import Reader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
+from goalscope.plain_files import described
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.untrusted import UntrustedError, decode_line, lines
@@ -36,8 +37,10 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
 
     Args:
         path: the file or folder. A missing path is a problem of the result, not an exception.
-        check: read everything at once and keep no episode.
+        check: read everything at once and keep no episode; labels without an episode are enough.
         reader: reads the samples of logs of Inspect for other tasks than goalscope's.
+
+    An import without an episode is a problem too, which says what there was instead.
 
     Returns:
         Without ``check`` the episodes, read lazily, with problems and counts that are complete after the last one; with
@@ -47,7 +50,7 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
         ImportError: there is a log of Inspect and inspect-ai is not installed.
     """
     ledger = Ledger()
-    episodes = _episodes(Path(path), Context(ledger, reader))
+    episodes = _episodes(Path(path), Context(ledger, reader), check=check)
     if not check:
         return ImportResult(episodes=episodes, ledger=ledger)
     deque(episodes, maxlen=0)
@@ -114,7 +117,7 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
         ledger.counts["episodes that were stored before"] += stored_before
 
 
-def _episodes(path: Path, context: Context) -> Iterator[Episode]:
+def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]:
     ledger = context.ledger
     files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS}
     file_count = 0
@@ -132,9 +135,14 @@ def _episodes(path: Path, context: Context) -> Iterator[Episode]:
             yield from _READERS[key](file, name, context)
     if context.metrics:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
-    if not ledger.counts["files read"] and not ledger.problem_count:
+    if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
+        return
+    if not ledger.counts["files read"]:
         must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
         ledger.report(path.name or ".", "", must, f"{file_count} files, none of them such")
+    else:
+        found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
+        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
 
 
 def _layout(path: Path) -> str:
@@ -159,16 +167,16 @@ def _shows_grids(path: Path) -> bool:
 
 
 def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
-    """Yield (file, name relative to ``path``) of each regular file, sorted; symbolic links are followed once.
+    """Yield (file, name relative to ``path``) of each regular file, sorted.
 
-    Folders that link back, pipes, devices and unreadable files become problems.
+    Links below ``path``, pipes, devices and unreadable files become problems.
     """
-    pending, visited = [(path, "")], set[tuple[int, int]]()
+    pending = [(path, "")]
     while pending:
         current, relative = pending.pop()
         name, names = relative or current.name, list[str]()
         try:
-            status = current.stat()
+            status = current.lstat() if relative else current.stat()
             is_folder = stat.S_ISDIR(status.st_mode)
             if is_folder:
                 names = sorted((entry.name for entry in current.iterdir()), reverse=True)
@@ -180,9 +188,7 @@ def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
             if stat.S_ISREG(status.st_mode):
                 yield current, name
             else:
-                ledger.report(name, "", "an import must consist of plain files and folders", "a pipe, socket or device")
-        elif (status.st_dev, status.st_ino) in visited:
-            ledger.report(name, "", "a folder must be met only once", "a link to a folder read before")
+                given = described(current, status)
+                ledger.report(name, "", "an import must consist of plain files and folders", given)
         else:
-            visited.add((status.st_dev, status.st_ino))
             pending.extend((current / entry, f"{relative}/{entry}" if relative else entry) for entry in names)

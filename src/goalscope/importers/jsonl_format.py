@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from goalscope.importers.problems import STEP_FIELDS, LogLine
 from goalscope.inspect_ai.record import TokenId
+from goalscope.plain_files import replacing
 from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World
 from goalscope.untrusted import UntrustedError, shorten
@@ -136,29 +137,22 @@ def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
         TypeError: an ``extra`` value without a form in JSON.
     """
     path = Path(path)
-    unfinished = path.with_name(f"{path.name}.part")
     worlds: dict[str, World] = {}
     count = 0
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
-            for episode in episodes:
-                world = episode.world
-                if world.id not in worlds:
-                    worlds[world.id] = world
-                    stream.write(_line(_world(world)))
-                elif worlds[world.id] != world:
-                    raise ValueError(
-                        f"a world must have one cluster and one set of tags, got other ones for {world.id}"
-                    )
-                stream.write(_line(_episode(episode, count)))
-                for step in episode.steps:
-                    stream.write(_line({"episode": f"{count}", **_step(step)}))
-                count += 1
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as stream:
+        for episode in episodes:
+            world = episode.world
+            if world.id not in worlds:
+                worlds[world.id] = world
+                stream.write(_line(_world(world)))
+            elif worlds[world.id] != world:
+                raise ValueError(f"a world must have one cluster and one set of tags, got other ones for {world.id}")
+            stream.write(_line(_episode(episode, count)))
+            for step in episode.steps:
+                stream.write(_line({"episode": f"{count}", **_step(step)}))
+            count += 1
+        stream.flush()
+        os.fsync(stream.fileno())
     return count
 
 

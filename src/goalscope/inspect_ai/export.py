@@ -40,6 +40,7 @@ from goalscope.inspect_ai.episode import score_of
 from goalscope.inspect_ai.outputs import write_config, write_messages
 from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, TurnRecord, metadata_of
 from goalscope.measures.transcript import agent_of
+from goalscope.plain_files import replacing
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
@@ -86,8 +87,9 @@ def export_logs(
         samples = [writer.sample(episode) for episode in store.episodes(ids)]
         title = "imported" if study is None else study.name
         log = _log(title, name or samples[0].output.model, identity, samples, writer.config)
-        path = folder / f"{number:04d}_{_file_name(name)}_{identity.removeprefix('agent-')[:8]}.eval"
-        write_eval_log(log, path.resolve().as_posix())
+        path = folder / f"{number:04d}_{_file_name(name)}_{_file_name(identity.removeprefix('agent-')[:8])}.eval"
+        with replacing(path) as partial:
+            write_eval_log(log, partial.absolute().as_posix(), format="eval")
         written.append(path)
         n_done += len(ids)
         if progress is not None:

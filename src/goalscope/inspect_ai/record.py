@@ -192,6 +192,7 @@ class CompletionRecord(_OutputRecord):
     unsupported: list[str] = Field(default_factory=list)
     raw: str | None = None
     marked: bool = False
+    answered_by: str = ""
 
     @classmethod
     def of(cls, completion: Completion) -> "CompletionRecord":

@@ -71,7 +71,7 @@ class Ablation(OnPairs):
     subspaces of the same rank.
     """
 
-    headline: ClassVar[Headline] = ((STAYS,), {}, ("thing", "site", "layer", "rank", "fallen", "subspace"))
+    headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
 
     kind: Literal["ablation"] = KIND
     things: tuple[Thing, ...] = sequence(default=("goal", "agent"))

@@ -3,8 +3,9 @@
 An orthogonal map is trained so that writing the counterfactual's coordinates in K of its directions makes the model
 write its output in the counterfactual. This is a supervised search: it can find directions that nothing reads in the
 unchanged model but that activate dormant pathways. So each result has these controls: the whole residual stream at the
-same position, random subspaces and principal components of the same rank, a search on shuffled pairs and on random
-networks, and the parts of the found subspace that the next block reads strongly and weakly.
+same position; of the same rank random subspaces, the principal components of the activations and, for each thing
+moved, those of the differences between counterfactual and original, which need no search; a search on shuffled pairs
+and on random networks; and the parts of the found subspace that the next block reads strongly and weakly.
 
 Sources: Geiger et al. 2024, Finding alignments between interpretable causal variables and distributed neural
 representations (distributed alignment search); Makelov, Lange and Nanda 2023, arXiv:2311.17030 (dormant pathways).
@@ -39,7 +40,7 @@ from goalscope.interventions.reading import (
     passage,
     read_passages,
 )
-from goalscope.models.initialisation import permute
+from goalscope.models.initialisation import permute, redraw
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows
@@ -49,13 +50,16 @@ from goalscope.runs.probing_config import Layers
 KIND: Final = "alignment"
 ODDS: Final = "log-odds of the forced answer follow"
 """Whether the counterfactual's word of action is likelier than the original's after the original's own output."""
-FOUND, WHOLE, RANDOM, COMPONENTS, SHUFFLED = (
+FOUND, WHOLE, RANDOM, COMPONENTS, DIFFERENCES, SHUFFLED = (
     "found subspace",
     "whole residual",
     "random subspace",
-    "principal components",
+    "components of the activations",
+    "components of the differences",
     "trained on shuffled pairs",
 )
+NETWORKS: Final = ("permuted", "initial")
+"""Kinds of random networks on which the search is repeated, see `goalscope.models.initialisation`."""
 READ, UNREAD = "found, part that is read", "found, part that is hardly read"
 _CASES_AT_ONCE: Final = 16
 
@@ -65,11 +69,12 @@ class Alignment(OnPairs):
     """Subspaces of small rank, searched for at each site and layer, interchanged within pairs of held-back grids.
 
     `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the fraction of
-    the grids that is held back. `random` is the number of random subspaces; `networks` the number of random networks
-    with permuted weights on which the search is repeated, scored by the log-odds of the forced answer.
+    the grids that is held back, of each thing moved. `random` is the number of random subspaces; `networks` that of the
+    random networks of each kind on which the search is repeated, scored by the log-odds of the forced answer: with
+    permuted weights and, where the training of the model says how it began, with those.
     """
 
-    headline: ClassVar[Headline] = ((FOLLOWS,), {"network": "own"}, ("site", "layer", "rank", "subspace"))
+    headline: ClassVar[Headline] = ((FOLLOWS,), {"network": "own"}, ("moved", "site", "layer", "rank", "subspace"))
 
     kind: Literal["alignment"] = KIND
     pairs: PairSettings = PairSettings(per_size=40, controls=0)
@@ -89,14 +94,16 @@ class Alignment(OnPairs):
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         train, test = split_pairs(pairs.kept, self.test, self.seed)
-        twin = cache(lambda seed: permuted(subject.model, seed))
+        kinds = [kind for kind in NETWORKS if kind != "initial" or subject.model.has_recipe]
+        twin = cache(lambda kind, seed: random_network(subject.model, kind, seed))
 
         def rows(site: Where, layer: int) -> Rows:
-            networks = [subject.model, *map(twin, range(self.networks))]
-            return Rows.concatenate(
-                search(subject.agent, network, train, test, self, site, layer, own=network is subject.model)
-                for network in networks
-            )
+            networks = [("own", subject.model)]
+            networks += [(kind, twin(kind, seed)) for kind in kinds for seed in range(self.networks)]
+            searched = [
+                search(subject.agent, network, train, test, self, site, layer, kind=kind) for kind, network in networks
+            ]
+            return averaged(row for found in searched for row in found)
 
         subject.work({f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}, rows)
         return {
@@ -108,27 +115,34 @@ class Alignment(OnPairs):
         }
 
 
-def permuted(model: LocalModel, seed: int) -> LocalModel:
-    """Return a copy of a model with the entries of every weight permuted: the scale of each, and nothing learned."""
+def random_network(model: LocalModel, kind: str, seed: int) -> LocalModel:
+    """Return a copy of a model that has learned nothing: `permuted` or `initial`, as in `models.initialisation`."""
     with model.alone() as network:
         twin = deepcopy(network)
-    permute(twin, seed=seed)
+    (permute if kind == "permuted" else redraw)(twin, seed=seed)
     style = str(model.describe()["reasoning"])
-    return LocalModel.from_parts(twin, model.tokenizer, name=f"{model.name}-permuted-{seed}", reasoning=style)
+    return LocalModel.from_parts(twin, model.tokenizer, name=f"{model.name}-{kind}-{seed}", reasoning=style)
 
 
 def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pair], list[Pair]]:
     """Return training and tested pairs; both directions of a pair, and all pairs of a grid, are on one side.
 
+    Of the grids in which each thing is moved the same share is tested.
+
     Raises:
         ValueError: too few grids for both.
     """
-    grids = list(dict.fromkeys(pair.cluster for pair in pairs))
-    if len(grids) < 2:
-        raise ValueError(f"an alignment search must have pairs of at least 2 grids, got {len(grids)}: add worlds")
-    order = stream(seed, "alignment split").permutation(len(grids))
-    count = min(max(1, round(test * len(grids))), len(grids) - 1)
-    held_out = {grids[index] for index in order[:count]}
+    held_out: set[str] = set()
+    for thing in dict.fromkeys(pair.moved for pair in pairs) or (None,):
+        grids = list(dict.fromkeys(pair.cluster for pair in pairs if pair.moved == thing))
+        if len(grids) < 2:
+            raise ValueError(
+                f"an alignment search must have pairs of at least 2 grids for each thing moved, got {len(grids)} "
+                f"({thing or 'nothing'} moved): add worlds"
+            )
+        order = stream(seed, "alignment split", str(thing)).permutation(len(grids))
+        count = min(max(1, round(test * len(grids))), len(grids) - 1)
+        held_out |= {grids[index] for index in order[:count]}
     both = [candidate for pair in pairs for candidate in (pair, pair.swapped)]
     return [candidate for candidate in both if candidate.cluster not in held_out], [
         candidate for candidate in both if candidate.cluster in held_out
@@ -162,7 +176,7 @@ def search(
     site: Where,
     layer: int,
     *,
-    own: bool = True,
+    kind: str = "own",
 ) -> Rows:
     """Search subspaces at one site and layer, and interchange them in the tested pairs.
 
@@ -172,11 +186,13 @@ def search(
         train, test: pairs of different grids.
         settings: ranks, steps, seeds.
         site, layer: where the activations are read and changed.
-        own: whether the model is the agent's own, which writes freely; of a random network the forced answer is scored.
+        kind: "own" for the agent's own model, which writes freely; of a random network the kind, see `NETWORKS`: its
+            forced answer is scored.
 
     Returns:
         Rows with the tags site, layer, rank, subspace, network, and those of the pairs; clusters are grids.
     """
+    own = kind == "own"
     cases = [_cases(model, group, site, layer) for group in (train, test)]
     width = cases[0][0].target.shape[-1]
     too_wide = [rank for rank in settings.ranks if rank > width]
@@ -186,8 +202,12 @@ def search(
     vectors = np.concatenate([activations for case in cases[0] for activations in (case.target, case.source)]).astype(
         np.float64
     )
-    centred = vectors - vectors.mean(axis=0)
-    components = np.linalg.svd(centred, full_matrices=False)[2]
+    components = _components(vectors - vectors.mean(axis=0))
+    # Both directions of each pair are among the cases: the mean of the differences is 0.
+    differences = {
+        thing: _components(np.concatenate([case.source - case.target for case in cases[0] if case.pair.moved == thing]))
+        for thing in dict.fromkeys(case.pair.moved for case in cases[0])
+    }
     reading = reading_directions(model, layer) if own else None
     rng = stream(settings.seed, "random subspaces", site, layer)
     for rank in settings.ranks:
@@ -198,7 +218,8 @@ def search(
         shuffled_cases = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
         controls = [
             (SHUFFLED, train_subspace(model, shuffled_cases, layer, rank, settings, own=own)),
-            (COMPONENTS, components[:rank].T),
+            (COMPONENTS, components[:, :rank]),
+            (DIFFERENCES, {thing: found[:, :rank] for thing, found in differences.items()}),
         ]
         controls += [(RANDOM, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)]
         controls += zip((READ, UNREAD), split_subspace(learned, reading), strict=True)
@@ -211,8 +232,14 @@ def search(
             for case, found_values in zip(part, values, strict=True):
                 for (label, rank, _), value in zip(subspaces, found_values, strict=True):
                     tags = common | {"rank": None if label == WHOLE else rank, "subspace": label}
-                    rows += pair_rows(case.pair, {measure: value}, **tags, network="own" if own else "permuted")
+                    rows += pair_rows(case.pair, {measure: value}, **tags, network=kind)
     return averaged(rows)
+
+
+def _components(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the principal components of centred vectors ``[N, D]`` as columns, the largest first."""
+    components: npt.NDArray[np.float64] = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)[2].T
+    return components
 
 
 def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[Case]:
@@ -358,9 +385,14 @@ def _effects(
 
 
 def interchange(case: Case, layer: int, basis: Any) -> list[Edit]:
-    """Return the edit that writes the counterfactual's coordinates in a basis ``[D, K]``, None for the whole space."""
+    """Return the edit that writes the counterfactual's coordinates in a basis ``[D, K]``, None for the whole space.
+
+    Bases by the thing moved are those of the pairs in which it is moved.
+    """
     import torch
 
+    if isinstance(basis, Mapping):
+        basis = basis[case.pair.moved]
     if basis is not None and not basis.shape[1]:
         return []
     projection = None if basis is None else torch.from_numpy(np.ascontiguousarray(basis, dtype=np.float32))

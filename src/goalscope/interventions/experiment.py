@@ -4,10 +4,12 @@ all experiments that a run's study declares.
 
 import ctypes
 import gc
+import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
 
@@ -22,6 +24,7 @@ from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
+from goalscope.parts import attempt
 from goalscope.probing.scores import chosen
 from goalscope.progress import Progress, Stage, silent
 from goalscope.rng import stream
@@ -36,6 +39,9 @@ TAG: Final = "intervention"
 INFO: Final = "interventions"
 """Name under which a run stores the settings and counts of its last experiments."""
 
+_CHOICE: Final = "an equal share of each thing moved"
+"""How pairs are chosen, a part of the id of results: those on pairs that were chosen otherwise are done again."""
+
 Settings = TypeVar("Settings", bound=BaseModel)
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
 
@@ -47,9 +53,9 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 class PairSettings(Part):
     """Which counterfactual pairs are used; grids of one size are drawn in turn, one pair of each.
 
-    `moved` are the things that are moved, in turn; `per_size` and `controls` are the maximum numbers of pairs of each
-    size, with other and with the same optimal actions; `tries` the number of counterfactuals of a grid that the agent
-    is shown; `seed` draws them.
+    `moved` are the things that are moved; `per_size` and `controls` are the numbers of pairs of each size, with other
+    and with the same optimal actions, of which each thing has an equal share, rounded up; `tries` the number of
+    counterfactuals of a grid that the agent is shown; `seed` draws them.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -57,6 +63,10 @@ class PairSettings(Part):
     controls: int = Field(default=4, ge=0)
     tries: int = Field(default=4, ge=1)
     seed: int = Field(default=0, ge=0, le=2**62)
+
+    def share(self, *, control: bool = False) -> int:
+        """Return the number of pairs of each size and each thing moved."""
+        return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
 class OnPairs(Part):
@@ -83,6 +93,7 @@ class Subject:
         tags: tags of all its rows.
         show: progress callback: number of finished work items, and of all.
         pair_cache: pairs by their settings.
+        by_thing: thing moved -> numbers of its pairs, found and asked for, control pairs apart.
     """
 
     store: Store
@@ -92,17 +103,23 @@ class Subject:
     tags: Mapping[str, Any]
     show: Progress
     pair_cache: dict[str, Pairs] = field(default_factory=dict)
+    by_thing: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def model(self) -> LocalModel:
         """The agent's model; a ValueError where its weights are not here."""
         return local_model(self.agent)
 
-    def pairs(self, settings: PairSettings, *, control: bool = False) -> Pairs:
-        """Return the pairs of some settings; they are searched for once."""
+    def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
+        """Return the pairs of some settings, found by `find_pairs` or another; they are searched for once."""
         key = f"{settings.model_dump_json()} {control}"
         if key not in self.pair_cache:
-            self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control)
+            self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
+            if not control:
+                sizes = len({original.tags.get("size") for original in self.originals})
+                found = Counter(pair.moved for pair in self.pair_cache[key].kept)
+                asked = sizes * settings.share()
+                self.by_thing.update({thing: {"pairs": found[thing], "asked for": asked} for thing in settings.moved})
         return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
@@ -186,39 +203,57 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Return the pairs of some settings: up to the limit of each size, one of a grid, things moved in turn."""
-    limit = settings.controls if control else settings.per_size
+    """Return the pairs of some settings: of each size the share of each thing moved, one pair of a grid.
+
+    No thing takes the place of another that yields too few: what is missing is counted among what was left out.
+    """
+    share = settings.share(control=control)
     kept: list[Pair] = []
-    left_out: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
     for size in dict.fromkeys(original.tags.get("size") for original in originals):
         same_size = [original for original in originals if original.tags.get("size") == size]
         order = stream(settings.seed, "originals", str(size), control).permutation(len(same_size))
-        turn, n_kept = count(), 0
         waiting = [same_size[index] for index in order]
-        while waiting and n_kept < limit:
-            batch, waiting = waiting[: 2 * (limit - n_kept)], waiting[2 * (limit - n_kept) :]
-            for thing, group in _by_thing(batch, settings, turn, control=control).items():
-                batch_pairs = find(
-                    agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed
-                )
-                for reason, count_left_out in batch_pairs.left_out.items():
-                    left_out[reason] = left_out.get(reason, 0) + count_left_out
-                kept += batch_pairs.kept[: limit - n_kept]
-                n_kept += len(batch_pairs.kept[: limit - n_kept])
-    return Pairs(kept=tuple(kept), left_out=left_out)
+        by_thing: dict[Moved, list[Pair]] = {thing: [] for thing in settings.moved}
+        while True:
+            groups, waiting = _by_thing(
+                waiting, {thing: share - len(found) for thing, found in by_thing.items()}, control=control
+            )
+            if not any(groups.values()):
+                break
+            for thing, group in groups.items():
+                batch = find(agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed)
+                left_out.update(batch.left_out)
+                by_thing[thing] += batch.kept
+        for thing, found in by_thing.items():
+            kept += found
+            if len(found) < share:
+                left_out[f"{thing} moved, size {size}: pairs that too few grids have"] += share - len(found)
+    return Pairs(kept=tuple(kept), left_out=dict(left_out))
 
 
 def _by_thing(
-    originals: Sequence[Original], settings: PairSettings, turn: Iterator[int], *, control: bool
-) -> dict[Moved, list[Original]]:
-    """Return originals by the thing moved in them: the things in turn, the next one where a grid does not have one."""
-    groups: dict[Moved, list[Original]] = {thing: [] for thing in settings.moved}
+    originals: Sequence[Original], missing: Mapping[Moved, int], *, control: bool
+) -> tuple[dict[Moved, list[Original]], list[Original]]:
+    """Return as many originals for each thing as it lacks pairs, and those that are left.
+
+    Each goes to the thing that lacks most among those that can be moved in it. One in which none can is with the
+    thing that lacks most, which has its reason counted.
+    """
+    lacking, left = dict(missing), []
+    groups: dict[Moved, list[Original]] = {thing: [] for thing in missing}
     for original in originals:
-        first = next(turn)
-        rotated = [settings.moved[(first + offset) % len(settings.moved)] for offset in range(len(settings.moved))]
-        fits = [thing for thing in rotated if counterfactuals(original, thing, control=control)]
-        groups[(fits or rotated)[0]].append(original)
-    return {thing: group for thing, group in groups.items() if group}
+        if not any(lacking.values()):
+            left.append(original)
+            continue
+        movable = [thing for thing in lacking if counterfactuals(original, thing, control=control)]
+        thing = max(movable or lacking, key=lambda thing: lacking[thing])
+        if lacking[thing]:
+            groups[thing].append(original)
+            lacking[thing] -= bool(movable)
+        else:
+            left.append(original)
+    return {thing: group for thing, group in groups.items() if group}, left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,11 +303,16 @@ def study_interventions(
             )
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
-        note_libraries(store, "interventions")
-        return [
-            _run_one(store, settings, target, model, stage)
+        note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]
+        done = [
+            attempt("intervention", settings.kind, partial(_run_one, store, settings, target, model, stage), _nothing)  # type: ignore[attr-defined]
             for settings, target in zip(experiments, targets, strict=True)
         ]
+        return [summary for summary in done if summary is not None]
+
+
+def _nothing(sentence: str) -> None:
+    """Nothing takes the place of an experiment of another package that raised."""
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:
@@ -285,7 +325,7 @@ def _run_one(
     store: Store, settings: Any, target: ReplayTarget, model: LocalModel | None, stage: Stage
 ) -> InterventionSummary:
     agent = _agent(store, target, model, weights=_needs_weights(settings))
-    decisive = {"settings": settings.model_dump(mode="json"), "agent": agent_id(agent)}
+    decisive = {"settings": settings.model_dump(mode="json"), "agent": agent_id(agent), "pairs": _CHOICE}
     kind, tags = f"{settings.kind}/{target.agent_id}/", {TAG: settings.kind, "agent": target.agent}
     source = kind + content_id("intervention", decisive)
     for name in store.row_sources():  # rows of earlier settings
@@ -295,6 +335,7 @@ def _run_one(
         originals = originals_of(store, target.agent_id)
         subject = Subject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
         about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
+        about["by thing moved"] = subject.by_thing
     note(store, INFO, {settings.kind: about})
     return InterventionSummary(kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=about)
 

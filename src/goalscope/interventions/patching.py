@@ -6,9 +6,10 @@ replayed before the answer (reading `forced`), the target's own plan stays in th
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -68,7 +69,8 @@ class Patching(OnPairs):
     before the word of the action; `spans` are further ones: a name, and a text of the prompt whose tokens they are.
     `layers` are thirds, all, auto (all of a model of at most 12 blocks, else thirds), or numbers, -1 for the
     embedding; `windows` the widths of runs of layers. `components` are the residual stream and what attention and MLP
-    add to it. `forced` also reads the answer after the replayed reasoning.
+    add to it. `forced` also reads the answer after the replayed reasoning. Where the model marks no reasoning,
+    `forced` and the default sites of its output are left out, with a warning.
     """
 
     kind: Literal["patching"] = KIND
@@ -85,12 +87,13 @@ class Patching(OnPairs):
     headline: ClassVar[Headline] = (
         (FOLLOWS,),
         {"reading": "free", "component": "residual", "patch": "source", "pairs": "counterfactual", "structural": None},
-        ("site", "layers"),
+        ("moved", "site", "layers"),
     )
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Patch every pair in both directions; stored results are not computed again."""
-        work = _Work(subject.model, self, subject.agent.sampling.max_tokens)
+        settings = self._fitting(subject.model)
+        work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
         kept = [pair for pairs in by_control.values() for pair in pairs.kept]
         if not by_control[False].kept:
@@ -105,7 +108,7 @@ class Patching(OnPairs):
         }
         subject.work(units, work.rows)
         return {
-            "settings": self.model_dump(mode="json"),
+            "settings": settings.model_dump(mode="json"),
             "pairs": len(by_control[False].kept),
             "control pairs": len(by_control[True].kept),
             "left out": {_PAIRS[control]: dict(pairs.left_out) for control, pairs in by_control.items()},
@@ -113,6 +116,23 @@ class Patching(OnPairs):
             "last layer": work.last,
             "passes left out": dict(work.left_out),
         }
+
+    def _fitting(self, model: LocalModel) -> Self:
+        """Return the settings without what needs marked reasoning, where the model has none; a warning names it.
+
+        Raises:
+            ValueError: a site of the output is named by the user, not by the default.
+        """
+        out = [site for site in self.sites if site in IN_OUTPUT]
+        if model.style != "none" or not (out or self.forced):
+            return self
+        why = f"{model.name} marks no reasoning apart from its answer"
+        if out and self.sites != type(self).model_fields["sites"].default:
+            raise ValueError(f"patching needs sites that are there, {why}, got {', '.join(out)}: leave the site out")
+        what = [*(f"site {site}" for site in out), *(["the forced reading"] if self.forced else [])]
+        warnings.warn(f"patching leaves out {', '.join(what)}: {why}", stacklevel=2)
+        sites = tuple(site for site in self.sites if site not in IN_OUTPUT)
+        return self.model_copy(update={"sites": sites, "forced": False})
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:

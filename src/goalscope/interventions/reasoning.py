@@ -22,7 +22,7 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
-from goalscope.interventions.experiment import Headline, OnPairs, Subject, choose_pairs, intervention
+from goalscope.interventions.experiment import Headline, OnPairs, Subject, intervention
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
@@ -65,7 +65,7 @@ class ReasoningEdits(OnPairs):
     """
 
     needs_weights: ClassVar[bool] = False
-    headline: ClassVar[Headline] = ((FOLLOWS, STAYS), {}, ("edit",))
+    headline: ClassVar[Headline] = ((FOLLOWS, STAYS), {}, ("moved", "edit"))
 
     kind: Literal["reasoning-edits"] = KIND
     edits: tuple[EditName, ...] = sequence(default=EDITS)
@@ -79,7 +79,7 @@ class ReasoningEdits(OnPairs):
         limit = self.max_tokens or agent.sampling.max_tokens
         cached = CachedAgent(agent, limit) if local else CachedAgent.stored(agent, limit, subject.store)
         find = find_pairs if local else cached.find_pairs
-        pairs = choose_pairs(agent, subject.originals, self.pairs, find=find)
+        pairs = subject.pairs(self.pairs, find=find)
         kept = [pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)]
         if pairs.kept and not kept:
             raise ValueError(

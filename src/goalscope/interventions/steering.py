@@ -62,7 +62,11 @@ class Steering(OnPairs):
     run directory, those before and after the reasoning are of the per-cell probes of that run.
     """
 
-    headline: ClassVar[Headline] = ((FOLLOWS,), {"pairs": "counterfactual"}, ("site", "layer", "direction", "dose"))
+    headline: ClassVar[Headline] = (
+        (FOLLOWS,),
+        {"pairs": "counterfactual"},
+        ("moved", "site", "layer", "direction", "dose"),
+    )
 
     kind: Literal["steering"] = KIND
     pairs: PairSettings = PairSettings()

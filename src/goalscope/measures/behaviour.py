@@ -1,18 +1,31 @@
 """All measures of behaviour of a set of episodes, and the conditions that split their rows."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
+from typing import Any, TypeVar
+
+import numpy as np
 
 from goalscope import registry
+from goalscope.checks import refuse_where
 from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
+from goalscope.parts import attempt
 from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
+from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.worlds.world import World
+
+Result = TypeVar("Result")
+
+BEHAVIOUR = "behaviour"
+"""The source under which a store keeps the rows of all measures."""
 
 COMPARED = ("success", "action accuracy")
 """Measures compared by default in a study of grids."""
@@ -25,17 +38,23 @@ _checked: dict[str, Measure] = {}  # measures whose protocol was checked: the ch
 def behaviour_measures() -> tuple[Measure, ...]:
     """Return every registered measure of behaviour, the package's first, in the order of a report.
 
-    Raises:
-        TypeError: an object registered as a measure is none.
+    An object of another package that is registered as a measure and is none is left out, with a `PartWarning`.
     """
-    by_name = {name: registry.resolve("measure", name) for name in registry.names("measure")}
-    for name, item in by_name.items():
-        if _checked.get(name) is item:
-            continue
-        if not isinstance(item, Measure) or item.name != name:
-            raise TypeError(f"a registered measure must have its name, unit, bounds and rows(table), {name!r} has not")
-        _checked[name] = item
-    return tuple(by_name.values())
+    for name in registry.names("measure"):
+        item = registry.resolve("measure", name)
+        if _checked.get(name) is not item and attempt("measure", name, partial(_is_measure, item, name), _nothing):
+            _checked[name] = item
+    return tuple(_checked[name] for name in registry.names("measure") if name in _checked)
+
+
+def _is_measure(item: Any, name: str) -> bool:
+    if not isinstance(item, Measure) or item.name != name or not item.bounds[0] < item.bounds[1]:
+        raise TypeError(f"a registered measure must have its name, unit, bounds and rows(table), {name!r} has not")
+    return True
+
+
+def _nothing(sentence: str) -> None:
+    """Nothing takes the place of a measure that raised."""
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
@@ -49,7 +68,9 @@ def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -
     A measure whose needs the worlds do not meet is left out, see `left_out`. Task worlds have success and the
     measures that need tasks, no others.
     """
-    return Rows.concatenate(measure.rows(table) for measure in _measured(table, measures))
+    if measures is not None:
+        return Rows.concatenate(measure.rows(table) for measure in _measured(table, measures))
+    return Rows.concatenate(rows for _, rows in _numbered_rows(table, 0, set(), set()))
 
 
 def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> list[Measure]:
@@ -107,12 +128,48 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
     Raises:
         ValueError: an invalid stored value.
     """
-    parts = sorted(measured_parts(store, progress), key=itemgetter(0))
-    return Rows.concatenate(rows for _, rows in parts)
+    return _without_failed(
+        lambda failed: Rows.concatenate(
+            rows for _, rows in sorted(measured_parts(store, progress, failed=failed), key=itemgetter(0))
+        )
+    )
+
+
+def put_measured(store: Store, progress: Callable[[int, int], None] | None = None) -> None:
+    """Store the rows of `measure_store` as those of `BEHAVIOUR`, in the place of earlier ones.
+
+    Args:
+        store: the run, open for writing.
+        progress: called with (episodes read, all episodes).
+
+    Raises:
+        ValueError: an invalid stored value.
+    """
+    _without_failed(lambda failed: store.put_rows(measured_parts(store, progress, failed=failed), source=BEHAVIOUR))
+    note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)], anew="measure")
+
+
+class _PartlyMeasuredError(Exception):
+    """A measure of another package raised after it had rows of other episodes."""
+
+
+def _without_failed(work: Callable[[set[str]], Result]) -> Result:
+    """Return the result of work on `measured_parts`, again from the beginning until each measure has all rows or none.
+
+    ``work`` is given the names of the measures that failed, which are left out.
+    """
+    failed = set[str]()
+    while True:
+        with suppress(_PartlyMeasuredError):
+            return work(failed)
 
 
 def measured_parts(
-    store: Store, progress: Callable[[int, int], None] | None = None, *, most: int = PART_EPISODES
+    store: Store,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    most: int = PART_EPISODES,
+    failed: set[str] | None = None,
 ) -> Iterator[tuple[int, Rows]]:
     """Yield the rows of `measure_store` in parts with their positions, for `Store.put_rows`.
 
@@ -123,28 +180,58 @@ def measured_parts(
         store: the run.
         progress: called with (episodes read, all episodes).
         most: maximum number of episodes measured at a time.
+        failed: names of measures that are left out; one of another package that raises is added, with a `PartWarning`.
+            None: what any measure raises is raised.
 
     Raises:
         ValueError: an invalid stored value.
     """
-    empty, offers = True, dict[int, frozenset[str]]()
+    empty, offers, begun = True, dict[int, frozenset[str]](), set[str]()
     for columns, apart in episode_column_parts(store, progress, most=most):
         if len(columns.world):
             empty = False
-            yield from _numbered_rows(StepTable.from_columns(columns), 0)
+            yield from _numbered_rows(StepTable.from_columns(columns), 0, failed, begun)
         for number, table in _tables(store.episodes(apart)) if apart else ():
             empty = False
             if number not in offers:
                 offers[number] = _offers(store, number)
-            yield from _numbered_rows(replace(table, offers=offers[number]), number)
+            yield from _numbered_rows(replace(table, offers=offers[number]), number, failed, begun)
     if empty:
-        yield from _numbered_rows(StepTable.from_episodes([]), 0)
+        yield from _numbered_rows(StepTable.from_episodes([]), 0, failed, begun)
 
 
-def _numbered_rows(table: StepTable, number: int) -> Iterator[tuple[int, Rows]]:
+def _numbered_rows(
+    table: StepTable, number: int, failed: set[str] | None, begun: set[str]
+) -> Iterator[tuple[int, Rows]]:
     """Yield the rows of each measure of a table with their position: by table, then by measure."""
     for position, measure in enumerate(_measured(table)):
-        yield number * _MOST_MEASURES + position, measure.rows(table)
+        work = partial(_checked_rows, measure, table)
+        if failed is None:
+            rows: Rows | None = work()
+        elif measure.name in failed:
+            continue
+        else:
+            rows = attempt("measure", measure.name, work, _nothing)
+        if rows is not None:
+            begun.add(measure.name)
+            yield number * _MOST_MEASURES + position, rows
+        elif failed is not None:
+            failed.add(measure.name)
+            if measure.name in begun:
+                raise _PartlyMeasuredError(measure.name)
+
+
+def _checked_rows(measure: Measure, table: StepTable) -> Rows:
+    """Return the rows of a measure; those of another package must be its own, with values that can be estimated."""
+    rows = measure.rows(table)
+    if registry.built_in("measure", measure.name):
+        return rows
+    if not isinstance(rows, Rows) or not set(rows.numbered("measure")[1]) <= {measure.name}:
+        raise TypeError("rows(table) must return Rows of this measure, and of no other")
+    low, high = measure.bounds
+    outside = ~np.isnan(rows.value) & ~((rows.value >= low) & (rows.value <= high) & np.isfinite(rows.value))
+    refuse_where(outside, rows.value, f"values must be finite and lie in [{low:g}, {high:g}]")
+    return rows
 
 
 def _tables(episodes: Iterable[Episode]) -> Iterator[tuple[int, StepTable]]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.measures.table import Per, StepTable
+from goalscope.measures.table import ENVIRONMENT, Per, StepTable
 from goalscope.rows import Rows
 
 PAPER: Final = "Arghal et al. (2026)"
@@ -24,6 +24,8 @@ Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
 "environment": the optimal sets of worlds other than grids, with any number of actions.
 "reward": the column `reward`.
 "tasks": the worlds, as task maps.
+"environment NAME", a text with the name of a registered environment or module:Class: the measure is given the episodes
+in that one alone.
 A measure is left out where the worlds lack what it needs.
 """
 
@@ -103,7 +105,7 @@ class StepMeasure:
     text: str
     source: str = ""
     per: Per = "episode"
-    needs: tuple[Need, ...] = ()
+    needs: tuple[str, ...] = ()
     base: str = ""
     function: Function = field(repr=False)
 
@@ -115,7 +117,10 @@ class StepMeasure:
         if not low < high:
             raise ValueError(f"bounds must be (least, greatest), got {self.bounds} for the measure {self.name!r}")
         object.__setattr__(self, "bounds", (low, high))
-        for values, allowed in (((self.per,), get_args(Per)), (self.needs, get_args(Need))):
+        general = tuple(need for need in self.needs if not str(need).startswith(f"{ENVIRONMENT} "))
+        if len(self.needs) - len(general) > 1:
+            raise ValueError(f"a measure can need one environment by name, got {self.needs} for {self.name!r}")
+        for values, allowed in (((self.per,), get_args(Per)), (general, get_args(Need))):
             if not set(values) <= set(allowed):
                 raise ValueError(f"{', '.join(allowed)} are what a measure can name, got {values} for {self.name!r}")
 
@@ -129,6 +134,9 @@ class StepMeasure:
         Raises:
             ValueError: not one value for each episode, step or group.
         """
+        for need in self.needs:
+            if need.startswith(f"{ENVIRONMENT} "):
+                table = table.of_environment(need.partition(" ")[2])
         result = self.function(table)
         entries = result if isinstance(result, Entries) else Entries(np.asarray(result))
         return table.rows(self.name, self.unit, entries.value, per=self.per, of=entries.of, tags=entries.tags)
@@ -142,7 +150,7 @@ def measure(
     bounds: tuple[float, float] | None = None,
     source: str = "",
     per: Per = "episode",
-    needs: tuple[Need, ...] = (),
+    needs: str | tuple[str, ...] = (),
 ) -> Callable[[Function], StepMeasure]:
     """Return a decorator that makes a function of the step table a measure and registers it.
 
@@ -158,7 +166,7 @@ def measure(
             the unit "share", else from 0 on, where left out.
         source: source of the definition.
         per: the unit that it has a value for.
-        needs: the data that it reads besides the steps.
+        needs: the data that it reads besides the steps, see `Need`; one of them or several.
 
     Raises:
         ValueError: a name already in use, or an incomplete definition.
@@ -172,7 +180,7 @@ def measure(
             text=text or _definition(function),
             source=source,
             per=per,
-            needs=needs,
+            needs=(needs,) if isinstance(needs, str) else needs,
             function=function,
         )
         add_measures(step_measure)

@@ -1,8 +1,8 @@
 """Invariance: each agent on transformed grids against the same agent on the original ones, paired by grid.
 
 Each measure under each transform is tested in three ways, each with its own family for each agent: the mean differs
-(signed-rank test), the mean difference is smaller than a margin declared in advance (equivalence), and single grids
-differ, also where their differences cancel in the mean (exchange test).
+(its interval leaves out 0), the mean difference is smaller than a margin declared in advance (equivalence), and single
+grids differ, also where their differences cancel in the mean (exchange test).
 
 Source: behavioural and representational evaluation, section 4.2, Table 3 and Fig. 14.
 """
@@ -30,6 +30,7 @@ from goalscope.stats import (
     paired_difference,
     sensitivity,
 )
+from goalscope.stats.compare import least_p
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"
@@ -44,8 +45,8 @@ class Judged:
 
     Attributes:
         measure: the measure compared.
-        paired: the difference with its interval, the signed-rank test, and the grids without a partner.
-        test: its p value after Holm's correction inside the family.
+        paired: the difference with its interval, and the grids without a partner.
+        test: the p value of the mean difference after Holm's correction inside the family: decided by its interval.
         equivalence: two one-sided tests against the margin of the measure, None without one.
         shown: their p value after Holm's correction inside the family of all equivalence tests.
         about: further notes on the two sides.
@@ -74,7 +75,7 @@ class Judged:
         paired, equal = self.paired, self.equivalence
         texts = ["no common grid with a value on both sides"]
         if paired.labels:
-            texts = [paired.test.note, paired.difference.note, equal.note if equal else ""]
+            texts = [paired.difference.note, equal.note if equal else ""]
         left_out = (
             (len(paired.unpaired_a) + len(paired.unpaired_b), "grid", " without a partner"),
             (paired.undefined, "undefined value", ""),
@@ -233,9 +234,7 @@ def _family(
             "equivalence": None if equivalence_margin is None else equivalence(paired, equivalence_margin, level=level),
             "sensitivity": sensitivity(*sides, **scale, rng=stream(0, "exchange test", agent, name)),
         }
-    tested = {
-        name: member["paired"].test.p_value if member["paired"].labels else math.nan for name, member in members.items()
-    }
+    tested = {name: member["paired"].p_value for name, member in members.items()}
     exchange = corrected({name: member["sensitivity"].p_value for name, member in members.items()}, agent, level=level)
     judged = judge(members, tested, agent, level)
     return [Contrast(**members[name], **tests, exchange=exchange[name]) for name, tests in judged.items()]
@@ -260,7 +259,7 @@ def judge(
     """Return ``test`` and ``shown`` of each member of a family: Holm's correction of each kind of test.
 
     Args:
-        members: name of each comparison -> its fields, ``equivalence`` among them.
+        members: name of each comparison -> its fields, ``paired`` and ``equivalence`` among them.
         p_values: name of each comparison -> p value of its test of a difference, NaN for none.
         name: name of the family.
         level: family-wise level of each kind of test.
@@ -268,7 +267,9 @@ def judge(
     equal = {
         member: fields["equivalence"].p_value for member, fields in members.items() if fields["equivalence"] is not None
     }
-    test, shown = corrected(p_values, name, level=level), corrected(equal, f"{name}, equivalence", level=level)
+    least = {member: least_p(len(fields["paired"].labels)) for member, fields in members.items()}
+    test = corrected(p_values, name, level=level, least=least)
+    shown = corrected(equal, f"{name}, equivalence", level=level)
     return {member: {"test": test[member], "shown": shown.get(member)} for member in members}
 
 

@@ -29,6 +29,9 @@ Per = Literal["episode", "step", "group"]
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
 """Tags that separate worlds which must not be averaged; they group every table and cell where they vary."""
 
+ENVIRONMENT = "environment"
+"""The need of measures that speak of environments; with a name after it, of that one alone."""
+
 PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
 """Tags of the origin of a single episode, not of its condition: they split no group."""
 
@@ -68,7 +71,8 @@ class StepTable:
         worlds: the G different worlds.
         offers: the needs of measures that these worlds meet: "oracle" (`optimal`, else False), "distance" (`distance`,
             `after` and `optimal_length`, else -1, as in stochastic worlds), "grid",
-            "environment" (an oracle and no grid), "reward", "tasks".
+            "environment" (an oracle and no grid), "reward", "tasks"; and "environment NAME" for each environment that
+            one of them is.
     """
 
     episode_id: Texts
@@ -248,6 +252,22 @@ class StepTable:
         # A door opens only with the key, so the phase determines both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
 
+    def environment_path(self, index: int) -> list[Any]:
+        """Return the T + 1 states of an episode in an environment, each as its author's functions take and return it.
+
+        Raises:
+            ValueError: a world that is no environment, or one that cannot be made here.
+        """
+        world: Any = self.worlds[self.world[index]]
+        if not hasattr(world, "believed"):
+            raise ValueError(f"states of an author's own form must be those of environments, got a world {world.kind}")
+        return [world.believed.table.states[number] for number, *_ in self.path(index)]
+
+    def of_environment(self, source: str) -> "StepTable":
+        """Return the table of the episodes in one environment, by its source: a registered name or module:Class."""
+        episodes = [episode for episode in self.episodes if getattr(episode.world, "source", None) == source]
+        return StepTable.from_episodes(episodes)
+
     def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
         """Return ``[E]`` the number of steps of each episode in a mask ``[N]``."""
         return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
@@ -315,14 +335,17 @@ def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
     Args:
         worlds: each world with its exact optimal policy, None where it is unknown.
     """
-    common = None
+    common, sources = None, set[str]()
     for world, world_oracle in worlds:
         of_world = {"tasks"} if world.own_measures else {"grid"} if hasattr(world, "grid") else set()
         of_world |= {"oracle"} if world_oracle is not None else set()
         of_world |= {"distance"} if world_oracle is not None and not isinstance(world_oracle, TimedOracle) else set()
         common = of_world if common is None else common & of_world
+        if isinstance(source := getattr(world, "source", None), str):
+            sources.add(f"{ENVIRONMENT} {source}")
     common = {"oracle", "distance", "grid"} if common is None else common
-    return frozenset(common | ({"environment"} if "oracle" in common and not common & {"tasks", "grid"} else set()))
+    environment = {ENVIRONMENT} if "oracle" in common and not common & {"tasks", "grid"} else set()
+    return frozenset(common | sources | environment)
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:

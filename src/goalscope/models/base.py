@@ -166,6 +166,7 @@ class Completion:
         unsupported: names of settings that the model does not support.
         raw: the whole output as one text, special tokens included.
         marked: whether the answer still contains markers of the model's channels; then no action is parsed from it.
+        answered_by: the name that a server gives the model that answered, "" where it gives none.
     """
 
     text: str
@@ -179,6 +180,7 @@ class Completion:
     unsupported: tuple[str, ...] = ()
     raw: str | None = None
     marked: bool = False
+    answered_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,7 @@ class Likelihoods:
         reasoned: the completion with the reasoning, None where the model answers without reasoning.
         usage: tokens, seconds, USD: numbers by name, the reasoning included.
         unsupported: names of settings that the model does not support.
+        answered_by: see `Completion`.
     """
 
     logprobs: tuple[float, ...]
@@ -206,6 +209,7 @@ class Likelihoods:
     reasoned: Completion | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
+    answered_by: str = ""
 
 
 @runtime_checkable

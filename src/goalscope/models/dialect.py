@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from goalscope.models.base import ANSWER_CUE, Message, Sampling
-from goalscope.models.folders import model_folder, read_json, read_template_form, tokenizer_identity
+from goalscope.models.chat_templates import check_source, render_bounded
+from goalscope.models.folders import bundled_templates, model_folder, read_json, read_template_form, tokenizer_identity
 from goalscope.models.gguf_files import read_header
 from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
 """The date that chat templates are told unless a study names another one."""
@@ -43,7 +45,7 @@ _SETTLED: Final = frozenset(
 class Loaded:
     """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
 
-    ``base``: there is no chat template, an answer ends with its line.
+    ``base``: there is no chat template, an answer ends with its line. ``trusted``: the template comes with the package.
     """
 
     model: Any
@@ -53,6 +55,7 @@ class Loaded:
     stop: frozenset[int]
     markers: Mapping[int, str]
     base: bool = False
+    trusted: bool = False
     # Several threads may ask; the model works for one of them at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -173,13 +176,12 @@ class Dialect:
         variables: dict[str, Any] = dict(self._options)
         if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
             variables["reasoning_effort"] = sampling.reasoning_effort
-        with explained(self._folder, "a chat template that writes these messages"):
+        chat = [{"role": message.role, "content": message.content} for message in messages]
+        with explained(self._folder or self._source, "a chat template that writes these messages"):
+            if not loaded.trusted:
+                return render_bounded(loaded.chat_template, chat, {**loaded.tokenizer.special_tokens_map, **variables})
             text = loaded.tokenizer.apply_chat_template(
-                [{"role": message.role, "content": message.content} for message in messages],
-                chat_template=loaded.chat_template,
-                tokenize=False,
-                add_generation_prompt=True,
-                **variables,
+                chat, chat_template=loaded.chat_template, tokenize=False, add_generation_prompt=True, **variables
             )
         return str(text)
 
@@ -315,6 +317,8 @@ class Dialect:
             template = template.get("default")
         vocabulary = tokenizer.get_vocab()
         base = not template
+        with explained(self._folder or self._source, "a chat template"):
+            trusted = base or check_source(template) in bundled_templates()
         if base:
             template = _opened(tokenizer) + _PLAIN
             style: Style = "none" if self._reasoning == "auto" else choose_style(self._reasoning, vocabulary, template)
@@ -354,6 +358,7 @@ class Dialect:
             stop=frozenset(stop),
             markers=markers,
             base=base,
+            trusted=trusted,
         )
 
     @property
@@ -379,6 +384,8 @@ def _line_ends(tokenizer: Any, vocabulary: Mapping[str, int]) -> set[int]:
 
 
 def _ids(value: Any) -> set[int]:
-    if value is None:
-        return set()
-    return {value} if isinstance(value, int) else set(value)
+    """Return the ids of tokens that a file names: one, several or none."""
+    ids = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if not all(isinstance(number, int) for number in ids):
+        raise ValueError(f"eos_token_id must be the number of a token, or a list of them, got {shorten(value)}")
+    return set(ids)

@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope.checks import note_namesake
 from goalscope.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
@@ -36,6 +37,7 @@ _OTHERS = re.compile(
 )
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
 _MOST_JSON: Final = 1 << 26  # bytes
+_MOST_TEMPLATES: Final = 1 << 24  # bytes
 _LONGEST: Final = 300  # characters of another library's message
 _COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
 _HEADER_COUNTS: Final = re.compile(r"[\w-]+\.(block_count|expert_count|attention\.head_count(_kv)?)")
@@ -55,7 +57,8 @@ def model_folder(path_or_name: str | Path) -> Path | None:
             "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
             f"{' and '.join(PACKAGED)}; got an empty text"
         )
-    if text in PACKAGED and not Path(text).is_dir():
+    if text in PACKAGED and not isinstance(path_or_name, Path):
+        note_namesake(text, "model")
         folder = Path(str(files("goalscope"))) / PACKAGED[text]
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(
@@ -201,6 +204,29 @@ def has_chat_template(folder: Path) -> bool:
         return True
     configuration_file = folder / "tokenizer_config.json"
     return configuration_file.is_file() and bool(read_json(configuration_file).get("chat_template"))
+
+
+def check_template_files(folder: Path) -> None:
+    """Refuse template files that are none, or long: a library reads them whole."""
+    listed = folder / _TEMPLATE_FILES[-1]
+    files = [*(folder / name for name in _TEMPLATE_FILES[:-1]), *(listed.iterdir() if listed.is_dir() else ())]
+    present = [file for file in files if file.exists()]
+    odd = [file for file in present if not file.is_file()]
+    size = sum(file.stat().st_size for file in present)
+    if odd or size > _MOST_TEMPLATES:
+        given = f"{odd[0].name}, which is no file" if odd else f"{size} bytes"
+        raise ValueError(
+            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, got {given}: "
+            f"{ADVICE}"
+        )
+
+
+@cache
+def bundled_templates() -> frozenset[str]:
+    """Return the chat templates that come with the package."""
+    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
+    found = (folder / _TEMPLATE_FILES[0] for folder in folders)
+    return frozenset(file.read_text(encoding="utf-8") for file in found if file.is_file())
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import how_to_install
+from goalscope.untrusted import printable
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")
@@ -60,7 +62,12 @@ TYPES: Final[Mapping[int, str]] = {
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MOST_KEYS = 4096
-_MOST_ITEMS = 1 << 22
+_MOST_ITEMS = 1 << 22  # texts in the lists of a header together
+_MOST_HEADER = 1 << 28  # bytes
+_MOST_TEXT = 1 << 24  # bytes
+_MOST_TENSORS = 1 << 16
+_MOST_DIMENSIONS = 4
+_WEIGHTS_PER_BYTE = 8  # the densest quantisation has 5
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
@@ -139,7 +146,7 @@ class _Cursor:
     """Reads a mapped file from front to back; a ValueError where it would pass the end."""
 
     def __init__(self, octets: mmap.mmap) -> None:
-        self.octets, self.at = octets, 0
+        self.octets, self.at, self.items = octets, 0, 0
 
     def skip(self, count: int) -> int:
         """Return where the next octets begin, and pass them."""
@@ -147,6 +154,8 @@ class _Cursor:
         if count > len(self.octets) - begin:
             raise ValueError("it ends inside of its header")
         self.at += count
+        if self.at > _MOST_HEADER:
+            raise ValueError(f"its header has more than {_MOST_HEADER} bytes")
         return begin
 
     def number(self, form: str) -> Any:
@@ -156,6 +165,8 @@ class _Cursor:
     def text(self) -> bytes:
         """Return a text as octets."""
         count = self.number("Q")
+        if count > _MOST_TEXT:
+            raise ValueError(f"it holds a text of {count} bytes")
         begin = self.skip(count)
         return self.octets[begin : begin + count]
 
@@ -170,9 +181,13 @@ class _Cursor:
         item_type, count = self.number("I"), self.number("Q")
         if item_type in _SCALARS:
             self.skip(struct.calcsize(f"<{_SCALARS[item_type]}") * count)
-        elif item_type == _STRING and count <= _MOST_ITEMS:
+        elif item_type == _STRING and (items := self.items + count) <= _MOST_ITEMS:
+            self.items = items
+            length, end, at = struct.Struct("<Q").unpack_from, len(self.octets) - 8, self.at
             for _ in range(count):
-                self.skip(self.number("Q"))
+                # Past the end nothing is read, and `skip` refuses.
+                at += 8 + length(self.octets, at)[0] if at <= end else 8
+            self.skip(at - self.at)
         else:
             raise ValueError(f"it holds a list of {count} values of type {item_type}")
         return None
@@ -199,20 +214,43 @@ def _entries(octets: mmap.mmap) -> Header:
     version = cursor.number("I")
     if version not in _VERSIONS:
         raise ValueError(f"its version is {version}")
-    cursor.number("Q")  # of tensors
+    tensors = cursor.number("Q")
+    if tensors > _MOST_TENSORS:
+        raise ValueError(f"it has {tensors} tensors")
     count = cursor.number("Q")
     if count > _MOST_KEYS:
         raise ValueError(f"it has {count} entries")
     values: dict[str, Any] = {}
+    keys: set[str] = set()
     tokenizer = hashlib.sha256()
     for _ in range(count):
         begin = cursor.at
         key = cursor.text().decode("utf-8", "replace")
+        if key in keys:
+            raise ValueError(f"it holds the entry {printable(key)} twice")
+        keys.add(key)
         value = cursor.value(cursor.number("I"))
         if value is not None:
             values[key] = value
         if key.startswith("tokenizer."):
             tokenizer.update(octets[begin : cursor.at])
+    _check_tensors(cursor, tensors)
     file_type = values.get("general.file_type")
     type_name = TYPES.get(file_type, f"file type {file_type}") if isinstance(file_type, int) else "unknown"
     return Header(values=values, tokenizer=tokenizer.hexdigest(), quantisation=type_name)
+
+
+def _check_tensors(cursor: _Cursor, count: int) -> None:
+    """Refuse tensors beyond the end of the file, or of more weights than the file can hold, as where they overlap."""
+    weights, names = 0, set[bytes]()
+    most = _WEIGHTS_PER_BYTE * len(cursor.octets)
+    for _ in range(count):
+        name, dimensions = cursor.text(), cursor.number("I")
+        if name in names or dimensions > _MOST_DIMENSIONS:
+            raise ValueError(f"it holds {printable(name.decode('utf-8', 'replace'))} twice, or with {dimensions} axes")
+        names.add(name)
+        weights += prod(cursor.number("Q") for _ in range(dimensions))
+        cursor.number("I")  # type
+        offset = cursor.number("Q")
+        if weights > most or offset > len(cursor.octets):
+            raise ValueError(f"its tensors have {weights} weights, at byte {offset} of {len(cursor.octets)} bytes")

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling, model_backend
@@ -17,7 +18,7 @@ from goalscope.models.http_answers import (
     from_tokens,
     scores_answer,
 )
-from goalscope.models.http_budget import Budget, CallKey, Reservation, most_prompt_tokens
+from goalscope.models.http_budget import BELIEVED, Budget, CallKey, Reservation, most_prompt_tokens
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
@@ -173,9 +174,9 @@ class HttpModel:
         with self.budget.reserve(prompt_tokens, sampling.max_tokens, request.key) as reservation:
             started = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
-            cost = reservation.settle(answer.prompt_count, answer.output_count)
+            cost = reservation.settle(**answer.reported)
             usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - started}
-            if answer.reasoning_count is not None:
+            if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
@@ -205,6 +206,7 @@ class HttpModel:
                 **fields,
                 finish=answer.finish,
                 usage=usage,
+                answered_by=answer.answered_by,
                 logprobs=answer.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
@@ -234,13 +236,14 @@ class HttpModel:
         with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
             started = time.perf_counter()
             answer, scores = self.score(prompts, reservation)
-            cost = dict(reservation.settle(answer.prompt_count, answer.output_count))
+            cost = dict(reservation.settle(**answer.reported))
         cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - started}
         for name, value in (written.usage if written is not None else {}).items():
             cost[name] = cost.get(name, 0.0) + value
         answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
-        return likelihoods(alternatives, answer_scores, cost, written, unsupported)
+        scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
+        return replace(scored, answered_by=answer.answered_by)
 
     def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
@@ -348,7 +351,7 @@ class HttpModel:
                     if not self._renamed(str(rejected)):
                         raise
                     continue
-                reservation.settle(answer.prompt_count, answer.output_count)
+                reservation.settle(**answer.reported)
                 return answer
 
     def heed(self, ignored: Sequence[str]) -> None:

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models.base import MOST_USAGE, Finish, Message, Request
+from goalscope.models.base import Finish, Message, Request
 from goalscope.models.dialect import Dialect
 from goalscope.models.harmony import left_over, split, split_said, text_segments
+from goalscope.models.http_budget import BELIEVED
 from goalscope.models.http_errors import GarbledError
+from goalscope.untrusted import printable
 
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
@@ -25,6 +27,7 @@ class Answer:
         divided: whether reasoning was separated from the answer by markers that the server left in the text.
         stop_token: id of the token that ended the output.
         fingerprint: the server's ``system_fingerprint``, "" for none.
+        answered_by: the name that the server gives the model that answered, "" for none.
         scores: for each prompt to be scored, the log-probabilities of all its tokens but the first, in nats.
     """
 
@@ -41,7 +44,15 @@ class Answer:
     marked: bool = False
     divided: bool = False
     fingerprint: str = ""
+    answered_by: str = ""
     scores: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        """What decides the cost of the request, the arguments of `goalscope.models.http_budget.Reservation.settle`."""
+        written = sum(len(text.encode("utf-8", "surrogatepass")) for text in (self.text, self.reasoning or ""))
+        ids = None if self.output_tokens is None else len(self.output_tokens)
+        return {"prompt": self.prompt_count, "output": self.output_count, "written": written, "ids": ids}
 
 
 def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
@@ -71,7 +82,7 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
     prompt, output = _ids(_from_choice_or_body(body, choice, "prompt_token_ids")), _ids(choice.get("token_ids"))
     for name, ids in (("prompt", prompt), ("output", output)):
         count = common[f"{name}_count"]
-        if ids is not None and count is not None and len(ids) != count:
+        if ids is not None and _contradicts(count, ids):
             raise ValueError(
                 f"the token ids of a response must be as many as the tokens that it counts, got {len(ids)} ids of its "
                 f"{name} and {count} tokens: see to the server, or say server: {{token_ids: false}}"
@@ -159,10 +170,11 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
     details = usage_fields.get("completion_tokens_details")
     return choices[0], {
         "finish": "length" if choices[0].get("finish_reason") == "length" else "stop",
-        "prompt_count": _tokens(usage_fields.get("prompt_tokens")),
-        "output_count": _tokens(usage_fields.get("completion_tokens")),
-        "reasoning_count": _tokens(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
+        "prompt_count": _count(usage_fields.get("prompt_tokens")),
+        "output_count": _count(usage_fields.get("completion_tokens")),
+        "reasoning_count": _count(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
         "fingerprint": fingerprint if isinstance(fingerprint := body.get("system_fingerprint"), str) else "",
+        "answered_by": printable(model) if isinstance(model := body.get("model"), str) else "",
     }
 
 
@@ -184,11 +196,9 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _tokens(value: Any) -> int | None:
-    count = _count(value)
-    if count is not None and count > MOST_USAGE:
-        raise GarbledError(f"the usage of a response must count at most 2**53 tokens, got {len(str(count))} digits")
-    return count
+def _contradicts(count: int | None, ids: Sequence[int]) -> bool:
+    """Return whether a reported number of tokens is believed and is not that of the token ids."""
+    return count is not None and count != len(ids) and 0 < count <= BELIEVED * max(len(ids), 1)
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
@@ -244,10 +254,11 @@ def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer, pre
 
     The last ``prefilled`` ids that were sent are the beginning of the output.
     """
-    count = len(ids) if answer.prompt_count is None else answer.prompt_count
-    if count != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
+    returned = answer.prompt_tokens
+    if _contradicts(answer.prompt_count, ids) or (returned is not None and list(returned) != ids):
         raise ValueError(
-            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {count}, or others "
+            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read "
+            f"{answer.prompt_count if returned is None else len(returned)}, or others "
             "than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the model's "
             "own, or use mode chat"
         )

@@ -22,6 +22,13 @@ CHAT_ALLOWANCE: Final = 512
 MESSAGE_ALLOWANCE: Final = 16
 """Tokens that a chat template may add to a message: its role, its markers, line breaks."""
 
+BELIEVED: Final = 16
+"""How many times the most tokens of a request a server may report before it is not believed. It may put a prompt of its
+own before a chat, or write past the limit: then it charges for more than was reserved, and all of it counts."""
+
+DOUBTED: Final = "usage_doubted"
+"""Name in the usage of an answer whose reported tokens its request cannot have taken."""
+
 CallKey = tuple[int, str, int, int]
 """(root seed, episode id, step, attempt) of a call."""
 
@@ -66,6 +73,7 @@ class Reservation:
     def __init__(self, budget: "Budget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
         self.requests = 0
         self.cost: Mapping[str, float] = {}
+        self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
         self.tokens = prompt_tokens + output_tokens
         self.usd = budget.usd_of(prompt_tokens, output_tokens)
         self._budget, self.key = budget, key
@@ -110,16 +118,36 @@ class Reservation:
             self._lose({})
             raise
 
-    def settle(self, prompt: int | None, output: int | None) -> Mapping[str, float]:
-        """Return the cost of the call; its maximum where the server does not report usage."""
-        if prompt is None or output is None:
-            usd = self.usd
-            self.cost = {"tokens_at_most": self.tokens}
+    def settle(
+        self, prompt: int | None, output: int | None, *, written: int = 0, ids: int | None = None
+    ) -> Mapping[str, float]:
+        """Return the cost of the call.
+
+        What the server does not report counts at its maximum, and so does a report of 0 tokens for a prompt or for a
+        text; a report beyond belief counts at `BELIEVED` times the maximum. `DOUBTED` marks both, and reports above the
+        maximum.
+
+        Args:
+            prompt, output: reported tokens, None for none.
+            written: bytes of the answer and its reasoning.
+            ids: number of the returned token ids of the output, None for none; they count where no tokens are
+                reported.
+        """
+        prompt_believed = prompt or None  # a prompt has tokens, and so has a text
+        output_believed = output or (None if written else output)
+        most_output = max(self.output_tokens, written)
+        prompt_count = min(prompt_believed or self.prompt_tokens, BELIEVED * self.prompt_tokens)
+        output_count = ids or self.output_tokens if output_believed is None else output_believed
+        output_count = min(output_count, BELIEVED * most_output)
+        if prompt_believed is None or output_believed is None:
+            self.cost = {"tokens_at_most": prompt_count + output_count}
         else:
-            usd = self._budget.usd_of(prompt, output)
-            self.cost = {"prompt_tokens": prompt, "output_tokens": output}
+            self.cost = {"prompt_tokens": prompt_count, "output_tokens": output_count}
+        too_few = prompt_believed != prompt or output_believed != output
+        if too_few or (prompt or 0) > self.prompt_tokens or (output or 0) > most_output:
+            self.cost = {**self.cost, DOUBTED: 1}
         if self._budget.priced:
-            self.cost = {**self.cost, "usd": usd}
+            self.cost = {**self.cost, "usd": self._budget.usd_of(prompt_count, output_count)}
         return self.cost
 
     def give_up(self) -> None:

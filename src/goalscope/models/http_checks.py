@@ -4,6 +4,7 @@ First the server's information pages are read, which cost nothing: its version, 
 lengths.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,9 +14,11 @@ from goalscope.models.http import HttpModel
 from goalscope.models.http_errors import MissingError
 from goalscope.models.http_transport import Client
 from goalscope.models.http_trials import Ability, ServerNeeds, State, Trials
+from goalscope.untrusted import printable, shorten
 
 _MOST_NAMES: Final = 200
 _MOST_TEXT: Final = 200
+_MOST_LISTED: Final = 5
 _CONTEXT: Final = ("max_model_len", "context_length", "context_window", "n_ctx")
 _VERSION: Final = {"version": "version", "build_info": "build", "sglang_version": "version"}
 """Keys of versions on a page, and their names here."""
@@ -88,10 +91,32 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
         raise MissingError(f"{error}{served_models}") from None
     if info.context is not None:
         trials.add("context length", "yes", f"{info.context:,} tokens, prompt and answer together")
+    names = Counter(answer.answered_by for answer in trials.responses)
+    if others := other_names(model.served, names):
+        trials.add("named as asked", "no", others)
+    elif trials.answered:
+        named = names[model.served] == names.total()
+        trials.add("named as asked", "yes" if named else "unknown", "yes" if named else "an answer names no model")
     fingerprint = next((answer.fingerprint for answer in trials.responses if answer.fingerprint), "")
     if fingerprint:
         info = info.model_copy(update={"server": {**info.server, "fingerprint": fingerprint[:200]}})
     return ServerReport(told=info, abilities=tuple(trials.abilities), rejected=trials.rejected)
+
+
+def other_names(asked: str, names: Mapping[str, int]) -> str:
+    """Return which other names than the one asked for a server gives the model in its answers, "" for none.
+
+    Args:
+        asked: the name asked for.
+        names: numbers of answers by name, "" for those without one.
+    """
+    others = Counter({name: count for name, count in names.items() if name not in ("", printable(asked))})
+    if not others:
+        return ""
+    listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
+    more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+    share = f"{others.total()} of {sum(names.values())} answers"
+    return f"{share} give the model another name than {shorten(asked)}: {listed}{more}"
 
 
 def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:

@@ -8,12 +8,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
+from goalscope.models.http_keys import HIDDEN, hide_in_message
 from goalscope.models.http_settings import Server
 from goalscope.untrusted import UntrustedError, decode_json
 
 LONGEST_TEXT: Final = 600
+_MOST_READ: Final = 4  # times the longest text: of a longer message, the beginning is read
 _PASSING = frozenset({408, 409, 425, 429})
-_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[A-Za-z0-9_*-]{6,}")
+_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{6,}")
 
 
 class GarbledError(ValueError):
@@ -67,7 +69,7 @@ def explain(reply: Reply, server: Server, key: str) -> NoReturn:
             "the model's"
         )
     document = _error(reply.content)
-    raw = reply.content[: LONGEST_TEXT * 4].decode("utf-8", "replace")
+    raw = reply.content[: _MOST_READ * LONGEST_TEXT].decode("utf-8", "replace")
     message = scrub(str(document.get("message") or document.get("detail") or raw), key, LONGEST_TEXT)
     if status == 429 and document.get("code") == "insufficient_quota":
         raise PermissionError(f"the key must have quota left at {where}, the server says: {message}")
@@ -91,9 +93,7 @@ def explain(reply: Reply, server: Server, key: str) -> NoReturn:
 
 def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
     """Return a text without keys and credentials, as it may stand in an error."""
-    if key:
-        text = text.replace(key, "***")
-    text = _SECRETS.sub("***", text)
+    text = _SECRETS.sub(HIDDEN, hide_in_message(text[: _MOST_READ * most], key))
     return text if len(text) <= most else f"{text[:most]}..."
 
 

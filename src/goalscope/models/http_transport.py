@@ -28,6 +28,7 @@ from goalscope.models.http_errors import (
     read_json_body,
     scrub,
 )
+from goalscope.models.http_keys import hide, hide_in
 from goalscope.models.http_settings import Server
 from goalscope.rng import uniform
 
@@ -174,6 +175,7 @@ class Client:
         document = read_json_body(reply.content)
         if not isinstance(document, dict):
             raise GarbledError("the body of a response is no JSON object")
+        hide_in(document, self._key)
         return document
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
@@ -202,7 +204,8 @@ class Client:
             document = read_json_body(reply.content) if reply.status == 200 else {}
         except GarbledError:
             document = {}
-        return document if isinstance(document, dict) else {}, reply.headers.get("server", "")
+        hide_in(document, self._key)
+        return document if isinstance(document, dict) else {}, hide(reply.headers.get("server", ""), self._key)
 
     def _headers(self, request: str) -> dict[str, str]:
         """Return the headers of a request, these and no others, whatever the environment holds."""

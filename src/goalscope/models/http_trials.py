@@ -175,7 +175,7 @@ class Trials:
                 raise rejection(model.served, model.server, str(rejected), as_ids=False) from None
             self.add("prompts as token ids", "no", f"it says: {rejected}")
             return
-        self.add("model", "yes", f"answers as {self.model.name}")
+        self.add("model", "yes", "answers")
         if model.dialect is not None:
             self.add("prompts as token ids", "yes", "taken")
         ids = answer.output_tokens
@@ -184,8 +184,10 @@ class Trials:
         if _IDS in self.rejected:
             lacking = f"rejected: {self.rejected[_IDS]}"
         self.add("token ids", ids is not None, extent if ids is not None else lacking)
-        counted = answer.prompt_count is not None and answer.output_count is not None
-        self.add("usage", counted, "reported" if counted else "not reported: caps count the most that a call can take")
+        counted = bool(answer.prompt_count and answer.output_count)
+        reported = answer.prompt_count is not None and answer.output_count is not None
+        most = f"{'of 0 tokens' if reported else 'not reported'}: caps count the most that a call can take"
+        self.add("usage", counted, "reported" if counted else most)
         self._reasoning(answer)
         if sampling.top_logprobs:
             self._logprobs(answer)
@@ -290,7 +292,7 @@ class Trials:
         with self._trying("log-probabilities of prompts", max_characters=300):
             with self.model.budget.reserve(len(ids), 1) as reservation:
                 answer, _ = self.model.score([ids], reservation)
-                reservation.settle(answer.prompt_count, answer.output_count)
+                reservation.settle(**answer.reported)
             self.add("log-probabilities of prompts", "yes", "returned")
 
     def token_prompts(self) -> None:

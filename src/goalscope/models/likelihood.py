@@ -96,6 +96,7 @@ def unanswered(reasoned: Completion) -> Likelihoods:
         reasoned=reasoned,
         usage=dict(reasoned.usage),
         unsupported=reasoned.unsupported,
+        answered_by=reasoned.answered_by,
     )
 
 

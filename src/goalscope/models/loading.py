@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from goalscope.extras import lacking
 from goalscope.models._fast import use_grouped_attention
-from goalscope.models.folders import ADVICE, brief, read_json, weight_octets
+from goalscope.models.chat_templates import ChatTemplateError
+from goalscope.models.folders import ADVICE, brief, check_template_files, read_json, weight_octets
 from goalscope.models.gguf_files import check_packages
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
@@ -50,8 +51,10 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
         raise ValueError(
             f"{file} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
         )
-    if folder is not None and folder.is_file():
-        check_packages(folder)
+    if folder is not None:
+        check_template_files(folder)
+        if folder.is_file():
+            check_packages(folder)
     with explained(folder):
         if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
             # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.
@@ -109,8 +112,8 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 
 @contextmanager
-def explained(folder: Path | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """Raise one ValueError that names the folder for any library error on its files; no effect for the hub."""
+def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
+    """Raise one ValueError that names the folder for any library error on its files; no effect without one."""
     if folder is None:
         yield
         return
@@ -128,7 +131,8 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
                 "is never run (trust_remote_code stays off): save it as a known architecture, or serve it with another "
                 "program and ask that one"
             ) from error
-        raise ValueError(f"{folder} must hold {what}, but {type(error).__name__}: {brief(error)}: {ADVICE}") from error
+        kind = "" if isinstance(error, ChatTemplateError) else f"{type(error).__name__}: "
+        raise ValueError(f"{folder} must hold {what}, but {kind}{brief(error)}: {ADVICE}") from error
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from goalscope.preflight.cost import Cost, beyond_reach, costs
 from goalscope.preflight.pace import Pace, Speed, measure_speed, stored_pace
 from goalscope.preflight.power import Assumptions, PowerPlan, layout, study_power
 from goalscope.preflight.prompts import Measure, frame, most_prompts
+from goalscope.preflight.training import TrainingPrompt, training_prompts
 
 __all__ = [
     "Assumptions",
@@ -12,6 +13,7 @@ __all__ = [
     "Pace",
     "PowerPlan",
     "Speed",
+    "TrainingPrompt",
     "beyond_reach",
     "costs",
     "frame",
@@ -20,4 +22,5 @@ __all__ = [
     "most_prompts",
     "stored_pace",
     "study_power",
+    "training_prompts",
 ]

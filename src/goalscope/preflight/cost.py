@@ -252,7 +252,8 @@ def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     if folder.is_file():
         header = read_header(folder).values
-        return {"max_position_embeddings": header.get(f"{header.get('general.architecture')}.context_length")}
+        length = header.get(f"{header.get('general.architecture')}.context_length")
+        return {"max_position_embeddings": length if isinstance(length, int) else None}
     try:
         return read_json(folder / "config.json")
     except (OSError, ValueError):

@@ -11,7 +11,7 @@ from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.harmony import Style
-from goalscope.untrusted import read_yaml_text
+from goalscope.yaml_text import read_yaml_text
 
 MAX_TOKENS: Final = 256
 """Maximum output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""

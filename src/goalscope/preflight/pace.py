@@ -30,6 +30,7 @@ SPENT: Final[Mapping[str, str]] = {
 }
 """Quantities of an episode, and their units."""
 
+_WAIT: Final = 600.0  # seconds that a call may wait for its turn and for the next attempt
 _PROMPTS: Final = 32  # measured together
 _TOKENS: Final = 32  # maximum output of each prompt
 _REPEATS: Final = 3
@@ -109,11 +110,14 @@ def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | N
         if episode not in grids:  # its episode goes on
             continue
         cost: Mapping[str, Any] = decode_json(usage, "the usage of a call") if usage else {}
-        under_way.append((float(sent), float(done)))
+        seconds = float(cost.get("seconds", max(0.0, done - sent)))
+        # The journal holds the time of the day, which may be set anew while a call is under way; its seconds do not.
+        jumped = not 0 <= done - sent <= 10 * seconds + _WAIT
+        under_way.append((float(sent), float(sent + seconds if jumped else done)))
         episode_total = totals.setdefault(episode, dict.fromkeys(SPENT, 0.0))
         clusters[episode] = grids[episode]
         episode_total["calls"] += 1
-        episode_total["seconds"] += float(cost.get("seconds", done - sent))
+        episode_total["seconds"] += seconds
         for name in ("prompt_tokens", "output_tokens"):
             episode_total[name] += float(cost.get(name, float("nan")))
     if not totals:

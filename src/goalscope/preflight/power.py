@@ -1,7 +1,7 @@
 """Power of a planned study: the smallest detectable effect, the smallest equivalence margin."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -17,10 +17,8 @@ from goalscope.stats import (
     Paired,
     SimulatedPower,
     estimate_mean,
-    minimum_detectable_effect,
     sensitivity,
     simulate_power,
-    smallest_margin,
 )
 from goalscope.stats.estimate import factorize
 from goalscope.worlds.gridworld import GridView
@@ -56,10 +54,7 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLine:
-    """A measure of the plan, for an agent of the pilot ("" without one); NaN where there is no margin, or no variance.
-
-    ``effect`` and ``smallest`` are the closed forms of the simulated results in ``found``.
-    """
+    """A measure of the plan, for an agent of the pilot ("" without one); the margin is NaN where none is declared."""
 
     agent: str
     measure: str
@@ -67,8 +62,6 @@ class PowerLine:
     design: Paired
     margin: float
     found: SimulatedPower
-    effect: float
-    smallest: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +165,7 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | 
 
 
 def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: PowerPlan) -> PowerLine:
-    margin, normal_design = plan.margins.get(measure, math.nan), design.closed_form()
-
-    def possible(closed_form: Callable[..., float]) -> float:
-        """Return the value of a closed form, NaN where two fractions cannot differ by so much."""
-        value = math.nan if normal_design is None else closed_form(normal_design, chance=CHANCE, level=plan.hardest)
-        return math.nan if design.share and value >= 1 else value
-
+    margin = plan.margins.get(measure, math.nan)
     tested_margin = None if math.isnan(margin) else margin
     return PowerLine(
         agent=agent,
@@ -187,8 +174,6 @@ def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: Power
         design=design,
         margin=margin,
         found=simulate_power(design, seed=0, chance=CHANCE, level=plan.hardest, margin=tested_margin),
-        effect=possible(minimum_detectable_effect),
-        smallest=possible(smallest_margin),
     )
 
 

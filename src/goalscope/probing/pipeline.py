@@ -122,7 +122,7 @@ def study_inside(
     network = partial(_network, target, model, random)
     by_network, layers = _captures(Path(run), settings, target, network, model is not None, stage)
     with Store(run, "w") as store:
-        note_libraries(store, "probes")
+        note_libraries(store, "probes", [("head", name) for name in settings.heads])
         dataset = probe_dataset(store, by_network, layers, settings)
         reader = Reader(store, dataset, settings, stage, device, partial(network, store))
         reader.probes.pool = pool

@@ -22,11 +22,14 @@ DECODER: Final = "plan decoder"
 """Kinds of artifacts."""
 FOLDER: Final = "probes"
 FORMAT: Final = 2
-"""Enters the id of every fit: raised when the same settings no longer give the same probe."""
+REFORMED: Final[Mapping[str, int]] = {"percell": 3}
+"""Enters the id of every fit, by head: raised when the same settings no longer give the same probe."""
 
 
 def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Probe]]:
     """Return the probes that are stored with a run, each with its row of the index; decoders of plans come last.
+
+    Probes of an earlier format, which the same settings no longer give, are left out.
 
     Args:
         run: a run directory.
@@ -39,7 +42,8 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
     with Store(run) as store:
         for kind in (PROBE, DECODER):
             for row in artifacts(store, kind, **tags):
-                yield row, Probe.load(place(store, row))
+                if row.tags.get("format", FORMAT) == _format(row.tags.get("head")):
+                    yield row, Probe.load(place(store, row))
 
 
 @dataclass(kw_only=True)
@@ -79,7 +83,7 @@ class ProbeStore:
     def _id(self, key: ProbeKey) -> str:
         """Return the content id of all that decides the fit of a probe."""
         about = {
-            "format": FORMAT,
+            "format": _format(key.head),
             "kind": _kind(key),
             "name": key.text,
             "model": self.models.get((key.control, key.draw), self.models["none", None]),
@@ -113,6 +117,7 @@ class ProbeStore:
             "fit": key.text,
             "content": probe.id,
             "head": key.head,
+            "format": _format(key.head),
             "control": key.control,
             **({} if key.draw is None else {DRAW: key.draw}),
             "site": probe.source.site,
@@ -126,6 +131,10 @@ class ProbeStore:
         self._index[identity] = replace(row, size=probe.save(target))
         put_artifacts(self.store, self._index[identity])
         self.fitted += 1
+
+
+def _format(head: Tag) -> int:
+    return REFORMED.get(str(head), FORMAT)
 
 
 def _kind(key: ProbeKey) -> str:

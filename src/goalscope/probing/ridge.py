@@ -19,7 +19,9 @@ training grids and ``z`` its deviation from that by the linear map over ``sqrt(f
 up to the normalisation: multinomial logistic regression with three numbers a class, a standard normal prior at (0, 1,
 0), Newton's method. All of it is linear in the inputs, so that it is written as weights and biases of the head. Where
 the inputs predict nothing the frequencies alone decide; the minimum slope orders cells that are equally frequent, as
-average precision would count a tie as a miss.
+average precision would count a tie as a miss. For both choices the predictions for each held-back step and class are
+scaled down to at most three times the median step's: where a code is faint, weights are large, and the few steps that
+lie far out along them would lower the slope for all until frequencies decide.
 
 Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sections 3.4.1 and 4.2, exercise 18.4;
 Platt 1999, Probabilistic outputs for support vector machines (calibration on held-back predictions).
@@ -45,6 +47,8 @@ _TIE_TOLERANCE: Final = 1e-4  # relative difference of two criteria that counts 
 _ROUNDING: Final = 1e-13  # eigenvalues below this share of the largest one are rounding
 _TINY: Final = 1e-30  # stands for frequencies of 0
 _MIN_SLOPE: Final = 0.01  # logits for each standard deviation
+_REACH: Final = 3.0
+"""Bound on the predictions for a held-back step, in units of the median step's."""
 _MAX_STEPS: Final = 50  # of Newton's method
 
 
@@ -158,6 +162,7 @@ class ClassPath:
         true, weight = ((indicators - self.level) / self.std)[:, self.varied], steps[:, None, None]
         true_norm, by_penalty = (weight * true.square()).sum(dim=(0, 1)).sqrt(), []
         for deviation in self.deviations(vectors, penalties):
+            deviation = _bounded(deviation)
             norm = (weight * deviation.square()).sum(dim=(0, 1)).sqrt() * true_norm
             by_penalty.append(torch.where(norm > 0, (weight * deviation * true).sum(dim=(0, 1)) / norm, 0.0))
         correlations: Array = torch.stack(by_penalty).cpu().numpy()
@@ -188,7 +193,7 @@ def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held
     best_indices = [_strongest(column) for column in correlations.T]
     class_penalties = torch.tensor([tried[index] for index in best_indices], device=vectors.device, dtype=torch.float64)
     chosen = class_penalties.repeat(len(partial.level))
-    (scores,) = partial.deviations(inputs[held_out], [chosen])
+    scores = _bounded(*partial.deviations(inputs[held_out], [chosen]))
     size = scores.square().mean(dim=(0, 1)).sqrt() if len(partial.varied) else torch.zeros_like(prior)
     size = torch.where(size > 0, size, 1.0)
     fit = calibrate(
@@ -298,6 +303,18 @@ def _newton(
             break
         parameters, value, probabilities = candidate, candidate_loss, candidate_probabilities
     return parameters
+
+
+def _bounded(deviations: Tensor) -> Tensor:
+    """Return the deviations ``[M, C, K]`` of held-back steps, those of each step and class scaled down to a bound.
+
+    The bound is `_REACH` times the median over steps of the root mean square over cells.
+    """
+    if not deviations.numel():
+        return deviations
+    size = deviations.square().mean(dim=1, keepdim=True).sqrt()
+    bound = _REACH * size.median(dim=0, keepdim=True).values
+    return deviations * (bound / size.clamp(min=_TINY)).clamp(max=1.0).where(bound > 0, 1.0)
 
 
 def _strongest(criterion: Array) -> int:

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import numpy as np
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import Contrast, Judged, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, number, plain_table
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
-from goalscope.stats import equivalence, paired_difference
+from goalscope.stats import DRAW, equivalence, numbers_of, paired_difference
+from goalscope.stats.groups import natural_order
 
 LEVEL = 0.05
 
@@ -45,10 +47,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared(Judged):
-    """One comparison of a family: the difference of a measure, first side minus second."""
+    """One comparison of a family: the difference of a measure, first side minus second.
+
+    Attributes:
+        first, second: names of the sides.
+        tags: what the rows of both sides share beyond their worlds, e.g. head and control of a probe.
+    """
 
     first: str
     second: str
+    tags: Mapping[str, Tag] = field(default_factory=dict)
 
 
 def compare_pairs(
@@ -57,8 +65,11 @@ def compare_pairs(
     *,
     name: str = "pairs",
     margin: Mapping[str, float] | None = None,
+    apart: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Compared]:
     """Compare pairs of sides in all measures on the grids that they share; one family of tests, one of equivalence.
+
+    Values that differ in a tag of ``apart`` are not averaged: each combination that both sides have is a comparison.
 
     A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected. Nor has
     a pair of the same episodes; where some of them are the same, equivalence is not tested.
@@ -68,9 +79,10 @@ def compare_pairs(
         measures: the measures.
         name: name of the family.
         margin: measure -> maximum difference that counts as none; no equivalence is tested without one.
+        apart: measure -> tags that tell its rows apart; none by default.
 
     Returns:
-        Measure by measure, pair by pair.
+        Measure by measure, pair by pair, combination of tags by combination.
 
     Raises:
         ValueError: no measure or one twice, or a margin of a measure outside of the family.
@@ -80,26 +92,50 @@ def compare_pairs(
     comparisons: dict[str, dict[str, Any]] = {}
     tested: dict[str, float] = {}
     for measure in measures:
-        for first, second in pairs:
-            first_rows, second_rows = (side.rows.where(side.rows.measure == measure) for side in (first, second))
+        for first, second, tags, first_rows, second_rows in _matched(pairs, measure, (apart or {}).get(measure, ())):
             sides, scale = both_sides(first_rows, second_rows, bounds_of(Rows.concatenate([first_rows, second_rows])))
             paired = paired_difference(*sides, **scale)
             equivalence_test = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
             if equivalence_test and first.copies:
                 equivalence_test = replace(equivalence_test, p_value=math.nan, equivalent=False)
-            member = f"{measure}: {first.name} against {second.name}"
-            tested[member] = paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan
+            where = "".join(f", {tag} {value}" for tag, value in tags.items())
+            member = f"{measure}: {first.name} against {second.name}{where}"
+            tested[member] = math.nan if first.copied and second.copied else paired.p_value
             comparisons[member] = {
                 "measure": measure,
                 "first": first.name,
                 "second": second.name,
+                "tags": tags,
                 "paired": paired,
                 "equivalence": equivalence_test,
-                "about": _about(first, second),
+                "about": _about(first, second, any(rows.known(DRAW).any() for rows in (first_rows, second_rows))),
             }
     return [
         Compared(**comparisons[member], **tests) for member, tests in judge(comparisons, tested, name, LEVEL).items()
     ]
+
+
+def _matched(
+    pairs: Sequence[tuple[Side, Side]], measure: str, apart: Sequence[str]
+) -> Iterator[tuple[Side, Side, dict[str, Tag], Rows, Rows]]:
+    """Yield each pair of sides with the rows of a measure whose tags are equal; without any once, and without rows."""
+    for one, other in pairs:
+        rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in (one, other))
+        if not apart:
+            yield one, other, {}, rows, other_rows
+            continue
+        both = Rows.concatenate([rows, other_rows])
+        codes, first = numbers_of(both, apart), len(rows)
+        common, ends = np.intersect1d(codes[:first], codes[first:]), np.unique(codes, return_index=True)
+        tags = {
+            code: {name: tag for name in apart if (tag := both[name][index] if name in both.tags else None) is not None}
+            for code, index in zip(*(end.tolist() for end in ends), strict=True)
+        }
+        order = sorted(common.tolist(), key=lambda code: [natural_order(tags[code].get(name)) for name in apart])
+        for code in order:
+            yield one, other, tags[code], rows.where(codes[:first] == code), other_rows.where(codes[first:] == code)
+        if not order:
+            yield one, other, {}, rows.at(slice(0)), other_rows.at(slice(0))
 
 
 def family_table(
@@ -116,13 +152,15 @@ def family_table(
     return tests, comparison_table(tests, caption=caption, clusters=clusters)
 
 
-def _about(first: Side, second: Side) -> tuple[str, ...]:
-    """Return notes on worlds left out of a comparison, and on episodes that both sides share."""
+def _about(first: Side, second: Side, drawn: bool) -> tuple[str, ...]:
+    """Return notes on worlds left out of a comparison, on episodes that both sides share, and on random controls."""
     notes = [
         f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
         for side in (first, second)
         if side.left_out
     ]
+    if drawn:
+        notes.append("a random control: the mean of its draws, whose spread interval and test do not hold")
     if first.copies:
         both, all_of = first.copies + second.copies, first.episodes + second.episodes
         notes.append(
@@ -169,11 +207,23 @@ def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clus
         ("measure", lambda comparison: title_of(comparison.measure)),
         ("first", lambda comparison: comparison.first),
         ("second", lambda comparison: comparison.second),
+        *((name, partial(_tag, name)) for name in varying_tags(comparisons)),
     ]
     headings = ("first − second", clusters, "signed effect", "equivalence p (Holm)")
     return tests_table(
         comparisons, named, headings, caption=caption, margins=any(entry.equivalence for entry in comparisons)
     )
+
+
+def varying_tags(comparisons: Sequence[Compared]) -> list[str]:
+    """Return the tags in which comparisons differ, in order of appearance."""
+    names = dict.fromkeys(name for comparison in comparisons for name in comparison.tags)
+    return [name for name in names if len({comparison.tags.get(name) for comparison in comparisons}) > 1]
+
+
+def _tag(name: str, comparison: Compared) -> str:
+    value = comparison.tags.get(name)
+    return "" if value is None else number(value)
 
 
 def tests_table(
@@ -192,7 +242,7 @@ def tests_table(
         method, difference = "method: no interval, no test", judged.paired.difference
         if judged.paired.labels:
             by = difference.method if difference.has_interval else "no interval"
-            method = f"method: {by}; signed-rank {judged.paired.test.method}"
+            method = f"method: {by}"
         return footnotes.mark(method, *(note.replace("grids", clusters) for note in judged.notes))
 
     def effect_of(judged: Judged) -> str:
@@ -203,10 +253,9 @@ def tests_table(
         return f"{judged.equivalence.margin:g}" if judged.equivalence else "–"
 
     def equal_p(judged: Judged) -> str:
-        # The corrected p value of an equivalence test is known up to a half.
         if judged.shown is None or math.isnan(judged.shown.p_value):
             return "–" if judged.shown is None else "undefined"
-        return "≥ 0.5" if judged.shown.adjusted >= 0.5 else p_text(judged.shown.adjusted)
+        return p_text(judged.shown.adjusted)
 
     columns: TextColumns[Any] = [
         *named,
@@ -238,6 +287,7 @@ def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
             "measure": comparison.measure,
             "first": comparison.first,
             "second": comparison.second,
+            **{f"tag {name}": value for name, value in comparison.tags.items()},
             **_numbers(comparison),
             "note": "; ".join(comparison.notes),
         }
@@ -284,7 +334,9 @@ def _numbers(judged: Judged) -> dict[str, Any]:
         "nonzero": test.nonzero,
         "p": json_number(judged.test.p_value),
         "p_holm": json_number(judged.test.adjusted),
-        "test": f"Wilcoxon signed-rank, {test.method}",
+        "test": "interval of the mean difference",
+        "p_signed_rank": json_number(test.p_value),
+        "signed_rank_method": test.method,
         "margin": None if judged.equivalence is None else judged.equivalence.margin,
         "p_equivalence": None if judged.equivalence is None else json_number(judged.equivalence.p_value),
         "p_equivalence_holm": None if judged.shown is None else json_number(judged.shown.adjusted),

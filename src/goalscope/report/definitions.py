@@ -1,14 +1,16 @@
 """Definitions and titles of measures, the measures of each part of a report, and differences in words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from goalscope import registry
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
 from goalscope.measures.exploration.errors import TASK_DEFINITIONS
 from goalscope.report.blocks import listed
 from goalscope.report.figures import short
+from goalscope.rows import Tag
 from goalscope.stats import LESS, Estimate
 from goalscope.stats.crossed import ONE_SEED
 
@@ -98,6 +100,31 @@ _TITLES = {
 }
 
 
+OWN_SCALES: Final = frozenset({"reward"})
+"""Units whose scale is that of an environment: values of two of them have no common mean."""
+
+ENVIRONMENT: Final = ("kind", "environment", "level")
+"""Tags of worlds that name an environment."""
+
+_IN: Final = " in "
+
+
+def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, ...]:
+    """Return the tags across which values of a unit are never averaged, none for units that mean the same everywhere.
+
+    Args:
+        unit: the unit of a measure.
+        values: tag -> its values in a run; tags with one value separate nothing.
+    """
+    return tuple(name for name in ENVIRONMENT if len(values.get(name, ())) > 1) if unit in OWN_SCALES else ()
+
+
+def named_in(measure: str, environment: Sequence[Tag]) -> str:
+    """Return the name of a measure in one environment, e.g. "return in Taxi-v4"."""
+    place = " ".join(str(value) for value in environment if value is not None)
+    return measure + _IN + place if place else measure
+
+
 def title_of(measure: str) -> str:
     """Return the heading of a measure, e.g. "Excess JSD (5+ visits)"."""
     return _TITLES.get(measure, measure[:1].upper() + measure[1:])
@@ -123,6 +150,8 @@ def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
             "grids is the figure of goalscope meg, whose interval also has beta refitted",
             "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
         )
+    base, separator, _ = measure.partition(_IN)
+    measure = base if separator and measure not in registry.names("measure") else measure
     if measure not in registry.names("measure"):
         return None
     step_measure = registry.resolve("measure", measure)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.checks import near_miss
+from goalscope.plain_files import replacing, write_text
 from goalscope.report.blocks import Cell, Phrase, Table
 from goalscope.report.figures import as_csv, csv_text, drawing_style, standalone, visible
 from goalscope.report.ledger import RunData, json_number
@@ -189,10 +190,10 @@ def write(item: Figure | Table, path: Path) -> None:
     else:
         figure_drawn = item.drawn.draw()
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-        with drawing_style():
-            figure_drawn.savefig(path, dpi=_PIXELS_PER_INCH, metadata=metadata)
+        with drawing_style(), replacing(path) as partial:
+            figure_drawn.savefig(partial, dpi=_PIXELS_PER_INCH, metadata=metadata, format=path.suffix[1:])
         return
-    path.write_text(text, encoding="utf-8", newline="")
+    write_text(path, text, newline="")
 
 
 def table_as_csv(table: Table) -> str:

@@ -207,23 +207,25 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
     pooled = list[Grouped]()
     for measure in measured.measures:
-        of_measure, counts = measured.condensed(measure)
-        curve = bool(of_measure.known(_CURVE).any())
-        for name, tags in TABLES.items():
-            if curve is (_CURVE in tags) and (not {"size", "density"} <= set(tags) or measure in (*HEADLINE, *MAPS)):
-                # Sizes and densities are for worlds that have both; the finest table is kept to the main measures.
-                needed = {*tags, "density"} if "size" in tags else set(tags)
-                has_tags = np.logical_and.reduce([of_measure.known(tag) for tag in sorted(needed)])
-                tables[name] += estimate_rows(
-                    of_measure.where(has_tags),
-                    by=(*tags, *conditions),
-                    whole=grids[name],
-                    bounds=measure_bounds(),
-                    counts=counts[has_tags],
-                    order=measured.order,
-                )
-        if measure in _RATIOS:
-            pooled += _pooled(of_measure, counts, grids["agent"], _RATIOS[measure], conditions)
+        for of_measure, counts in measured.condensed(measure, conditions):
+            curve = bool(of_measure.known(_CURVE).any())
+            for name, tags in TABLES.items():
+                if curve is (_CURVE in tags) and (
+                    not {"size", "density"} <= set(tags) or measure in (*HEADLINE, *MAPS)
+                ):
+                    # Sizes and densities are for worlds that have both; the finest table is kept to the main measures.
+                    needed = {*tags, "density"} if "size" in tags else set(tags)
+                    has_tags = np.logical_and.reduce([of_measure.known(tag) for tag in sorted(needed)])
+                    tables[name] += estimate_rows(
+                        of_measure.where(has_tags),
+                        by=(*tags, *conditions),
+                        whole=None if measured.scales(measure) else grids[name],
+                        bounds=measure_bounds(),
+                        counts=counts[has_tags],
+                        order=measured.order,
+                    )
+            if measure in _RATIOS:
+                pooled += _pooled(of_measure, counts, grids["agent"], _RATIOS[measure], conditions)
     tables["agent"] += sorted(pooled, key=lambda grouped: list(_RATIOS.values()).index(str(grouped.key["measure"])))
     # One order for all tables: measure, then agents as asked for, then as the rows have them.
     measures = {str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table}

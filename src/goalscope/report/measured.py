@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.columns import constant
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.report.definitions import named_in, scale_tags
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import Head, read_heads
 from goalscope.runs.store import Store
@@ -135,16 +137,33 @@ class MeasuredRows:
         """Return the estimates of measures, all by default, by some tags; see `goalscope.stats.estimate_rows`."""
         grids, estimates = clusters_of(self.distinct(by), by), list[Grouped]()
         for measure in self.measures if measures is None else [name for name in self.measures if name in measures]:
-            rows, counts = self.condensed(measure)
-            options: dict[str, Any] = {"bounds": measure_bounds(), "counts": counts, "order": self.order}
-            estimates += estimate_rows(rows, by=by, whole=grids, **options)
+            for rows, counts in self.condensed(measure, by):
+                options: dict[str, Any] = {"bounds": measure_bounds(), "counts": counts, "order": self.order}
+                estimates += estimate_rows(rows, by=by, whole=None if self.scales(measure) else grids, **options)
         return estimates
 
-    def condensed(self, measure: str) -> tuple[Rows, Counts]:
-        """Return the different rows of a measure, without episodes and steps, and how many rows each stands for."""
+    def condensed(self, measure: str, by: Collection[str] = ()) -> list[tuple[Rows, Counts]]:
+        """Return the different rows of a measure, without episodes and steps, and how many rows each stands for.
+
+        Rows on the scale of their environment come apart, as measures such as "return in Taxi-v4", unless they are
+        grouped ``by`` the tags that name it.
+        """
         groups = self._groups([measure], names=_WITHOUT_EPISODES)
         parts = [_condensed(_behaviour(rows)) for _, rows in groups]
-        return _condensed(Rows.concatenate(rows for rows, _ in parts), [count for _, count in parts])
+        rows, number = _condensed(Rows.concatenate(rows for rows, _ in parts), [count for _, count in parts])
+        tags = [name for name in self.scales(measure) if name not in by and name in rows.tags]
+        if not tags:
+            return [(rows, number)]
+        codes, apart = numbers_of(rows, tags), list[tuple[Rows, Counts]]()
+        for code in np.unique(codes):
+            part = rows.where(codes == code)
+            name = named_in(measure, [part[tag][0] for tag in tags])
+            apart.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
+        return apart
+
+    def scales(self, measure: str) -> tuple[str, ...]:
+        """Return the tags of the environments across which a measure is never averaged, see `scale_tags`."""
+        return scale_tags(self.measures.get(measure, ""), self.values)
 
 
 def _total(store: Store, source: str | None) -> int:

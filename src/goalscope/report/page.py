@@ -8,14 +8,16 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from goalscope import registry
 from goalscope.extras import lacking
+from goalscope.parts import attempt
+from goalscope.plain_files import write_text
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
 from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.report.definitions import in_words
@@ -178,13 +180,7 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 def write_page(path: Path, text: str) -> Path:
     """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return write_text(path, text)
 
 
 _MAX_UNDEFINED = 40
@@ -200,9 +196,27 @@ def sections_of(run: RunData, *names: str) -> list[Declared]:
     Raises:
         ValueError: an unknown name, or invalid stored data of a section.
     """
-    specs = (registry.resolve("section", name) for name in names or registry.names("section"))
+    specs = ((name, registry.resolve("section", name)) for name in names or registry.names("section"))
     worlds = run.worlds
-    return lay_out(declared for spec in specs if spec.worlds in (None, worlds) for declared in spec.content(run))
+    return lay_out(
+        declared
+        for name, spec in specs
+        if spec.worlds in (None, worlds)
+        for declared in attempt("section", name, partial(_declared, name, spec, run), partial(_missing, name))
+    )
+
+
+def _declared(name: str, spec: Any, run: RunData) -> list[Declared]:
+    """Return the declarations of a section; one of another package is laid out as a trial, where it may raise."""
+    declared: list[Declared] = list(spec.content(run))
+    if not registry.built_in("section", name):
+        render_page(name, [], lay_out(declared), "{}")
+    return declared
+
+
+def _missing(name: str, sentence: str) -> list[Declared]:
+    """Return what stands in place of a section that raised."""
+    return [Declared(anchor=name, title=name, paragraphs=(f"{sentence[:1].upper()}{sentence[1:]}.",))]
 
 
 def lay_out(sections: Iterable[Declared]) -> list[Declared]:

@@ -9,13 +9,17 @@ from typing import Any
 from goalscope.checks import did_you_mean
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
-from goalscope.report.blocks import counted
+from goalscope.measures.table import PROVENANCE
+from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import Compared, Side, compare_pairs, shared_worlds, worlds_of
+from goalscope.report.definitions import scale_tags
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
+from goalscope.stats import DRAW, numbers_of
+from goalscope.stats.groups import PARTS, natural_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class ComparisonSettings:
     agents: Sequence[str] = ()  # the agents to compare, all where empty
     margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
     horizons: bool = False  # also compare episodes with different horizons
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # tag -> values; rows with other ones stay out
+    between: str = ""  # a tag whose values are the sides, for each agent of one run; "" to compare agents
 
     def family(self, default: Sequence[str]) -> list[str]:
         """Return the measures of the family: those named, else those with margins, else the default; checked.
@@ -86,8 +92,11 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
     measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in measured:
         check_known(path, rows.every_measure, measures, settings)
-    agents = _agents(measured, measures, settings.agents)
-    pairs = _pairs(agents)
+    agents = _agents(measured, measures, settings)
+    apart = _apart([agent for run_agents in agents for agent in run_agents], measures, measured, settings.between)
+    if settings.between:
+        agents = [_sides_of(agent, settings.between, len(runs)) for run_agents in agents for agent in run_agents]
+    pairs = _pairs(agents) if not settings.between else [pair for sides in agents for pair in combinations(sides, 2)]
     if not pairs:
         raise ValueError(
             "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
@@ -112,7 +121,8 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
                 f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
                 f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
             )
-    compared = compare_pairs(shared, measures, margin=settings.margin)
+    compared = compare_pairs(shared, measures, margin=settings.margin, apart=apart)
+    notes += _one_sided_notes(compared, shared, apart)
     return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
 
 
@@ -147,15 +157,100 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     return [name for name in names if not agents or name in agents]
 
 
+_REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
+"""Tags of single rows of a grid, which are averaged: draws of a control, pairs, steps. They are no conditions."""
+
+
+def _apart(
+    agents: Sequence[_Agent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
+) -> dict[str, list[str]]:
+    """Return the tags across which each measure is never averaged: its own, which episodes lack, and environments."""
+    rows = Rows.concatenate(agent.side.rows for agent in agents)
+    episodes = Rows.concatenate(agent.episodes.rows for agent in agents)
+    common = {name for name in episodes.tags if episodes.known(name).any()} | _REPEATS | {between}
+    values = {name: set(episodes.numbered(name)[1]) for name in episodes.tags}
+    units = {measure: unit for _, measured in runs for measure, unit in measured.measures.items()}
+    apart = {}
+    for measure in measures:
+        of_measure = rows.where(rows.measure == measure)
+        names = [name for name in of_measure.tags if name not in common and of_measure.known(name).any()]
+        # Probes have a control, too, by its name: that of worlds says whether they are one.
+        if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
+            names.append("control")
+        apart[measure] = names + [name for name in scale_tags(units.get(measure, ""), values) if name != between]
+    return apart
+
+
+def _sides_of(agent: _Agent, tag: str, runs: int) -> list[_Agent]:
+    """Return an agent's rows at each value of a tag as sides of a comparison.
+
+    Raises:
+        ValueError: several runs, or a tag with fewer than two values.
+    """
+    rows = agent.side.rows
+    values = sorted((value for value in rows.numbered(tag)[1] if value is not None), key=natural_order)
+    if runs > 1 or len(values) < 2:
+        given = f"{runs} runs" if runs > 1 else f"{tag} with {', '.join(map(number, values)) or 'no value'}"
+        tags = ", ".join(name for name in rows.tags if rows.known(name).any())
+        raise ValueError(
+            f"--between must name a tag with two values or more in the rows of one run (tags: {tags}), got {given}"
+        )
+    return [
+        replace(agent, side=Side(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
+        for value in values
+    ]
+
+
+def _one_sided_notes(
+    compared: Sequence[Compared], shared: Sequence[tuple[Side, Side]], apart: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return a note for each measure and pair with rows whose tags the other side has not."""
+    notes = []
+    for measure, names in ((measure, names) for measure, names in apart.items() if names):
+        for first, second in shared:
+            rows = Rows.concatenate(side.rows.where(side.rows.measure == measure) for side in (first, second))
+            sides = {"measure": measure, "first": first.name, "second": second.name}
+            matched = sum(
+                bool(entry.tags) and all(getattr(entry, name) == value for name, value in sides.items())
+                for entry in compared
+            )
+            if lonely := len(set(numbers_of(rows, names).tolist())) - matched:
+                combinations_ = counted(lonely, "combination")
+                notes.append(
+                    f"note: {measure}: {combinations_} of {', '.join(names)} of {first.name} or {second.name} without "
+                    "a partner left out"
+                )
+    return notes
+
+
+def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
+    """Return the rows whose tags have one of the values named.
+
+    Raises:
+        ValueError: no row has such a value.
+    """
+    for tag, wanted in where.items():
+        present = {number(value): value for value in rows.numbered(tag)[1] if value is not None}
+        unknown = [value for value in wanted if value not in present]
+        if unknown:
+            raise ValueError(
+                f"--where must name values of {tag} in {path} ({'; '.join(present) or 'no row has this tag'}), got "
+                f"{'; '.join(unknown)}"
+            )
+        rows = rows.where(rows.among(tag, [present[value] for value in wanted]))
+    return rows
+
+
 def _agents(
-    runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], agents: Sequence[str]
+    runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
 ) -> list[list[_Agent]]:
     """Return the agents of each run, or those named; each name must be that of an agent of some run."""
     all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
-    selected = agents_among(all_names, agents, " or ".join(str(path) for path, _ in runs))
+    selected = agents_among(all_names, settings.agents, " or ".join(str(path) for path, _ in runs))
     by_run = []
     for (path, rows), run_name in zip(runs, _run_names([path for path, _ in runs]), strict=True):
-        all_rows, success_rows = rows.every_of(*measures), rows.of("success")  # every measured episode has a success
+        all_rows = _chosen(rows.every_of(*measures), settings.where, path)
+        success_rows = rows.of("success")  # every measured episode has a success
         run_agents = []
         for name in sorted(set(all_rows.numbered("agent")[1]) & set(selected)):
             title = name if len(runs) == 1 else f"{run_name}: {name}"

@@ -114,7 +114,10 @@ def _not_monotone(claim: Claim, rows: Rows) -> Tested:
 
 
 def _linear(claim: Claim, rows: Rows) -> Tested:
-    """Test a straight fall below a bound: the slope is below 0, and no curvature is shown (which is no proof of none).
+    """Test a straight fall below a bound: the slope is below 0, and the bend lies inside of the declared margin.
+
+    The bend is the greatest distance of the fitted parabola from the straight line through its ends, ``curvature
+    (last - first)**2 / 4``. That its interval holds 0 shows nothing: it must lie inside of the margin.
 
     Size and density are held fixed where the rows have them, so that the mix of worlds at each distance is not read as
     a bend.
@@ -125,12 +128,15 @@ def _linear(claim: Claim, rows: Rows) -> Tested:
     centred = numbers - numbers.mean() if len(numbers) else numbers
     columns = {"constant": np.ones(len(rows)), "slope": centred, "curvature": centred**2 - (centred**2).mean()}
     fitted = _fit(rows, {**columns, **_factors(rows, claim.factors)})
-    parts = tuple((name, fitted.estimate({name: 1.0})) for name in ("slope", "curvature"))
-    slope, bend = parts[0][1], parts[1][1]
-    bent = bend.low > 0 or bend.high < 0
-    verdict: Verdict = "contradicted" if slope.low > 0 or bent else "shown" if slope.high < 0 else "not shown"
-    why = "a bend is shown" if bent else "no bend was shown, which is not “there is none”"
-    return Tested(said=claim.said, verdict=verdict, parts=parts, why=why)
+    slope = fitted.estimate({"slope": 1.0})
+    bend = fitted.estimate({"curvature": float(np.ptp(numbers)) ** 2 / 4})
+    parts, margin = (("slope", slope), ("bend, at its greatest", bend)), claim.margin or 0.0
+    bent, straight = bend.low > margin or bend.high < -margin, -margin < bend.low and bend.high < margin
+    verdict: Verdict = "contradicted" if slope.low > 0 or bent else "not shown"
+    if straight and slope.high < 0:
+        verdict = "shown"
+    found = "a bend beyond" if bent else "a bend inside of" if straight else "a bend that may lie beyond"
+    return Tested(said=claim.said, verdict=verdict, parts=parts, why=f"{found} the declared margin of {margin:g}")
 
 
 def _controlled(claim: Claim, rows: Rows) -> Tested:

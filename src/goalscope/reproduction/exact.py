@@ -10,6 +10,7 @@ from typing import Any, Final
 from goalscope.ids import canonical_json
 from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
+from goalscope.plain_files import write_text
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import Line
 from goalscope.rng import stream
@@ -191,7 +192,7 @@ def _pictures(folder: Path, which: str) -> ExactResult:
     for name, grid in _GRIDS[which]():
         path = folder / f"{name.replace(' ', '-')}.svg"
         svg = picture(grid, label=name).svg
-        path.write_text(svg, encoding="utf-8", newline="\n")
+        write_text(path, svg)
         written.append(path)
         texts.append(f"{name}\n{grid.render()}")
     return ExactResult(files=tuple(written), texts=tuple(texts))
@@ -228,7 +229,7 @@ def _settings(folder: Path, model: str) -> ExactResult:
     from goalscope.preflight.model_defaults import ready_models
     from goalscope.runs import Study
     from goalscope.studies import text
-    from goalscope.untrusted import read_yaml_text
+    from goalscope.yaml_text import read_yaml_text
 
     study = Study.parse(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters

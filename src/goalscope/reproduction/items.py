@@ -14,7 +14,7 @@ from goalscope.checks import near_miss
 from goalscope.rows import Tag
 from goalscope.runs import Study
 from goalscope.runs.kinds import Part, sequence
-from goalscope.untrusted import read_yaml_text
+from goalscope.yaml_text import read_yaml_text
 
 PAPERS: Final[Mapping[str, str]] = {
     "telos": "A Behavioural and Representational Evaluation of Goal-Directedness in Language Model Agents (Arghal et "
@@ -79,6 +79,7 @@ class Claim(Part):
             "lower" (`measure` less `than`).
         measure: the tested measure.
         where: tags of its rows.
+        margin: of "linear", the greatest departure from a straight line that counts as none, in the measure's unit.
     """
 
     said: str
@@ -89,6 +90,15 @@ class Claim(Part):
     below: float | None = None
     factors: tuple[str, ...] = sequence(default=())
     than: str = ""
+    margin: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if (self.test == "linear") != (self.margin is not None):
+            raise ValueError(
+                f"a claim of a straight line, and no other, must declare a margin for its bend: {self.said}"
+            )
+        return self
 
 
 class Item(Part):

@@ -51,6 +51,11 @@ class LiveEpisode:
         self._history_as: History = history or ("none" if study is None else study.history)
         self._attempts: list[dict[str, Any]] = []
 
+    @property
+    def state(self) -> Any:
+        """The true state before the next turn."""
+        return self._session.state
+
     def observe(self) -> Observation:
         """Return the agent's present observation."""
         self._view = self._session.view

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
+from goalscope.plain_files import replacing
 from goalscope.rows import CLUSTER_IN_FILES, Tag
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
@@ -79,13 +80,8 @@ def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarro
     """Yield a function that writes tables to a Parquet file, which has a temporary name until it is complete."""
     from pyarrow import parquet
 
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
-            yield writer.write_table
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+        yield writer.write_table
 
 
 def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:

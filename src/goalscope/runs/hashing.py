@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.agents.agent import ANSWERED_BY
 from goalscope.columns import encoded
 from goalscope.rows import Rows
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json, encode_tags
@@ -33,6 +34,9 @@ _HASHED_KINDS: Final = ("agent", "artifact", "count", "rows", "said", "study", "
 
 _HASH_VERSION: Final = 1
 """Version of the hash: increased with each change of its definition, so that stored hashes become invalid."""
+
+_NOT_HASHED: Final = ("attempts", "parser", ANSWERED_BY)
+"""Extra values of a step that are no result."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
 _PAGE_EPISODES = 128
@@ -116,10 +120,10 @@ def _state(store: Store) -> str:
 
 
 def _without_attempts(extra: Cell) -> Cell:
-    """Return the extra values of a step without its attempts and the version of its parser."""
-    if isinstance(extra, str) and ('"attempts"' in extra or '"parser"' in extra):
+    """Return the extra values of a step without its attempts, its parser's version and the model's name on a server."""
+    if isinstance(extra, str) and any(f'"{name}"' in extra for name in _NOT_HASHED):
         values = decode_json(extra, "the extra values of a step")
-        return encode_json({name: value for name, value in values.items() if name not in ("attempts", "parser")})
+        return encode_json({name: value for name, value in values.items() if name not in _NOT_HASHED})
     return extra
 
 

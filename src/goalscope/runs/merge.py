@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from goalscope.agents.agent import agent_id
+from goalscope.plain_files import path_in, remove_folder
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
 from goalscope.runs.opening import sync
@@ -83,7 +83,7 @@ def merge(
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
         ordered, study = _sorted_shards(stores)
-        partial = out.with_name(f".{out.name}.merging")
+        partial = path_in(out.parent, f".{out.name}.merging")
         with Store(partial, "w", durability=study.durability) as target:
             _clear(target)  # the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
@@ -95,7 +95,7 @@ def merge(
 @contextmanager
 def _replacing(path: Path, study: Study) -> Iterator[Store]:
     """Yield an empty run with a temporary name, which replaces the run at a path once it is complete."""
-    partial, old = (path.with_name(f".{path.name}.{name}") for name in ("growing", "old"))
+    partial, old = (path_in(path.parent, f".{path.name}.{name}") for name in ("growing", "old"))
     with Store(partial, "w", durability=study.durability) as target:
         _clear(target)  # the contents of an interrupted attempt
         yield target
@@ -104,15 +104,15 @@ def _replacing(path: Path, study: Study) -> Iterator[Store]:
     partial.rename(path)
     sync(path.absolute().parent)
     if old.exists():
-        rmtree(old)
+        remove_folder(old)
 
 
 def settle(directory: str | Path) -> None:
     """Restore a run where `grow` was interrupted between its two renames."""
     path = Path(directory)
-    old = path.with_name(f".{path.name}.old")
+    old = path_in(path.parent, f".{path.name}.old")
     if old.exists() and path.exists():
-        rmtree(old)  # its replacement is complete
+        remove_folder(old)  # its replacement is complete
     elif old.exists():
         old.rename(path)
 

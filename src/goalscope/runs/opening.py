@@ -5,7 +5,6 @@ One process writes to a run directory at a time: it holds an operating-system lo
 
 import errno
 import os
-import shutil
 import sqlite3
 import tempfile
 import weakref
@@ -13,6 +12,7 @@ from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 
+from goalscope.plain_files import check_file, open_to_change, remove_folder
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables, upgrade
 
@@ -72,7 +72,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
     with explained(path):
         for prefix in (_PROBE_PREFIX, _NEW_PREFIX):  # left by killed starts: only this process holds the lock
             for folder in path.parent.glob(f"{prefix}*"):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder)
         new = unmade(path)
         problem = wal_problem(path.parent)
         if new:
@@ -92,6 +92,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open a run.db read-only."""
+    _check_files(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
@@ -124,6 +125,7 @@ def unmade(path: Path) -> bool:
         ValueError: it is damaged, of a newer version or no run.db, or a log lies beside it whose database is gone.
         OSError: it cannot be read.
     """
+    _check_files(path)
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
@@ -147,17 +149,30 @@ def unmade(path: Path) -> bool:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """Open a run.db in autocommit mode, and close it again where it is no run.db."""
-    address = f"{path.resolve().as_uri()}?mode={mode}"
+    _check_files(path, one_name=mode == "rw")
+    address = f"{(path.parent.resolve() / path.name).as_uri()}?mode={mode}"
     shared = mode == "rw"  # requests are counted by the threads that make them
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
     try:
-        check_tables(connection, path)
         connection.execute("PRAGMA trusted_schema = OFF")
+        check_tables(connection, path)
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check_files(path: Path, *, one_name: bool = False) -> None:
+    """Refuse a run.db, or a file of SQLite's beside it, that is another thing than a regular file.
+
+    A run.db that is only read may have other names, as in copies of folders that share their files; SQLite's own files
+    are changed by readers, too.
+    """
+    # By their paths: were run.db opened and closed here, the locks of this process on it would be lost.
+    check_file(path, one_name=one_name)
+    for suffix in _SQLITE_SUFFIXES:
+        check_file(path.with_name(path.name + suffix), one_name=True)
 
 
 def _make(path: Path, *, log: bool) -> None:
@@ -234,7 +249,7 @@ class DirectoryLock:
         except ImportError as error:
             raise OSError("a run directory must be locked, which needs Linux, macOS or WSL") from error
         path = directory / _LOCK
-        self._file: FileIO | None = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+        self._file: FileIO | None = FileIO(open_to_change(path), "r+")
         try:
             must = f"lie on a file system with locks, but locking {path} failed"
             advice = "choose a directory on a local disk"

@@ -6,17 +6,22 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from goalscope import __version__
+from goalscope import __version__, registry
+from goalscope.models.http_keys import hide
 from goalscope.runs.store import Store
+from goalscope.runs.study import Study
+from goalscope.untrusted import printable, shorten
 
 HIDDEN = "(hidden)"
+_PACKAGES = "packages"
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
 """Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
@@ -26,12 +31,12 @@ _SECRET_TEXT = re.compile(
     r"|\bsk-[\w-]{16,}|(?i:(?<=bearer )\S+)"
 )
 
+_PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|input)$", re.MULTILINE)
+
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the provenance of the process that works on a run now."""
-    # Of the working tree of the current directory, None where there is none.
-    commit = _git("rev-parse", "HEAD")
-    changes = None if commit is None else _git("status", "--porcelain", "--untracked-files=no")
+    commit = _git(["rev-parse", "HEAD"])  # of the working tree of the current directory, None where there is none
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -42,7 +47,7 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "commit": commit,
-        "dirty": None if changes is None else bool(changes),
+        "dirty": None if commit is None else _differs(commit),
         "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
     }
 
@@ -56,17 +61,65 @@ def libraries() -> dict[str, str]:
     return versions
 
 
-def note_libraries(store: Store, work: str) -> None:
+def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:
     """Store the versions of the libraries of a part of the work on a run, after those stored before.
 
     Args:
         store: the run.
         work: "capture", "probes".
+        parts: kind and name of registered parts that it uses, see `note_packages`.
     """
+    note_packages(store, parts)
     name = f"libraries of {work}"
     earlier, current = store.info().get(name, []), libraries()
     if current not in earlier:
         store.put_info(name, [*earlier, current])
+
+
+def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
+    """Store distribution and version of each part (kind, name) that a run uses and another package registered.
+
+    Those stored before are kept, except for those of the kind ``anew``.
+    """
+    used = {
+        f"{kind} {name}": registry.package_with(kind, name)
+        for kind, name in parts
+        if registry.registered(kind, name) and not registry.built_in(kind, name)
+    }
+    before = noted(store, _PACKAGES)
+    now = {part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")} | used
+    if now != before:
+        store.put_info(_PACKAGES, now)
+
+
+def parts_of(study: Study) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each part that a study names."""
+    for world in study.worlds_:
+        yield from (("world", world.kind), ("environment", str(getattr(world, "source", ""))))
+    for agent in (*study.agents_, *study.further_agents_):
+        yield from (("agent", agent.kind), ("model", str(agent.parameters.get("backend", ""))))
+    if study.analysis is not None:
+        yield from (("intervention", settings.kind) for settings in study.analysis.interventions)
+        yield from (("head", name) for name in (study.analysis.inside.heads if study.analysis.inside else ()))
+
+
+def packages_of(store: Store) -> dict[tuple[str, str], str]:
+    """Return the parts of other packages that a run uses, (kind, name), each with its distribution and version."""
+    parts = {tuple(part.split(" ", 1)): package for part, package in noted(store, _PACKAGES).items()}
+    return {(part[0], part[1]): str(package) for part, package in parts.items() if len(part) == 2}
+
+
+def missing_packages(store: Store) -> str:
+    """Return a sentence on the parts of a run whose packages are not installed here, "" where all are."""
+    missing: dict[str, list[str]] = {}
+    for (kind, name), package in packages_of(store).items():
+        if not registry.registered(kind, name):
+            missing.setdefault(package, []).append(f"the {printable(kind)} {shorten(name)}")
+    return "; ".join(
+        f"this run has {', '.join(parts)} of the package {printable(package)}, which is not installed here: install it "
+        "for what needs its code"
+        for package, parts in missing.items()
+    )
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
@@ -81,7 +134,11 @@ def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
 
 
 def scrub(value: Any) -> Any:
-    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts."""
+    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts.
+
+    Those of the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in each form that
+    `goalscope.models.http_keys` names.
+    """
     if isinstance(value, Mapping):
         return {
             str(name): HIDDEN if isinstance(item, str) and item and _SECRET_NAME.search(str(name)) else scrub(item)
@@ -90,17 +147,70 @@ def scrub(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [scrub(item) for item in value]
     if isinstance(value, str):
+        for name, secret in os.environ.items():
+            value = hide(value, secret.strip()) if _SECRET_NAME.search(name) else value
         return _SECRET_TEXT.sub(HIDDEN, value)
     if value is None or isinstance(value, bool | int | float):
         return value
     return scrub(str(value))
 
 
-def _git(*arguments: str) -> str | None:
+def _differs(commit: str) -> bool | None:
+    """Return whether tracked files of the working tree differ from its commit; None where that cannot be known.
+
+    The repository may be a stranger's: filters, monitors, remotes that fetch missing objects and settings of submodules
+    are commands in its configuration. The state is therefore found under another configuration, which names none:
+    git gets the index, the objects and the commit of the repository, and an empty directory in place of its `.git`.
+    """
+    found = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
+    places = [] if found is None else found.splitlines()
+    if len(places) != 3:
+        return None
+    # Of its configuration three values are kept, which say how files are written and name no command.
+    core = _git(["config", "--get-regexp", r"^core\.(filemode|symlinks|autocrlf)$"]) or ""
+    settings = [f"{name} = {value}" for name, value in _PLAIN_SETTING.findall(core)]
+    sha256 = len(commit) == 64
+    with tempfile.TemporaryDirectory(prefix="goalscope-") as folder:
+        (Path(folder) / "HEAD").write_text(f"{commit}\n")
+        (Path(folder) / "refs").mkdir()
+        (Path(folder) / "config").write_text(
+            "\n".join(["[core]", f"repositoryformatversion = {sha256:d}", *settings, ""])
+            + ("[extensions]\nobjectFormat = sha256\n" if sha256 else "")
+        )
+        top, index, objects = (str(Path(place).absolute()) for place in places)
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": folder,  # the user's own filters are not run on strange files either
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": folder,
+            "GIT_WORK_TREE": top,
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": objects,
+        }
+        status = ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty"]
+        changes = _git(status, env=environment, cwd=top)
+        if not changes:
+            return None if changes is None else False
+        entries = changes.split("\0")
+        if any(entry[:1].strip() for entry in entries):
+            return True  # the index differs from the commit
+        paths = "".join(f"{entry[3:]}\0" for entry in entries if entry)
+        filters = _git(["check-attr", "-z", "--stdin", "filter"], env=environment, cwd=top, input=paths)
+    if filters is None:
+        return None
+    # A filter decides which content counts as changed, and none is run.
+    return True if {"unspecified", "unset"} & set(filters.split("\0")[2::3]) else None
+
+
+def _git(arguments: Sequence[str], **options: Any) -> str | None:
+    """Return what git prints, None where it fails."""
     # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
-        finished = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        finished: subprocess.CompletedProcess[str] = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=10, check=True, **options
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return finished.stdout.strip()
+    return finished.stdout.rstrip("\n")

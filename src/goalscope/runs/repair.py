@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, Final
 
 from goalscope.agents.agent import Agent, agent_id
+from goalscope.plain_files import path_in, remove_folder
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
@@ -79,13 +79,13 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
         BlockingIOError: another process writes to the directory.
     """
     directory_path = Path(directory)
-    partial = directory_path / ".run-new-repair"
+    partial = path_in(directory_path, ".run-new-repair")
     report = Repair()
     with closing(open_for_reading(directory_path / DATABASE)) as database:
         pages_sound = _read_or_none(lambda: database.execute("PRAGMA integrity_check(1)").fetchall()) == [("ok",)]
         lock = DirectoryLock(directory_path)
         try:
-            rmtree(partial, ignore_errors=True)
+            remove_folder(partial)
             with explained(directory_path / DATABASE):
                 comparison = Comparison(database, directory_path / DATABASE)
             with Store(partial, "w") as target:
@@ -98,7 +98,7 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
                 _replace_database(directory_path, partial)
                 report.changed = True
         finally:
-            rmtree(partial, ignore_errors=True)
+            remove_folder(partial)
             lock.release()
     return report
 

@@ -21,7 +21,7 @@ from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
 from goalscope.runs.journal import Journal
-from goalscope.runs.provenance import session
+from goalscope.runs.provenance import note_packages, parts_of, session
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.server_checks import spent_on_checks
 from goalscope.runs.store import GROUP_SECONDS, Store
@@ -130,6 +130,7 @@ def run(
         store.put_study(study)
         keep_to_shard(store, shard)
         store.put_session(session(arguments))
+        note_packages(store, parts_of(study))
         store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in ready])
         store.put_worlds(study.worlds())
         remote: dict[str, tuple[Executor, Recipe]] = {}
@@ -258,7 +259,7 @@ class _Runner:
                 f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
                 f"{self._directory()}: run the same study on the same directory to go on, nothing stored is repeated"
             ) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever the code of an agent raises
             error.add_note("what was finished is stored: run the same study on the same directory to go on")
             self._flush()
             raise

@@ -1,18 +1,34 @@
 """The trials of a server before the first call of a run: made once, kept with the run, counted in its caps."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from goalscope.agents.agent import Agent, Observation, agent_id
+from goalscope.agents.agent import ANSWERED_BY, Agent, Observation, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
-from goalscope.models.http_checks import ServerInfo, ServerReport, apply_report, check_server, read_server_info
+from goalscope.models.http_budget import BELIEVED, DOUBTED
+from goalscope.models.http_checks import (
+    ServerInfo,
+    ServerReport,
+    apply_report,
+    check_server,
+    other_names,
+    read_server_info,
+)
 from goalscope.models.http_trials import ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
+from goalscope.untrusted import printable
 
 INFO: Final = "servers"
 """Name of the setting with the checks of servers, one entry for each trial."""
+
+_NAMES: Final = (
+    "SELECT CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, "
+    "CASE WHEN json_valid(usage) THEN json_extract(usage, ?) END, count(*) "
+    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2"
+)
 
 
 def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> ServerNeeds:
@@ -36,6 +52,26 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
             for name, value in entry.get("usage", {}).items():
                 total[name] = total.get(name, 0.0) + value
     return total
+
+
+def noted_of_answers(store: Store) -> list[str]:
+    """Return a line for each agent whose server named another model in answers, and one where it reported odd usage."""
+    lines = []
+    for identity, (agent, description) in sorted(store.agents().items()):
+        model = description.get("model")
+        if not isinstance(model, Mapping) or model.get("kind") != "http":
+            continue
+        names, doubted = Counter[str](), 0
+        for name, mark, count in store.query(_NAMES, (f"$.{ANSWERED_BY}", f"$.{DOUBTED}", identity)):
+            names[printable(str(name or ""))] += count
+            doubted += count if mark else 0
+        others = other_names(str(model.get("model")), names)
+        usage = (
+            f"{doubted} of {names.total()} answers report numbers of tokens that their requests should not have: 0, "
+            f"which counts at the most that a call can take, or more than that, which counts up to {BELIEVED} times it"
+        )
+        lines += [f"{agent}: {line}" for line in (others, usage * bool(doubted)) if line]
+    return lines
 
 
 def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_FULL = "{} must have room to grow, but the disk is full: free some and run again"
+_FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
 
 
 def damaged(file: Path, must: str, why: object = "") -> ValueError:
@@ -26,7 +26,10 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         text = str(error)
         if "locked" in text or "busy" in text:
-            raise BlockingIOError(f"{path} must be free for a moment, but another process holds it: {text}") from error
+            raise BlockingIOError(
+                f"{path} must be free for a moment, but another process holds it, or its file system has no locks: "
+                f"{text}"
+            ) from error
         if "full" in text:
             raise OSError(_FULL.format(path)) from error
         if "decode" in text:

@@ -13,16 +13,17 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_va
 from goalscope import registry
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
-from goalscope.checks import check_text
+from goalscope.checks import check_texts
 from goalscope.ids import canonical_json, content_id
 from goalscope.planning.oracle import oracle
 from goalscope.runs import kinds
 from goalscope.runs.kinds import STORED, Part, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
-from goalscope.untrusted import decode_object, explain, read_yaml, shorten
+from goalscope.untrusted import decode_object, explain, shorten
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View, World
+from goalscope.yaml_text import read_yaml
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MAX_SEED = 2**63 - 1
@@ -232,7 +233,7 @@ class Study(Part):
             raise ValueError(
                 f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
-        _check_texts(mapping, name)
+        check_texts(mapping, name)
         try:
             study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
@@ -378,15 +379,6 @@ def _keys() -> dict[str, Sequence[str]]:
         "analysis": [name for part in analysis for name in part.model_fields],
         **{name: list(part.model_fields) for name, part in parts.items()},
     }
-
-
-def _check_texts(mapping: Any, name: str) -> None:
-    """Check every key and text of a study."""
-    for path, value in _leaves(mapping).items():
-        if isinstance(value, str):
-            check_text(f"{name}: {path}", value)
-        if not path.isascii():
-            check_text(f"a key of {name}", path)
 
 
 def _leaves(value: Any, path: str = "") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The tables of `run.db`, and insertion of worlds and episodes. One that is stored already must be equal."""
 
+import re
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from goalscope.runs.codec import (
 )
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import damaged
+from goalscope.untrusted import MOST_FILE_BYTES, printable
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
@@ -25,6 +27,8 @@ VERSION = 3
 FIRST = 1
 """The version of files without checksums; files of version 2 have rows that are not packed."""
 _ADDED_IN = {"checksums": 2, "row_groups": 3}
+_MOST_STATEMENT = 1_000_000  # characters
+_MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"
 
 # The table `rows` holds what versions 1 and 2 wrote, until its source is written again.
@@ -113,35 +117,39 @@ def upgrade(connection: sqlite3.Connection) -> None:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise a ValueError unless the file is a run.db whose tables are exactly ours."""
+    """Raise a ValueError unless the file is a run.db whose schema is exactly ours; bound what its values take."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_FILE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MOST_STATEMENT)
     application, version = _header_numbers(connection)
-    tables = set(connection.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'"))
     if without_tables(connection):
         raise FileNotFoundError(
             f"{path} must hold a run, but it is empty (a start was cut short): run the study, or import, into this "
             "directory once more"
         )
     if application != APPLICATION:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type != 'index' LIMIT ?", (_MOST_NAMED,))
+        names = ", ".join(sorted(printable(str(name)) for (name,) in tables)) or "none"
         raise ValueError(
-            f"{path} must be a run.db written by goalscope, got another SQLite database "
-            f"(tables: {', '.join(sorted(str(name) for name, _ in tables)) or 'none'}): choose another directory, or "
-            "restore the file from a copy"
+            f"{path} must be a run.db written by goalscope, got another SQLite database (tables: {names}): choose "
+            "another directory, or restore the file from a copy"
         )
     if not FIRST <= version <= VERSION:
         advice = f"update goalscope, or {_RESTORE_ADVICE}" if version > VERSION else _RESTORE_ADVICE
         raise ValueError(f"{path} must have schema version {FIRST} to {VERSION}, got {version}: {advice}")
-    expected = {name: columns for name, columns in _expected_columns().items() if version >= _ADDED_IN.get(name, FIRST)}
-    if tables != {(name, "table") for name in expected}:
-        names = {str(name) for name, _ in tables}  # of a damaged file a name may be bytes
-        different = ", ".join(sorted(names ^ set(expected) or names))
+    expected = {entry: text for entry, text in _expected_schema().items() if version >= _ADDED_IN.get(entry[2], FIRST)}
+    found = _schema(connection)
+    if set(found) != set(expected):
+        # Of a damaged file a name may be bytes.
+        different = ", ".join(sorted({printable(str(entry[1])) for entry in set(found) ^ set(expected)})[:_MOST_NAMED])
         raise ValueError(
             f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
         )
-    for table, columns in expected.items():
-        actual = _columns(connection, table)
-        if actual != columns:
+    for entry, text in expected.items():
+        if found[entry] != text:
+            # Names of columns alone would let expressions in, which a stranger chooses and every reader evaluates.
             raise ValueError(
-                f"table {table} of {path} must have the columns {columns}, got {actual}; {_RESTORE_ADVICE}"
+                f"{entry[0]} {entry[1]} of {path} must be declared as {printable(str(text))}, got "
+                f"{printable(str(found[entry]))}; {_RESTORE_ADVICE}"
             )
 
 
@@ -164,17 +172,23 @@ def schema_of(connection: sqlite3.Connection) -> int:
     return _header_numbers(connection)[1]
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")]
+def _schema(connection: sqlite3.Connection) -> dict[tuple[Any, ...], Any]:
+    """Return the statement that declares each entry of the schema, by (type, name, table), without its layout."""
+    entries = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return {tuple(entry): _plain(text) if isinstance(text, str) else text for *entry, text in entries}
+
+
+def _plain(statement: str) -> str:
+    """Return a statement with blanks only where two words meet: none of ours quotes a text."""
+    return re.sub(r" ?([(),]) ?", r"\1", " ".join(statement.split()))
 
 
 @cache
-def _expected_columns() -> dict[str, list[str]]:
-    """Return the columns of each table, as SQLite itself reads the schema."""
+def _expected_schema() -> dict[tuple[Any, ...], Any]:
+    """Return the schema as SQLite itself stores it; no version has declared an entry otherwise."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         create_tables(connection)
-        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        return {name: _columns(connection, name) for (name,) in names}
+        return _schema(connection)
 
 
 def marks(values: Sequence[Any] | str) -> str:

@@ -1,15 +1,9 @@
 """Statistics: rows in, estimates with intervals over clusters out."""
 
 from goalscope.stats.between import spread_between
-from goalscope.stats.compare import (
-    Equivalence,
-    PairedComparison,
-    SignedRank,
-    equivalence,
-    paired_difference,
-    signed_rank,
-)
+from goalscope.stats.compare import PairedComparison, SignedRank, paired_difference, signed_rank
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
+from goalscope.stats.equivalence import Equivalence, equivalence
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, corrected, holm
 from goalscope.stats.groups import DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
@@ -18,12 +12,10 @@ from goalscope.stats.power import (
     Paired,
     PairedDesign,
     SimulatedPower,
-    equivalence_power,
     grids_needed,
     minimum_detectable_effect,
     power,
     simulate_power,
-    smallest_margin,
 )
 from goalscope.stats.regression import Regression, indicators, regress
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
@@ -50,7 +42,6 @@ __all__ = [
     "crossed_difference",
     "distinct",
     "equivalence",
-    "equivalence_power",
     "estimate_crossed",
     "estimate_mean",
     "estimate_pooled",
@@ -68,6 +59,5 @@ __all__ = [
     "sensitivity",
     "signed_rank",
     "simulate_power",
-    "smallest_margin",
     "spread_between",
 ]

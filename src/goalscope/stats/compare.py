@@ -1,4 +1,4 @@
-"""Two conditions compared on the same clusters: difference, signed-rank test, equivalence."""
+"""Two conditions compared on the same clusters: the mean difference, and the signed-rank test."""
 
 import math
 from collections.abc import Callable
@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from goalscope.checks import freeze
 from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds, from_codes, vector
-from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
+from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval
 
 _EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
+_SMALLEST_P = 1e-12  # that is told apart
 TIED = 1e-12  # largest difference of means that counts as rounding
 
 
@@ -40,26 +41,6 @@ class SignedRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equivalence:
-    """Two one-sided tests of a mean difference against a margin.
-
-    Attributes:
-        margin: the greatest difference that counts as none, > 0, in the unit of the measure.
-        p_value: the smallest level at which both sides are rejected, at most 0.5; NaN where the
-            interval is undefined.
-        equivalent: whether ``p_value <= level``.
-        level: the level of each one-sided test.
-        note: a warning to print with it, "" for none.
-    """
-
-    margin: float
-    p_value: float
-    equivalent: bool
-    level: float
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
     """Condition a minus condition b, paired by cluster: P pairs.
 
@@ -67,7 +48,8 @@ class PairedComparison:
         labels: the P clusters that have both conditions, in the order of a.
         differences: ``[P]`` mean of a minus mean of b, by cluster.
         difference: the mean difference with its interval over clusters.
-        test: the signed-rank test.
+        test: the signed-rank test: of symmetry about 0, which skewed differences of mean 0 lack. It decides nothing on
+            the mean.
         bounds: least and greatest possible difference.
         unpaired_a, unpaired_b: clusters that have a value in one condition only.
         undefined: number of NaN values left out.
@@ -86,13 +68,30 @@ class PairedComparison:
 
     @property
     def direction(self) -> str:
-        """Side of b on which a lies, "higher" or "lower"; or a text that mean and ranks disagree.
+        """Side of b on which the mean of a lies, "higher" or "lower"."""
+        return "higher" if self.difference.value > 0 else "lower"
 
-        The test is of the ranks: a few large differences can move the mean to the other side.
+    @property
+    def p_value(self) -> float:
+        """Smallest level at which the interval of the mean difference leaves out 0, but no less than `least_p` of P.
+
+        NaN where the interval is undefined. A family that corrects these p values decides by the intervals of the means
+        at its corrected levels.
         """
-        if not self.difference.value * self.test.effect > 0:
-            return "different, its mean and its ranks not to the same side"
-        return "higher" if self.test.effect > 0 else "lower"
+        if not self.difference.has_interval:
+            return math.nan
+
+        def leaves_out_zero(log_level: float) -> bool:
+            confidence = 1 - math.exp(log_level)
+            found = mean_interval(self.differences, bounds=self.bounds, confidence=confidence, differences=True)
+            return found.low > 0 or found.high < 0
+
+        least, log_lowest, log_highest = least_p(len(self.labels)), math.log(_SMALLEST_P), math.log(1 - 1e-9)
+        if not leaves_out_zero(log_highest):
+            return 1.0
+        if leaves_out_zero(log_lowest):
+            return max(least, _SMALLEST_P)
+        return max(least, math.exp(smallest(leaves_out_zero, log_lowest, log_highest, 36)))
 
     def __str__(self) -> str:
         """Return one line with difference, test and unpaired clusters."""
@@ -169,6 +168,11 @@ def paired_difference(
     )
 
 
+def least_p(clusters: int) -> float:
+    """Return the smallest p value of so many clusters: by chance all lie on one side in ``2**(1 - clusters)``."""
+    return min(1.0, 2.0 ** (1 - clusters))
+
+
 def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRank:
     """Test whether independent paired differences are symmetric about 0 (two-sided Wilcoxon signed-rank test).
 
@@ -212,61 +216,6 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
         effect=(2 * positive - total) / total,
         method="exact" if exact else "normal approximation",
         note=too_few if smallest > level else "",
-    )
-
-
-def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0.05) -> Equivalence:
-    """Test whether the mean difference lies inside (-margin, margin): two one-sided tests (TOST).
-
-    Both sides are rejected at a level exactly when the interval with confidence ``1 - 2 level`` lies inside of the
-    margin; the interval is computed as that of the comparison, so that test and interval always agree.
-
-    Args:
-        comparison: from `paired_difference`.
-        margin: the greatest difference that counts as none, > 0, in the measure's unit; declared before the data.
-        level: the level of each one-sided test, in (0, 0.5).
-
-    Raises:
-        ValueError: a margin that is not a finite number above 0 and below the greatest possible difference, or a level
-            outside of (0, 0.5).
-
-    Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
-    """
-    if not (math.isfinite(margin) and margin > 0):
-        raise ValueError(
-            f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of clusters can "
-            "show that a difference is exactly 0; name the greatest difference that does not matter"
-        )
-    maximum = comparison.bounds[1]
-    if margin >= maximum:
-        raise ValueError(
-            f"an equivalence margin must be below the greatest difference there can be ({maximum:g}), got {margin!r}: "
-            "within it every two conditions are equal; name the greatest difference that does not matter"
-        )
-    if not 0 < level < 0.5:
-        raise ValueError(f"the level of an equivalence test must lie inside (0, 0.5), got {level!r}: e.g. 0.05")
-
-    def interval(tail: float) -> Interval:
-        points, bounds = comparison.differences, comparison.bounds
-        return mean_interval(points, bounds=bounds, confidence=1 - 2 * tail, differences=True)
-
-    def inside(log_tail: float) -> bool:
-        candidate = interval(math.exp(log_tail))
-        return -margin < candidate.low and candidate.high < margin
-
-    at_level = interval(level)
-    if math.isnan(at_level.low):
-        return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=at_level.note)
-    log_lowest, log_highest = math.log(1e-12), math.log(0.5 - 1e-9)
-    p_value = 0.5
-    if inside(log_highest):
-        p_value = math.exp(log_lowest if inside(log_lowest) else smallest(inside, log_lowest, log_highest, 36))
-    return Equivalence(
-        margin=margin,
-        p_value=p_value,
-        equivalent=-margin < at_level.low and at_level.high < margin,
-        level=level,
-        note="; ".join(filter(None, ("p is 0.5 or more" if p_value >= 0.5 else "", at_level.note))),
     )
 
 

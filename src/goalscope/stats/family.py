@@ -36,7 +36,7 @@ class Corrected:
         p_value: as given; NaN where the test is undefined.
         adjusted: the smallest family-wise level at which the test is rejected; 1 where it is undefined.
         rejected: whether ``adjusted <= level``.
-        note: a text where the test is undefined, else "".
+        note: a text where the test is undefined, or its clusters are too few for the level of the family, else "".
     """
 
     name: str
@@ -46,7 +46,9 @@ class Corrected:
     note: str = ""
 
 
-def holm(p_values: Mapping[str, float], family: Family, *, level: float = 0.05) -> list[Corrected]:
+def holm(
+    p_values: Mapping[str, float], family: Family, *, level: float = 0.05, least: Mapping[str, float] | None = None
+) -> list[Corrected]:
     """Correct the p values of a declared family so that the chance of any false rejection is at most ``level``.
 
     Args:
@@ -54,6 +56,8 @@ def holm(p_values: Mapping[str, float], family: Family, *, level: float = 0.05) 
             rejected.
         family: the declared family; exactly its members must be given.
         level: family-wise level, in (0, 1).
+        least: member -> the smallest p value that its clusters can give; where even that would not be rejected beside
+            the p values of the others, the note says so.
 
     Returns:
         One record a member, in the order of the declaration.
@@ -80,33 +84,51 @@ def holm(p_values: Mapping[str, float], family: Family, *, level: float = 0.05) 
     if bad or not 0 < level < 1:
         raise ValueError(f"p values must lie in [0, 1] and the level in (0, 1), got {bad} and {level!r}")
     used = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
-    adjusted: dict[str, float] = {}
-    reached = 0.0
-    for rank, name in enumerate(sorted(used, key=lambda member: used[member])):
-        reached = max(reached, min(1.0, (len(used) - rank) * used[name]))
-        adjusted[name] = reached
+    adjusted = _adjusted(used)
+
+    def note(name: str) -> str:
+        if math.isnan(p_values[name]):
+            return "undefined test: counted in the family, never rejected"
+        lowest = (least or {}).get(name, 0.0)
+        if adjusted[name] <= level or _adjusted({**used, name: lowest})[name] <= level:
+            return ""
+        return f"too few clusters: no p below {lowest:.2g}, which cannot reach the level of this family"
+
     return [
         Corrected(
             name=name,
             p_value=p_values[name],
             adjusted=adjusted[name],
             rejected=adjusted[name] <= level,
-            note="undefined test: counted in the family, never rejected" if math.isnan(p_values[name]) else "",
+            note=note(name),
         )
         for name in family.members
     ]
 
 
-def corrected(p_values: Mapping[str, float], name: str, *, level: float = 0.05) -> dict[str, Corrected]:
+def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return Holm's adjusted p values."""
+    adjusted: dict[str, float] = {}
+    reached = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda member: p_values[member])):
+        reached = max(reached, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = reached
+    return adjusted
+
+
+def corrected(
+    p_values: Mapping[str, float], name: str, *, level: float = 0.05, least: Mapping[str, float] | None = None
+) -> dict[str, Corrected]:
     """Return the tests of a family by their names after `holm`; the p values themselves declare it.
 
     Args:
         p_values: member -> p value, NaN for an undefined test; without members there is no family.
         name: subject of the family.
         level: family-wise level, in (0, 1).
+        least: see `holm`.
 
     Raises:
         ValueError: see `holm`.
     """
     family = Family(name=name, members=tuple(p_values)) if p_values else None
-    return {test.name: test for test in holm(p_values, family, level=level)} if family else {}
+    return {test.name: test for test in holm(p_values, family, level=level, least=least)} if family else {}

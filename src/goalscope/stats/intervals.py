@@ -13,7 +13,7 @@ _ROUNDING = 1e-12  # means of equal values may differ in their last bits
 _NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
 _BOUNDS_SAY_LITTLE = 0.02  # fraction of the maximum variance below which bounds do not affect the distribution
 _ALL_OR_NOTHING = 0.4  # fraction of the maximum variance above which most clusters lie at the bounds
-_FEW_DIFFERENCES = 25  # clusters below which rare large differences may be missing in the sample
+_FEW_DIFFERENCES = 30  # clusters below which a tenth of all is missing in the sample in more than .05 of the studies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,10 @@ def mean_interval(
     if differences:
         turn = 3 / abs(skew) if abs(skew) >= _NO_SKEW else math.inf
         quantiles = min(quantiles[0], turn), max(quantiles[1], -turn)
-        method, note = "wider of t and skewness-corrected score t", _difference_coverage_note(count)
+        method, note = (
+            "wider of t and skewness-corrected score t",
+            _rare_note(count) if count < _FEW_DIFFERENCES else "",
+        )
     low, high = (_solve_score(mean, error * corrected_quantile, bounds) for corrected_quantile in quantiles)
     if differences:
         half_width_t = error * float(stdtrit(count - 1, (1 + confidence) / 2))
@@ -215,10 +218,10 @@ def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewne
     count, (low, high), mean = len(points), bounds, float(points.mean())
     if variance_ratio < _BOUNDS_SAY_LITTLE:
         if count < 10:
-            return "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"
+            return _rare_note(count)
         most_common = int(np.unique(points, return_counts=True)[1].max())
         if count < 20 and (abs(skewness) > 1 or 2 * most_common >= count):
-            return "few clusters, skewed or mostly equal: may cover 0.88-0.95 only"
+            return _rare_note(count)
         return ""
     if count < 5:
         return "fewer than 5 clusters: covers more than nominal"
@@ -229,10 +232,6 @@ def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewne
     return ""
 
 
-def _difference_coverage_note(count: int) -> str:
-    """Return a note where, by simulation, so few differences may miss the nominal coverage."""
-    if count < 10:
-        return "fewer than 10 clusters: covers 0.86-0.95 if they are skewed"
-    if count < _FEW_DIFFERENCES:
-        return "few clusters: covers 0.88-0.95 if single ones differ much more than the others"
-    return ""
+def _rare_note(count: int) -> str:
+    """Return the note of an interval that knows nothing of clusters that the sample does not hold."""
+    return f"few clusters: misses with chance {0.9**count:.2g} or more where a tenth of all lie far from the others"

@@ -1,7 +1,7 @@
 """Power of a paired comparison over grids before a run: in closed form, and by simulation of the tests to be used.
 
-The closed form assumes normal differences. The simulation counts the results of the tests on realistic values:
-fractions of few trajectories, with ties and many values at the bounds.
+The closed form is that of a t test on normal differences. Shares are simulated: fractions of few trajectories have ties
+and many values at the bounds, and with one trajectory of a success the closed form promises more than is seen.
 """
 
 import math
@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from goalscope.rng import stream
-from goalscope.stats.compare import normal_p, signed_rank, smallest
+from goalscope.stats.compare import least_p, smallest
+from goalscope.stats.equivalence import chance_beyond
 from goalscope.stats.intervals import Vector, mean_interval
 
 REPEATS = 1000
 """Number of simulated studies: the standard error of a power of .8 gives ± .025."""
 
 _MOST_GRIDS = 1_000_000
-_QUANTILES = 4000  # of the sample deviation; the midpoint rule is then right to four digits
-_EXACT_UP_TO = 25  # grids: beyond, the normal approximation of the test agrees to two digits
 _HALVINGS = 11
 
 
@@ -32,8 +31,7 @@ class PairedDesign:
         grids: number of grids G, >= 2.
         trajectories: trajectories T of each condition on each grid, >= 1.
         between: standard deviation over grids of the true difference, >= 0, in the measure's unit.
-        within: standard deviation of one trajectory's value around its grid's mean, >= 0, in the measure's unit
-            (``sqrt(p (1 - p))`` for a success rate p).
+        within: standard deviation of one trajectory's value around its grid's mean, >= 0, in the measure's unit.
 
     Raises:
         ValueError: a number outside of its range, or both deviations 0.
@@ -87,12 +85,6 @@ class Paired(PairedDesign):
         noise = self.mean * (1 - self.mean) - self.spread**2
         return max(1, round(noise / self.within**2)) if self.within > 0 and noise > 0 else 1
 
-    def closed_form(self) -> PairedDesign | None:
-        """Return the design for the closed form, None without any variance."""
-        if self.deviation == 0:
-            return None
-        return PairedDesign(grids=self.grids, trajectories=self.trajectories, between=self.between, within=self.within)
-
 
 def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -> None:
     numbers = (design.between, design.within, *deviations)
@@ -103,12 +95,13 @@ def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -
 def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
     """Return the power of a two-sided paired t test over grids for a true mean difference.
 
-    The signed-rank test needs about 5 % more grids where differences are normal, fewer where their tails are heavy.
-
     Args:
-        design: grids, trajectories and deviations.
+        design: grids, trajectories and deviations; its differences over grids are normal.
         effect: the true mean difference, in the measure's unit.
         level: two-sided level, in (0, 1).
+
+    Raises:
+        ValueError: a design of shares, which are not normal: `simulate_power` counts their power.
 
     Source: noncentral t distribution; Cohen, Statistical Power Analysis (1988), 2.
     """
@@ -116,6 +109,10 @@ def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
 
     if not (math.isfinite(effect) and 0 < level < 1):
         raise ValueError(f"power needs a finite effect and a level inside (0, 1), got {effect!r} and {level!r}")
+    if isinstance(design, Paired) and design.share:
+        raise ValueError(
+            "the closed form holds for normal differences, got a design of shares: give the effect to simulate_power"
+        )
     degrees = design.grids - 1
     shift = abs(effect) * math.sqrt(design.grids) / design.deviation
     edge = float(stdtrit(degrees, 1 - level / 2))
@@ -138,45 +135,6 @@ def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, leve
     """
     _check_chance(chance, level)
     return _smallest_with_power(lambda size: power(design, size, level=level), chance, design.deviation)
-
-
-def equivalence_power(design: PairedDesign, margin: float, *, level: float = 0.05) -> float:
-    """Return the power of two one-sided t tests over grids when the true mean difference is 0.
-
-    Args:
-        design: grids, trajectories and deviations.
-        margin: the greatest difference that counts as none, > 0, in the measure's unit.
-        level: level of each one-sided test, in (0, 0.5).
-
-    Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18 (1990); the chance given the sample's
-        deviation is normal, and is averaged over the quantiles of that deviation.
-    """
-    from scipy.special import gammaincinv, ndtr, stdtrit
-
-    if not (math.isfinite(margin) and margin > 0 and 0 < level < 0.5):
-        raise ValueError(
-            f"equivalence needs a finite margin above 0 and a level inside (0, 0.5), got {margin!r} and {level!r}"
-        )
-    degrees = design.grids - 1
-    quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    ratio = np.sqrt(2 * gammaincinv(degrees / 2, quantiles) / degrees)  # sample deviation over true deviation
-    room = margin * math.sqrt(design.grids) / design.deviation - float(stdtrit(degrees, 1 - level)) * ratio
-    return float(np.mean(np.where(room > 0, 2 * ndtr(room) - 1, 0.0)))
-
-
-def smallest_margin(design: PairedDesign, *, chance: float = 0.8, level: float = 0.05) -> float:
-    """Return the smallest margin within which equivalence is shown with the given power, the true difference being 0.
-
-    Args:
-        design: grids, trajectories and deviations.
-        chance: required power, above ``level`` and below 1.
-        level: level of each one-sided test.
-
-    Returns:
-        The margin in the measure's unit.
-    """
-    _check_chance(chance, level)
-    return _smallest_with_power(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
@@ -218,9 +176,11 @@ class SimulatedPower:
     """The power of a design, counted over simulated studies.
 
     Attributes:
-        effect: the smallest mean difference that the signed-rank test detects with the required power, NaN if none.
+        effect: the smallest mean difference that is detected with the required power, NaN if none: the interval of the
+            mean at ``1 - level`` leaves out 0.
         margin: the smallest margin within which equivalence is shown with the required power, the true mean difference
-            being 0; NaN where the interval is undefined too often.
+            being 0; NaN if none.
+        at_effect: the power of detecting a given difference, NaN without one.
         at_margin: the power of showing equivalence within a given margin, NaN without one.
         repeats: number of simulated studies.
         note: a warning to print with it, "" for none.
@@ -228,6 +188,7 @@ class SimulatedPower:
 
     effect: float
     margin: float
+    at_effect: float
     at_margin: float
     repeats: int
     note: str = ""
@@ -239,6 +200,7 @@ def simulate_power(
     seed: int,
     chance: float = 0.8,
     level: float = 0.05,
+    effect: float | None = None,
     margin: float | None = None,
     repeats: int = REPEATS,
 ) -> SimulatedPower:
@@ -248,7 +210,8 @@ def simulate_power(
         design: the assumptions.
         seed: root seed; the same arguments give the same numbers.
         chance: required power, in (0, 1).
-        level: level of each test: two-sided for the signed-rank test, of each side for equivalence.
+        level: level of each test: two-sided for a difference, of each side for equivalence.
+        effect: a difference whose power is returned too.
         margin: a margin whose power is returned too.
         repeats: number of simulated studies.
 
@@ -257,17 +220,26 @@ def simulate_power(
     """
     if not (0 < level < 0.5 and level < chance < 1 and repeats >= 1):
         raise ValueError(f"needs 0 < level < 0.5, level < chance < 1, repeats >= 1; got {level}, {chance}, {repeats}")
-    margins = _margin_needed(draw_differences(design, 0.0, seed=seed, repeats=repeats)[0], design.share, level)
-    margin_needed = float(np.sort(margins)[math.ceil(chance * repeats) - 1])
-    effect = _detectable(design, seed, chance, level, repeats)
+    null = draw_differences(design, 0.0, seed=seed, repeats=repeats)[0]
+    bound = 1.0 if design.share else math.inf
+
+    def shown(width: float) -> float:
+        return float(np.mean(chance_beyond(null, width, bound) <= level))
+
+    greatest = 1.0 - 1e-9 if design.share else 64 * design.deviation
+    margin_needed = math.nan
+    if greatest > 0 and shown(greatest) >= chance:
+        margin_needed = smallest(lambda width: shown(width) >= chance, 0.0, greatest, _HALVINGS)
+    detectable = _detectable(design, seed, chance, level, repeats)
     notes = [
-        "no difference between shares is seen with this chance" if math.isnan(effect) else "",
-        "equivalence cannot be shown with this chance" if math.isinf(margin_needed) else "",
+        "no difference between shares is seen with this chance" if math.isnan(detectable) else "",
+        "equivalence cannot be shown with this chance" if math.isnan(margin_needed) else "",
     ]
     return SimulatedPower(
-        effect=effect,
-        margin=margin_needed if math.isfinite(margin_needed) else math.nan,
-        at_margin=math.nan if margin is None else float(np.mean(margins < margin)),
+        effect=detectable,
+        margin=margin_needed,
+        at_effect=math.nan if effect is None else _detected(design, effect, seed, level, repeats)[0],
+        at_margin=math.nan if margin is None else shown(margin),
         repeats=repeats,
         note="; ".join(filter(None, notes)),
     )
@@ -303,26 +275,14 @@ def _success_probabilities(design: Paired, rng: np.random.Generator, shape: tupl
     return rng.beta(design.mean * concentration, (1 - design.mean) * concentration, shape)
 
 
-def _margin_needed(differences: Vector, is_share: bool, level: float) -> Vector:
-    """Return ``[repeats]`` the smallest margin that contains each study's interval of confidence 1 - 2 level."""
-    bounds = (-1.0, 1.0) if is_share else (-math.inf, math.inf)
-    margins = np.empty(len(differences))
-    for index, study in enumerate(differences):
-        interval = mean_interval(study, bounds=bounds, confidence=1 - 2 * level, differences=True)
-        margin = max(abs(interval.low), abs(interval.high))
-        margins[index] = math.inf if math.isnan(margin) else margin
-    return margins
-
-
 def _detectable(design: Paired, seed: int, chance: float, level: float, repeats: int) -> float:
-    """Return the smallest true mean difference that the signed-rank test detects with this power, by bisection."""
+    """Return the smallest true mean difference that is detected with this power, by bisection."""
 
     true_mean: dict[float, float] = {}
 
     def detected(effect: float) -> bool:
-        differences, clipped_mean = draw_differences(design, effect, seed=seed, repeats=repeats)
-        true_mean[effect] = abs(clipped_mean)
-        return bool(np.mean(_signed_rank_p(differences) <= level) >= chance)
+        power_there, true_mean[effect] = _detected(design, effect, seed, level, repeats)
+        return power_there >= chance
 
     high = 1.0 if design.share else 8 * design.deviation
     if not detected(high):
@@ -330,14 +290,11 @@ def _detectable(design: Paired, seed: int, chance: float, level: float, repeats:
     return true_mean[smallest(detected, 0.0, high, _HALVINGS)]
 
 
-def _signed_rank_p(differences: Vector) -> Vector:
-    """Return ``[repeats]`` two-sided p values of the signed-rank test of each row of ``[repeats, G]`` differences."""
-    if differences.shape[1] <= _EXACT_UP_TO:
-        return np.array([signed_rank(study).p_value for study in differences])
-    from scipy.stats import rankdata
-
-    rounded = np.round(differences, 12)
-    # Zeros have the lowest ranks; subtracting their number leaves the ranks among the others.
-    zeros = (rounded == 0).sum(axis=1, keepdims=True)
-    ranks = np.where(rounded == 0, 0.0, rankdata(np.abs(rounded), axis=1) - zeros)
-    return normal_p(ranks, np.where(rounded > 0, ranks, 0.0).sum(axis=1))
+def _detected(design: Paired, effect: float, seed: int, level: float, repeats: int) -> tuple[float, float]:
+    """Return the share of studies whose interval of the mean leaves out 0, and the size of the true mean difference."""
+    differences, true_mean = draw_differences(design, effect, seed=seed, repeats=repeats)
+    if least_p(design.grids) > level:
+        return 0.0, abs(true_mean)
+    bounds = (-1.0, 1.0) if design.share else (-math.inf, math.inf)
+    intervals = [mean_interval(study, bounds=bounds, confidence=1 - level, differences=True) for study in differences]
+    return float(np.mean([found.low > 0 or found.high < 0 for found in intervals])), abs(true_mean)

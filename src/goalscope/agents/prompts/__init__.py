@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from goalscope.agents.agent import Past
+from goalscope.checks import note_namesake
 from goalscope.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
@@ -149,9 +150,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     """Return a template with each ``{{name}}`` replaced by its value; values are not filled again."""
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
-        raise ValueError(
-            f"the values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}"
-        )
+        raise ValueError(f"values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}")
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
@@ -162,6 +161,7 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
             raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
         return worded(wording, form)
     if task in TASKS:
+        note_namesake(str(task), "template", only_files=True)
         text = template(TASKS[str(task)], form)
         return _naming(text) if task == NAMED else text
     text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
@@ -173,11 +173,11 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
 def template_text(template: str = "") -> str:
     """Return the text of a system prompt with its placeholders: `PAPER`, a file of one's own, or ours for ""."""
     if template in ("", PAPER):
+        note_namesake(template, "template", only_files=True)
         text = passage(template or "system")
     else:
-        text = read_text(template, f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or").strip(
-            "\n"
-        )
+        must = f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or"
+        text = read_text(template, must).strip("\n")
     check_placeholders(text, _IN_SYSTEM_PROMPTS, template)
     return text
 
@@ -193,6 +193,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
     text = template_text(template)
     names = set(placeholders(text))
     if strategy in STRATEGIES:
+        note_namesake(strategy, "strategy", only_files=True)
         sentence = "" if strategy == "base" else passage(strategy)
     else:
         sentence = read_text(strategy, f"a strategy must be one of {', '.join(STRATEGIES)} or").strip("\n")

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.columns import narrowed
-from goalscope.measures.goals.returns import Returns, random_returns
+from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.returns import Returns
 from goalscope.measures.goals.settings import GoalSettings, process
 from goalscope.meg import RationalityCurve
 from goalscope.meg._fast import quintic, quintic_slope, quintic_value

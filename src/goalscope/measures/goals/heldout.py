@@ -14,15 +14,14 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.measures.goals.random_agents import expected_after, random_walks
 from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.goals.returns import (
     Returns,
     Unit,
     acted,
     episode_returns,
-    expected_after,
     first_states,
-    random_walks,
     visits,
 )
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings, process

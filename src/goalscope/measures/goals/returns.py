@@ -1,4 +1,4 @@
-"""Utilities of episodes under each hypothesis, and of simulated random agents.
+"""Utilities of episodes under each hypothesis.
 
 Where steps hold the exact policy of each drawn action, the state after a step is replaced by its expectation under that
 policy: ``E[1(s' in place) | s] = sum over a of pi(a | s) 1(T(s, a) in place)``. The mean is unchanged and the variance
@@ -8,22 +8,23 @@ Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmusse
 Simulation, section V.4.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.settings import GoalSettings, Invalid, Mask, Utility, place, place_of_cell
+from goalscope.measures.goals.settings import GoalSettings, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import StepTable
 from goalscope.planning.process import Process, grid_process, process_of
-from goalscope.rng import stream
 from goalscope.runs.record import policy_of
 from goalscope.worlds.grid import Action, Grid, Position
 from goalscope.worlds.world import World
 
 _SUM = 1e-6
+_MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
@@ -80,20 +81,17 @@ def episode_returns(
         members = np.flatnonzero((unit == number) & complete)
         if not len(members):
             continue
-        if utility == "steps":
-            occupancy = visits(table, member_unit, members, exact=exact[members])
-        else:
-            occupancy = _one_hot(member_unit, _last(table, member_unit, members))
-            _expect(
-                table,
-                member_unit,
-                members[exact[members]],
-                occupancy,
-                np.flatnonzero(exact[members]),
-                first=member_unit.horizon,
-            )
-        for name, mask in member_unit.masks.items():
-            values[name][members] = occupancy @ mask
+        # Counts of visits are whole numbers, whose sums are the same in parts of the episodes; expectations are not.
+        size = len(members) if exact[members].any() else max(1, _MOST_COUNTS // member_unit.process.states)
+        for part in np.split(members, range(size, len(members), size)):
+            if utility == "steps":
+                occupancy = visits(table, member_unit, part, exact=exact[part])
+            else:
+                occupancy = _one_hot(member_unit, _last(table, member_unit, part))
+                averaged = np.flatnonzero(exact[part])
+                _expect(table, member_unit, part[averaged], occupancy, averaged, first=member_unit.horizon)
+            for name, mask in member_unit.masks.items():
+                values[name][part] = occupancy @ mask
     failed = int((complete & (table.outcome == "failure") & (table.length < table.horizon)).sum())
     return Returns(units=units, unit=unit, complete=complete, exact=exact & complete, failed=failed, values=values)
 
@@ -219,77 +217,6 @@ def exactly(table: StepTable) -> npt.NDArray[np.bool_]:
 def acted(table: StepTable) -> npt.NDArray[np.bool_]:
     """Return ``[E]`` whether any turn of each episode held an action."""
     return np.bincount(table.episode, weights=table.action >= 0, minlength=len(table.length)) > 0
-
-
-def random_returns(
-    unit: Unit, episodes: int, repeats: int, settings: GoalSettings, *, exact: bool = False
-) -> dict[str, Array]:
-    """Return the mean utility, ``[repeats]``, of simulated random agents in a world by hypothesis.
-
-    With ``exact`` each state is replaced by its expectation under the uniform policy of the previous step.
-    """
-    totals = {name: np.zeros(episodes * repeats) for name in unit.masks}
-    expected = {name: expected_after(unit, mask, settings.invalid) for name, mask in unit.masks.items() if exact}
-    before: Numbers | None = None
-    for step, state in enumerate(random_walks(unit, episodes * repeats, seed=settings.seed, invalid=settings.invalid)):
-        if (step == unit.horizon) == (settings.utility == "arrival"):
-            for name, total in totals.items():
-                total += unit.masks[name][state] if before is None else expected[name][before]
-        before = state if exact else None
-    return {name: total.reshape(repeats, episodes).mean(axis=1) for name, total in totals.items()}
-
-
-def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iterator[Numbers]:
-    """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last.
-
-    The same world, horizon and number of walks give the same walks in any order of work. With ``invalid`` "action"
-    there is one more equally likely action, which changes nothing.
-    """
-    rng = stream(seed, "random agents", unit.world_id, unit.horizon, walks, invalid)
-    process = unit.process
-    actions_of_world = process.actions
-    count = actions_of_world + (invalid == "action")
-    if process.offered is not None:
-        yield from _offered_walks(unit, walks, rng, idle=count > actions_of_world)
-        return
-    drawn = rng.integers(0, count, size=(unit.horizon, walks), dtype=np.int8 if count <= 127 else np.int64)
-    state = process.draw_start(walks, rng)
-    yield state
-    for actions in drawn:
-        after = process.draw_next(state, np.minimum(actions, actions_of_world - 1).astype(np.int64), rng)
-        state = np.where(actions < actions_of_world, after, state)
-        yield state
-
-
-def _offered_walks(unit: Unit, walks: int, rng: np.random.Generator, *, idle: bool) -> Iterator[Numbers]:
-    """Yield the states of `random_walks` where states offer different actions; with ``idle`` one more action idles."""
-    process = unit.process
-    count, actions = process.choices
-    state = process.draw_start(walks, rng)
-    yield state
-    for _ in range(unit.horizon):
-        drawn = (rng.random(walks) * (count[state] + idle)).astype(np.int64)
-        acts = drawn < count[state]
-        state = np.where(acts, process.draw_next(state, actions[state, np.where(acts, drawn, 0)], rng), state)
-        yield state
-
-
-def expected_after(unit: Unit, values: Array, invalid: Invalid) -> Array:
-    """Return the mean of values ``[S]`` (or ``[S, K]``) over the actions of a uniformly random agent in each state."""
-    by_action = unit.process.base.expect(values)
-    if unit.process.offered is not None:
-        return _expected_of_offered(by_action, values, unit.process.offered, idle=invalid == "action")
-    if invalid == "action":
-        by_action = np.concatenate([by_action, values[:, None]], axis=1)
-    mean: Array = by_action.mean(axis=1)
-    return mean
-
-
-def _expected_of_offered(by_action: Array, values: Array, offered: npt.NDArray[np.bool_], *, idle: bool) -> Array:
-    """Return the mean of ``[S, A]`` (or ``[S, A, K]``) over the offered actions, and with ``idle`` over staying."""
-    chosen = offered.reshape(*offered.shape, *(1,) * (by_action.ndim - 2))
-    total, count = np.where(chosen, by_action, 0.0).sum(axis=1), chosen.sum(axis=1)
-    return np.asarray((total + values) / (count + 1) if idle else total / count)
 
 
 def work_items(

@@ -5,8 +5,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Table, counted, listed, number, numbers_table
 from goalscope.report.definitions import (
@@ -22,9 +20,11 @@ from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.measured import AgentEpisodes
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES, noted
+from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
+from goalscope.yaml_text import write_yaml
 
 _MAX_CHARACTERS = 4000
 _MAX_UNDEFINED = 40
@@ -194,6 +194,7 @@ def run_description(run: RunData) -> Iterator[Declared]:
         facts += [("study", f"{study.name} ({study.id})"), ("seed", str(study.seed))]
     facts += [(name, _text(info[key])) for key, name in _FACTS.items() if info.get(key) not in (None, "", {})]
     facts += [("server", line) for line in _servers(info.get("servers"))]
+    facts += [("answers", line) for line in noted_of_answers(run.store)]
     facts.append(("commit", _commit(info)))
     sessions = info.get("sessions")
     if isinstance(sessions, list) and len(sessions) > 1:
@@ -201,7 +202,7 @@ def run_description(run: RunData) -> Iterator[Declared]:
     folds, code, text = list[FoldSpec](), "", ""
     if study is not None:
         layout: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": None}
-        text_of_study = yaml.safe_dump(dict(study.dump()), **layout)
+        text_of_study = write_yaml(dict(study.dump()), **layout)
         folds.append(FoldSpec("The study, with every default written out", code=(text_of_study,)))
         text = (
             "Save the study below as study.yaml; with the same version of goalscope these commands make the "

@@ -78,7 +78,7 @@ def _compared(
 ) -> Declared:
     tests, table = family_table(pairs, "", name=name)
     text += (
-        ": the mean difference by grid with its interval, and the two-sided Wilcoxon signed-rank test. p (Holm) is "
+        ": the mean difference by grid with its interval, and p, the level at which it leaves out 0. p (Holm) is "
         f"corrected for all {counted(len(tests), 'test')} of this table, declared as one family. The effect is the "
         "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
     )

@@ -134,7 +134,7 @@ def difficulty(run: RunData) -> Iterator[Declared]:
 
 
 def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
-    steps, counts = run.measured.condensed(STEPWISE)
+    ((steps, counts),) = run.measured.condensed(STEPWISE)
     in_group = steps.known("distance")
     for name, value in group.items():
         in_group &= steps.among(name, [value])

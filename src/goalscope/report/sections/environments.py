@@ -180,8 +180,9 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
                 for agent in agents
             ]
             caption = (
-                f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and the "
-                f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
+                f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and p, "
+                "the level at which it leaves out 0, corrected for all TESTS of this table (one family, level "
+                f"{LEVEL:g})"
             )
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
             tables.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
@@ -291,8 +292,8 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
         )
     sides = {agent: Side(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)}
     caption = (
-        f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and the "
-        f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
+        f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
+        f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"
     )
     side_pairs = [(sides[first], sides[second]) for first, second in pairs]
     return [family_table(side_pairs, caption, COMPARED, name="arms under fog")[1]], ""

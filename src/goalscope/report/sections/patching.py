@@ -52,7 +52,7 @@ _BY: Final = ("site", "layers", "layer", "component", "patch", "reading")
 _LINE: Final = ("layers", "layer", "component", "reading")
 _TEXT: Final = (
     "Vectors of a run on one grid (the source) are written into a run on its counterfactual (the target), "
-    "in which agent or goal is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
+    "in which one thing is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
     "model writes reasoning and answer freely. Shown is the share of runs whose action is one of the source's optimal "
     "ones, both directions together. Layer -1 is the embedding: at the cells that differ a swap there must move the "
     "action, for the prompt is then the source's."
@@ -71,21 +71,39 @@ _FORCED: Final = (
 
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
-    """Yield one section for each agent whose activations were patched."""
-    facts = noted(run.store, INFO).get(KIND, {})
-    for agent, rows, title_suffix in by_agent(run, KIND):
-        yield _declared(f"Patched activations{title_suffix}", rows, facts if facts.get("agent") == agent else {})
+    """Yield one section for each agent whose activations were patched, and each thing moved."""
+    for thing, rows, title_suffix, facts in by_thing(run, KIND):
+        yield _declared(f"Patched activations{title_suffix}", rows, thing, facts)
 
 
-def by_agent(run: RunData, kind: str) -> Iterator[tuple[Tag, Rows, str]]:
-    """Yield each agent of an experiment, its rows, and a suffix for titles: its name if there are several agents."""
+def by_thing(run: RunData, kind: str) -> Iterator[tuple[Tag, Rows, str, Mapping[str, Any]]]:
+    """Yield each agent and thing moved of an experiment: the thing, the rows, a suffix for titles, and facts.
+
+    Effects on pairs in which another thing is moved differ, so that they are not pooled. The suffix names the thing,
+    and the agent if there are several.
+    """
     rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
     agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
+    facts = noted(run.store, INFO).get(kind, {})
     for agent in agents:
-        yield agent, chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else ""
+        of_agent = chosen(rows, agent=agent)
+        name = f", {agent}" if len(agents) > 1 else ""
+        for thing in dict.fromkeys(of_agent["moved"].tolist()):
+            of_thing = chosen(of_agent, moved=thing)
+            yield thing, of_thing, f", {thing} moved{name}", facts if facts.get("agent") == agent else {}
 
 
-def _declared(title: str, rows: Rows, facts: Mapping[str, Any]) -> Declared:
+def pair_facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
+    """Return how many pairs there are in which a thing is moved, and how many were asked for if more."""
+    numbers = facts.get("by thing moved", {}).get(thing)
+    if numbers is None:
+        return []
+    found, asked = numbers["pairs"], numbers["asked for"]
+    more = f" of {asked} asked for: too few grids have one in which the agent acts optimally on both sides"
+    return [("pairs", f"{counted(found, 'pair')}, {thing} moved{more if found < asked else ''}")]
+
+
+def _declared(title: str, rows: Rows, thing: Tag, facts: Mapping[str, Any]) -> Declared:
     free = chosen(rows, **_FREE)
     estimates = Estimates(estimate_rows(free, by=_BY))
     differences = _paired_differences(chosen(free, measure=FOLLOWS))
@@ -99,7 +117,7 @@ def _declared(title: str, rows: Rows, facts: Mapping[str, Any]) -> Declared:
         anchor="patching",
         title=title,
         paragraphs=(_TEXT, _NULLS),
-        facts=_facts(facts),
+        facts=_facts(facts, thing),
         sentences=[_claim(site, estimates, differences) for site in sites],
         rule=CARRIES_RULE,
         tables=(
@@ -162,7 +180,7 @@ def _declared(title: str, rows: Rows, facts: Mapping[str, Any]) -> Declared:
     )
 
 
-def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
     if not facts:
         return []
     left_out = {
@@ -171,8 +189,11 @@ def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     left_out |= facts["passes left out"]
     return [
         ("model", str(facts["model"])),
-        ("pairs", f"{counted(facts['pairs'], 'pair')}, {counted(facts['control pairs'], 'control pair')}"),
-        ("left out", "; ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "nothing"),
+        *pair_facts(facts, thing),
+        (
+            "left out",
+            "; ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "nothing",
+        ),
     ]
 
 

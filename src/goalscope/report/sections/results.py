@@ -25,6 +25,7 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.rows import Rows, Tag
+from goalscope.runs.provenance import packages_of
 from goalscope.stats import Estimate, estimate_pooled
 
 _ARRIVED = "steps of successful episodes"
@@ -63,7 +64,15 @@ _ERRORS = (
 def headline(run: RunData) -> Iterator[Declared]:
     """The table of agents and their main measures in grids."""
     tables = [by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")]
+    tables += _of_packages(run)
     yield Declared(anchor="results", title="Results", paragraphs=(_INTERVALS,), tables=tables)
+
+
+def _of_packages(run: RunData) -> list[TableSpec]:
+    """Return the tables of the measures that other packages registered, as those of the main ones."""
+    names = [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
+    groups = run.ledger.groups("agent") if names else []
+    return [by_agent(run.ledger, names, group, "Measures of other packages") for group in groups]
 
 
 @section("task results", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
@@ -77,6 +86,7 @@ def task_results(run: RunData) -> Iterator[Declared]:
         caption = f"Success and errors{after(group)}: {OVER_MAPS}"
         tables.append(TableSpec(caption, "agent", ledger.tables["agent"], columns, lines, "map"))
         tables += error_tables(run.rows, ledger, ledger.agents, group, suffix="", noun="map")
+    tables += _of_packages(run)
     invalid = any(any_invalid(run.rows, group, "") for group in groups)
     texts = (_ERRORS,) if invalid else (_ERRORS, NO_INVALID)
     yield Declared(anchor="results", title="Results", paragraphs=texts, tables=tables)

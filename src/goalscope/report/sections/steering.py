@@ -1,6 +1,7 @@
 """Steering, searched subspaces, ablation, and edits of the written reasoning, each with its controls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from goalscope.interventions import ablation, alignment, reasoning, steering
@@ -9,7 +10,7 @@ from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
 from goalscope.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
-from goalscope.report.sections.patching import by_agent, site_name
+from goalscope.report.sections.patching import by_thing, pair_facts, site_name
 from goalscope.report.specs import (
     BANDS,
     MEAN,
@@ -24,7 +25,7 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.stats import Grouped, estimate_rows
 
 _STEERED: Final = (
@@ -38,9 +39,11 @@ _SEARCHED: Final = (
     "An orthogonal subspace is trained, on other grids, so that writing the counterfactual's coordinates in it makes "
     "the model write the counterfactual's reasoning and action. Such a search can find directions that nothing reads "
     "but that reach dormant pathways: it counts only beside the whole residual stream at the same place, random "
-    "subspaces and principal components of the same rank, a search whose pairs are shuffled, and a random network, "
-    "which is read by the log-odds of the forced answer. The part that is hardly read is that outside of 90 % of what "
-    "the weights of the next block read.",
+    "subspaces of the same rank, the principal components of the activations and those of the differences between the "
+    "two grids of the training pairs, which take no search, a search whose pairs are shuffled, and the same search on "
+    "random networks, which is trained on and read by the log-odds of the forced answer: it is at .5 by chance, and so "
+    "is a strict control. The part that is hardly read is that outside of 90 % of what the weights of the next block "
+    "read.",
 )
 _WHOLE_TOO: Final = "the whole stream less random subspaces"
 _WHOLE_RULE: Final = (
@@ -66,10 +69,10 @@ _EDITED: Final = (
 
 @section("steering", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
-    """Yield a section for each agent and experiment."""
+    """Yield a section for each experiment, agent, and thing moved."""
     for kind in _MAKERS:
-        for _, rows, title_suffix in by_agent(run, kind):
-            yield declared(kind, rows, title_suffix)
+        for thing, rows, title_suffix, facts in by_thing(run, kind):
+            yield replace(declared(kind, rows, title_suffix), facts=pair_facts(facts, thing))
 
 
 def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
@@ -77,7 +80,7 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
 
     Args:
         kind: steering, alignment, ablation, or reasoning-edits.
-        rows: its rows, of one agent.
+        rows: its rows, of one agent and one thing moved.
         title_suffix: text after its title.
     """
     return _MAKERS[kind](rows, title_suffix)
@@ -173,10 +176,15 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
     follows = chosen(own_network, measure=FOLLOWS)
     estimates = Estimates(estimate_rows(follows, by=(*by, "subspace")))
     odds = Estimates(estimate_rows(chosen(rows, measure=alignment.ODDS), by=(*by, "network", "subspace")))
-    names = (alignment.RANDOM, alignment.COMPONENTS, alignment.SHUFFLED)
+    names = (alignment.RANDOM, alignment.COMPONENTS, alignment.DIFFERENCES, alignment.SHUFFLED)
     rivals = {name: {"subspace": name} for name in names}
+    networks = {f"the search on {kind} weights": kind for kind in alignment.NETWORKS}
     differences = Estimates(
-        [*_paired_differences(follows, {"subspace": alignment.FOUND}, rivals, by), *_whole_stream_differences(follows)]
+        [
+            *_paired_differences(follows, {"subspace": alignment.FOUND}, rivals, by),
+            *_network_differences(rows, follows, networks, by),
+            *_whole_stream_differences(follows),
+        ]
     )
     whole = {"subspace": alignment.WHOLE}
     lines = [
@@ -198,7 +206,7 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
                 f"Found subspace, {_where(position)}",
                 {"subspace": alignment.FOUND, "measure": FOLLOWS, **position},
                 ("rank",),
-                (*names, _WHOLE_TOO),
+                (*names, *networks, _WHOLE_TOO),
                 TURNS,
                 lambda key: f"rank {key['rank']}",
             )
@@ -230,6 +238,25 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
         ],
         counted=[*estimates, *odds, *differences],
     )
+
+
+def _network_differences(
+    rows: Rows, follows: Rows, networks: Mapping[str, Tag], by: Sequence[str]
+) -> Iterator[Grouped]:
+    """Yield the differences between the found subspace and those that the same search finds on random networks.
+
+    Random networks write no answer: theirs is the forced one, which their search was trained on.
+    """
+    found = chosen(follows, subspace=alignment.FOUND)
+    for name, kind in networks.items():
+        forced = chosen(rows, measure=alignment.ODDS, network=kind, subspace=alignment.FOUND)
+        columns = {"unit": forced.unit.tolist(), "value": forced.value, "cluster": forced.cluster}
+        other = Rows.from_columns(measure=FOLLOWS, **columns, tags=dict(forced.tags))
+        both = Rows.concatenate([found, other])
+        own = {"network": "own", "subspace": alignment.FOUND}
+        for grouped in _paired_differences(both, own, {name: {"network": kind}}, by):
+            key = {tag: value for tag, value in grouped.key.items() if tag != "network"}
+            yield Grouped(key=key, estimate=grouped.estimate)
 
 
 def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
@@ -306,7 +333,6 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
 
 def _reasoning(rows: Rows, title_suffix: str) -> Declared:
     estimates = Estimates(estimate_rows(rows, by=("edit",)))
-    moved = Estimates(estimate_rows(rows, by=("edit", "moved")))
     columns = [Column(name, "share", {"measure": name}) for name in (FOLLOWS, STAYS, ELSEWHERE, reasoning.UNSTATED)]
     order = [*reasoning.EDITS, *reasoning.PATCHES]
     lines = [Line(name, {"edit": name}) for name in order if name in estimates.values("edit")]
@@ -315,25 +341,7 @@ def _reasoning(rows: Rows, title_suffix: str) -> Declared:
         title=f"Edits of the written reasoning{title_suffix}",
         paragraphs=_EDITED,
         tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
-        folds=[
-            FoldSpec(
-                "By what was moved",
-                [
-                    TableSpec(
-                        f"The answer after an edit, by what was moved: {MEAN}",
-                        "edit",
-                        moved,
-                        columns,
-                        [
-                            Line(f"{name}, {key['moved']} moved", {"edit": name, **key})
-                            for name in order
-                            for key in moved.keys("moved", edit=name)
-                        ],
-                    )
-                ],
-            )
-        ],
-        counted=[*estimates, *moved],
+        counted=[*estimates],
     )
 
 

@@ -36,8 +36,8 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
         "declared pairs",
         "pairs",
         "Declared comparisons",
-        "Declared before the data: paired by map, signed-rank tests corrected for all TESTS of this table (one family, "
-        f"level {LEVEL:g})",
+        "Declared before the data: paired by map, p, the level at which the interval leaves out 0, corrected for all "
+        f"TESTS of this table (one family, level {LEVEL:g})",
     )
 
 
@@ -75,7 +75,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
             result = "not comparable"
         else:
             alone = "no difference shown after correction, though its own interval leaves out 0"
-            unshown = alone if excludes_zero else "no difference shown"
+            unshown = test.test.note or (alone if excludes_zero else "no difference shown")
             claim = test.paired.direction if test.test.rejected else unshown
             result = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
         parts.append(f"{title}: {result}")

@@ -1,0 +1,80 @@
+"""Parts of other packages at work: what they raise is named after them, and does not end the work of the others.
+
+A part is known by its code: a frame of a traceback belongs to the package whose entry point brought its module, or to a
+module of the working directory (`goalscope.own`).
+"""
+
+import os
+import sqlite3
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final, TypeVar
+
+from goalscope import own, registry
+from goalscope.untrusted import printable, shorten
+
+TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
+"""Environment variable: with 1 in it every error keeps its traceback."""
+
+Result = TypeVar("Result")
+
+
+class PartWarning(RuntimeWarning):
+    """A part of another package raised and was left out; a command that met one ends with exit status 1."""
+
+
+def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
+    """Return the result of a part's work, or where a part of another package raises, another one and a `PartWarning`.
+
+    Parts of goalscope itself raise as they are, and all do where the environment variable `TRACEBACK` is 1.
+
+    Args:
+        kind, name: the part, as it is registered.
+        work: the work.
+        otherwise: returns the result in its place, given a sentence that names package, part and error.
+    """
+    try:
+        return work()
+    except sqlite3.Error:
+        raise  # of the run, not of the part
+    except (Exception, SystemExit) as error:
+        if registry.built_in(kind, name) or os.environ.get(TRACEBACK) == "1":
+            raise
+        sentence = f"{_named(kind, name)} is left out: {_told(error)}; {TRACEBACK}=1 shows the traceback"
+        warnings.warn(sentence, PartWarning, stacklevel=2)
+        return otherwise(sentence)
+
+
+def blamed(error: BaseException) -> str:
+    """Return a sentence on an error in the code of somebody else's part, "" where none of it was at work."""
+    frame = _frame(error)
+    if frame is None:
+        return ""
+    module = str(frame.f_globals.get("__name__", ""))
+    found = registry.part_at(module, frame.f_code.co_qualname)
+    what = _named(*found) if found else registry.package_of(module) or f"the module {module} of the working directory"
+    return f"{what} failed: {_told(error)}"
+
+
+def _named(kind: str, name: str) -> str:
+    return f"the {kind} {shorten(name)} of {registry.package_with(kind, name)}"
+
+
+def _told(error: BaseException) -> str:
+    """Return type, message and place of an error."""
+    frame = _frame(error)
+    place = f" ({Path(frame.f_code.co_filename).name}, {frame.f_code.co_name})" if frame is not None else ""
+    message = f": {printable(str(error))}" if str(error) else ""
+    return "; ".join((f"{type(error).__name__}{message}{place}", *getattr(error, "__notes__", ())))
+
+
+def _frame(error: BaseException) -> FrameType | None:
+    """Return the last frame of an error that is code of another package, or of the working directory."""
+    theirs = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        theirs = frame if registry.package_of(module) or module in own.imported() else theirs
+    return theirs

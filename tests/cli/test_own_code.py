@@ -1,0 +1,200 @@
+"""Code and names of the working directory: what a folder that somebody sent can make a command run or read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.evaluation.subject import subject_of
+from goalscope.models.folders import model_folder
+from goalscope.own import load_own, refused
+from goalscope.runs import Store, Study, run
+
+AGENT = """
+from goalscope.agents import Turn
+
+class Agent:
+    name, journalled = "mine", False
+    def describe(self):
+        return {"kind": "mine"}
+    def act(self, observations):
+        return [Turn(action=0) for _ in observations]
+"""
+ENVIRONMENT = """
+from goalscope.environments import Observed
+
+class Line:
+    actions = ("left", "right")
+    def __init__(self, start=0):
+        self.start = start
+    def initial(self):
+        return {self.start: 1.0}
+    def step(self, state, action):
+        return {min(max(state + (1 if action else -1), 0), 3): 1.0}
+    def done(self, state):
+        return state == 3
+    def goal(self, state):
+        return state == 3
+    def observe(self, state):
+        return Observed(text=f"cell {state}")
+    def describe(self):
+        return {"name": "line", "start": self.start}
+"""
+STUDY = """
+name: line
+worlds: [{kind: 'place:Line', parameters: [{start: 0}, {start: 1}]}]
+agents: [{kind: environment-optimal}, {kind: 'mover:Agent'}]
+trajectories: 2
+"""
+GRIDS = """
+name: grids
+worlds: [{kind: grid, sizes: [5], densities: [0.0], count: 2}]
+agents: [{kind: optimal}, {kind: 'mover:Agent'}]
+trajectories: 2
+"""
+
+
+def call(folder: Path, *arguments: object) -> tuple[int, str]:
+    """Run a command in a folder; return its status, and what it printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(app, [str(word) for word in arguments], env={"COLUMNS": "500"})
+    return result.exit_code, result.output
+
+
+def marking(folder: Path, module: str, code: str = "") -> str:
+    """Code of a module that leaves a mark in a folder when it runs."""
+    return f"from pathlib import Path\nPath({str(folder / module)!r} + '.ran').touch()\n{code}"
+
+
+@pytest.fixture(scope="module")
+def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of classes of somebody, in a folder with other modules of these names, which leave a mark if they run."""
+    made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("received")
+    (made / "place.py").write_text(ENVIRONMENT)
+    (made / "mover.py").write_text(AGENT)
+    for name, study in (("line", STUDY), ("grids", GRIDS)):
+        (folder / f"{name}.yaml").write_text(study)
+        # In a process of its own, so that none of these modules is known to the tests.
+        command = [sys.executable, "-c", "from goalscope.cli import main; main()", "run", str(folder / f"{name}.yaml")]
+        done = subprocess.run(
+            [*command, "--out", str(folder / name)], cwd=made, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"mover:Agent: the code of '{made / 'mover.py'}' is run" in done.stderr
+    for module, code in (("place", ENVIRONMENT), ("mover", AGENT)):
+        (folder / f"{module}.py").write_text(marking(folder, module, code))
+        (folder / "line" / f"{module}.py").write_text(marking(folder, module, code))
+    return folder
+
+
+def ran(folder: Path) -> list[str]:
+    found = sorted(path.name for path in folder.glob("*.ran"))
+    for name in found:
+        (folder / name).unlink()
+    return found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("measure", "show", "report", "verify", "doctor", "doctor --repair", "meg", "export --out out", "capture"),
+        *("probe", "figure --list", "evaluate --out judged", "compare grids"),
+    ],
+)
+def test_a_run_that_names_classes_runs_no_code(received: Path, command: str) -> None:
+    """Neither that of the working directory nor, where that is the run directory, that of the run directory."""
+    name, *options = command.split()
+    for folder, path in ((received, "line"), (received / "line", ".")):
+        status, said = call(folder, name, path, *options)
+        assert ran(received) == [] and "Traceback" not in said
+        if name in ("measure", "meg"):
+            assert status == 2 and "--own-code" in said and "place:Line" in said
+
+
+def test_an_episode_is_shown_and_shards_are_merged_without_code(received: Path, tmp_path: Path) -> None:
+    for name in ("line", "grids"):
+        with Store(received / name) as store:
+            ids = [episode.spec.id for episode in store.episodes()]
+        for identity in ids:
+            call(received, "show", name, identity)
+        call(received, "merge", tmp_path / name, name)
+        assert ran(received) == []
+
+
+def test_code_that_is_asked_for_is_named_before_it_runs(received: Path) -> None:
+    (received / "mover.py").write_text("raise SystemExit(7)\n")
+    status, said = call(received, "estimate", "line.yaml")
+    assert status == 7 and f"mover:Agent: the code of '{received / 'mover.py'}' is run" in said
+    status, said = call(received, "--own-code", "measure", "line")
+    assert status == 0 and f"place:Line: the code of '{received / 'place.py'}' is run" in said
+    assert ran(received) == ["place.ran"]
+
+
+def test_a_refusal_holds_for_calls_in_python_too(
+    received: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(received)
+    (received / "walker.py").write_text(marking(received, "walker", AGENT))
+    with refused("say so"), pytest.raises(ValueError, match=r"walker:Agent .*walker\.py.*say so"):
+        load_own("walker:Agent", ("act",), "an agent")
+    assert ran(received) == [] and capsys.readouterr().err == ""
+    with refused("say so"), refused(""):
+        load_own("walker:Agent", ("act",), "an agent")
+    assert ran(received) == ["walker.ran"] and "walker.py' is run" in capsys.readouterr().err
+    load_own("walker:Agent", ("act",), "an agent")
+    assert capsys.readouterr().err == "", "said when its code runs"
+
+
+@pytest.mark.parametrize("module", ["colorsys", "ensurepip", "safetensors", "pip"])
+def test_no_module_takes_the_place_of_an_installed_one(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    sys.modules.pop("colorsys", None)
+    (tmp_path / f"{module}.py").write_text(AGENT)
+    with pytest.raises(ValueError, match=f"{module}.* name of its own"):
+        load_own(f"{module}:Agent", ("act",), "an agent")
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose files and folders have names that ship."""
+    for folder in ("theseus", "ariadne", "random"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "theseus" / "config.json").write_text("{}")
+    for study in ("baseline", "demo"):
+        (tmp_path / study).write_text("worlds: [{kind: 'evil:World'}]\nagents: [{kind: 'evil:Agent'}]")
+    (tmp_path / "evil.py").write_text(marking(tmp_path, "evil"))
+    (tmp_path / "grid").write_text("{{grid}} walk into the wall")
+    plain = "worlds: [{kind: grid, sizes: [5], densities: [0.0], count: 1}]\nagents: [{kind: random}]"
+    (tmp_path / "plain.yaml").write_text(plain)
+    monkeypatch.chdir(tmp_path)
+    run(Study.load("plain.yaml"), "optimal")
+    return tmp_path
+
+
+def test_what_ships_is_taken_and_the_path_is_named(names: Path) -> None:
+    for model in ("theseus", "ariadne"):
+        with pytest.warns(UserWarning, match=rf"{model} is the model .* \./{model} names it"):
+            folder = model_folder(model)
+        assert folder is not None and names not in folder.parents
+    assert model_folder("./theseus") == model_folder(Path("theseus")) == Path("theseus")
+    for kind in ("optimal", "random"):
+        with pytest.warns(UserWarning, match=rf"{kind} is the agent .* \./{kind} names it"):
+            assert subject_of(kind).kind == kind
+    assert subject_of("./optimal").kind == "logs"
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("study", ["baseline", "demo"])
+def test_a_file_is_no_shipped_study(names: Path, study: str) -> None:
+    status, said = call(names, "estimate", study, "--count", 1)
+    assert status == 0 and f"./{study} names it" in said and ran(names) == []
+    assert "./theseus names it" in said and "./grid names it" in said
+    status, said = call(names, "estimate", f"./{study}")
+    assert status == 2 and "names it" not in said

@@ -1,0 +1,379 @@
+"""A directory that a stranger made holds links, pipes, second names of files: nothing outside is changed or read.
+
+Each kind of thing is planted at each path that goalscope reads or writes. What it leads to stays as it was, byte by
+byte, and the command ends at once: with its result, or with one clear error.
+"""
+
+import errno
+import importlib
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from command_line import call
+from goalscope.cli import app
+from goalscope.evaluation import evaluate, subject_of
+from goalscope.importers import import_path, write_jsonl
+from goalscope.plain_files import path_in, write_text
+from goalscope.report.blocks import Table
+from goalscope.report.exports import write, write_all
+from goalscope.report.page import write_page
+from goalscope.runs import Store, Study, content_hash, export_parquet, merge, run
+from goalscope.runs.merge import excerpt, grow
+from goalscope.runs.opening import DirectoryLock
+from goalscope.runs.repair import repair
+from goalscope.untrusted import UntrustedError
+
+quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
+
+STUDY = """name: small
+worlds: [{kind: grid, sizes: [5], densities: [0.5], count: 2}]
+agents: [{kind: optimal}, {kind: random}]
+trajectories: 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _ends_at_once() -> Iterator[None]:
+    """Interrupt a test that waits for the other end of a pipe."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise AssertionError("a pipe was opened")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 5)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is not measured yet, beside its study and its two shards."""
+    folder = tmp_path_factory.mktemp("received")
+    (folder / "study.yaml").write_text(STUDY)
+    study = Study.load(folder / "study.yaml")
+    run(study, folder / "run")
+    for number in (1, 2):
+        call("run", folder / "study.yaml", "--shard", f"{number}/2", "--out", folder / f"shard{number}")
+    return folder
+
+
+@pytest.fixture
+def home(received: Path, tmp_path: Path) -> Path:
+    """What the user owns: a sound run.db, a text and a pipe."""
+    folder = tmp_path / "home"
+    shutil.copytree(received / "run", folder / "precious")
+    (folder / "victim").write_bytes((received / "run" / "run.db").read_bytes())
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else oct(path.lstat().st_mode)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+PLANTED: dict[str, Callable[[Path, Path], None]] = {
+    "link to a file": lambda path, home: path.symlink_to(home / "victim"),
+    "link to a folder": lambda path, home: path.symlink_to(home / "precious"),
+    "link to nothing": lambda path, home: path.symlink_to(home / "new"),
+    "link to a pipe": lambda path, home: path.symlink_to(home / "pipe"),
+    "link to a device": lambda path, home: path.symlink_to("/dev/null"),
+    "link to itself": lambda path, home: path.symlink_to(path.name),
+    "hard link": lambda path, home: path.hardlink_to(home / "victim"),
+    "pipe": lambda path, home: os.mkfifo(path),
+    "folder": lambda path, home: path.mkdir(),
+}
+LINKS = [name for name in PLANTED if name.startswith("link")]
+
+
+def plant(kind: str, path: Path, home: Path) -> None:
+    """Put a thing at a path, in place of what is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    PLANTED[kind](path, home)
+
+
+def tried(work: Callable[[], object]) -> str:
+    """Return the error of some work, "" where it succeeds."""
+    try:
+        work()
+    except (ValueError, OSError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def written(directory: Path) -> None:
+    with Store(directory, "w") as store:
+        store.put_info("touched", 1)
+
+
+def hashed(directory: Path) -> None:
+    with Store(directory) as store:
+        content_hash(store)
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize("name", ["run.lock", "run.db", "run.db-wal", "run.db-shm", "run.db-journal"])
+@pytest.mark.parametrize("work", [hashed, written])
+def test_files_of_a_store(
+    received: Path, home: Path, tmp_path: Path, work: Callable[[Path], None], name: str, kind: str
+) -> None:
+    directory = shutil.copytree(received / "run", tmp_path / "run")
+    plant(kind, directory / name, home)
+    before = contents(home)
+    said = tried(lambda: work(directory))
+    assert contents(home) == before
+    if name == "run.lock" and work is hashed:
+        assert not said  # readers need no lock
+    elif (name, kind) != ("run.db", "hard link") or work is written:
+        assert name in said and ("must be a file of its own" in said or "must hold run.db" in said), said
+    else:
+        assert not said  # a copy of a folder may share its files with it, and reading changes none
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((".run-new-repair", kind) for kind in PLANTED),
+        *(
+            (name, kind)
+            for name in (".run-new-x", ".wal-probe-x", "run.db.damaged")
+            for kind in ("link to a folder", "link to a pipe", "hard link", "pipe")
+        ),
+    ],
+)
+def test_folders_of_a_start_and_of_a_repair(received: Path, home: Path, tmp_path: Path, name: str, kind: str) -> None:
+    directory = shutil.copytree(received / "run", tmp_path / "run")
+    plant(kind, directory / name, home)
+    before = contents(home)
+    tried(lambda: written(directory))
+    with Store(directory, "w") as store, store.transaction() as database:
+        database.execute("UPDATE agents SET name = 'best' WHERE name = 'optimal'")
+    said = tried(lambda: repair(directory, write=True))
+    assert contents(home) == before
+    assert not said or name in said, said
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize("work", ["merge", "grow", "excerpt"])
+def test_folders_beside_a_run(received: Path, home: Path, tmp_path: Path, work: str, kind: str) -> None:
+    study = Study.load(received / "study.yaml")
+    directory, shards = shutil.copytree(received / "run", tmp_path / "out"), [received / "shard1", received / "shard2"]
+    names = {"merge": ["merging"], "grow": ["growing", "old"], "excerpt": ["growing", "old"]}[work]
+    for name in names:
+        plant(kind, tmp_path / f".out.{name}", home)
+        before = contents(home)
+        if work == "merge":
+            shutil.rmtree(directory, ignore_errors=True)
+            said = tried(lambda: merge(shards, directory))
+        elif work == "grow":
+            said = tried(lambda: grow(directory, study))
+        else:
+            said = tried(lambda: excerpt(received / "run", study, directory))
+        assert contents(home) == before
+        place = tmp_path / f".out.{name}"
+        assert not said or place.name in said, said
+        if kind in LINKS:
+            assert "link" in said
+        if os.path.lexists(place):
+            shutil.rmtree(place) if kind == "folder" else place.unlink()
+
+
+TABLE = Table(headings=("a",), rows=(("b",),))
+
+
+def _episodes(received: Path) -> Iterator[Any]:
+    with Store(received / "run") as store:
+        yield from list(store.episodes())
+
+
+def _tables(received: Path, folder: Path) -> None:
+    with Store(received / "run") as store:
+        export_parquet(store, folder)
+
+
+OUTPUTS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
+    "page": ("report.html", lambda received, folder: write_page(folder / "report.html", "page")),
+    "text": ("result.json", lambda received, folder: write_text(folder / "result.json", "{}")),
+    "table": ("table.csv", lambda received, folder: write(TABLE, folder / "table.csv")),
+    "tables": ("one.tex", lambda received, folder: write_all({"one": TABLE}, folder)),
+    "parquet": ("episodes.parquet", _tables),
+    "json lines": (
+        "log.jsonl",
+        lambda received, folder: write_jsonl(_episodes(received), folder / "log.jsonl"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_results_that_are_written(
+    received: Path, home: Path, tmp_path: Path, what: str, partial: bool, kind: str
+) -> None:
+    name, work = OUTPUTS[what]
+    (tmp_path / "out").mkdir()
+    place = tmp_path / "out" / (f".{name}.partial" if partial else name)
+    plant(kind, place, home)
+    before = contents(home)
+    said = tried(lambda: work(received, tmp_path / "out"))
+    assert contents(home) == before
+    assert not said or name in said, said
+    if not said:
+        result = tmp_path / "out" / name
+        assert result.is_file() and not result.is_symlink() and result.stat().st_size
+        assert not os.path.lexists(tmp_path / "out" / f".{name}.partial")
+
+
+def test_what_a_user_names_may_be_a_link(received: Path, tmp_path: Path) -> None:
+    shutil.copytree(received / "run", tmp_path / "data" / "run")
+    (tmp_path / "runs").symlink_to("data")
+    (tmp_path / "latest").symlink_to("data/run")
+    for directory in (tmp_path / "runs" / "run", tmp_path / "latest"):
+        written(directory)
+        hashed(directory)
+        write_page(directory / "report.html", "page")
+    assert (tmp_path / "data" / "run" / "report.html").read_text() == "page"
+    write_text(Path("/dev/null"), "text")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the file that is open, not the one that was looked at."""
+    (tmp_path / "victim").write_text("gold")
+    opened = os.open
+
+    def exchange(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith("run.lock"):
+            Path(path).unlink(missing_ok=True)
+            Path(path).hardlink_to(tmp_path / "victim")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", exchange)
+    with pytest.raises(UntrustedError, match=r"run\.lock must be a file of its own.*2 names"):
+        DirectoryLock(tmp_path)
+    assert (tmp_path / "victim").read_text() == "gold"
+
+
+@pytest.mark.parametrize("below", ["../victim", "/etc/passwd", "folder/../../victim", "link/file"])
+def test_a_path_in_a_directory_stays_in_it(tmp_path: Path, below: str) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(UntrustedError, match="must lie inside of"):
+        path_in(tmp_path, below)
+    assert path_in(tmp_path / "link", "file") == tmp_path / "link" / "file"
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO, errno.EACCES, errno.ESTALE]
+)
+def test_locks_that_fail_as_on_network_file_systems(
+    received: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    directory = shutil.copytree(received / "run", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+        assert "must lie on a file system with locks" in tried(lambda: written(directory))
+        hashed(directory)  # readers need no lock
+    written(directory)
+
+
+# Evaluations
+
+
+@pytest.mark.parametrize("name", ["evaluation.json", "ledger.json", "arms", "arms/grids", "arms/.grids.old"])
+@pytest.mark.parametrize("kind", LINKS)
+def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str) -> None:
+    directory = tmp_path / "evaluation"
+    evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    (directory / "arms").mkdir()
+    plant(kind, directory / name, home)
+    before = contents(home)
+
+    def work() -> None:
+        evaluation = evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluate, "run", lambda study, path, **_: written(path))
+            patch.setattr(evaluate, "_measure", lambda *_: None)
+            evaluate.play(evaluation, quiet)
+        evaluate.reopen(directory)
+
+    said = tried(work)
+    assert name in said and "link" in said, said
+    assert contents(home) == before
+    if name == "ledger.json":
+        assert "link" in call("ledger", directory, status=2)
+
+
+# Folders of logs
+
+
+@pytest.mark.parametrize("kind", ["link to a file", "link to a folder", "link to a pipe", "link to nothing", "pipe"])
+def test_links_in_a_folder_of_logs(received: Path, home: Path, tmp_path: Path, kind: str) -> None:
+    for path in (home / "victim", home / "precious" / "secret.jsonl", tmp_path / "logs" / "own.jsonl"):
+        path.parent.mkdir(exist_ok=True)
+        write_jsonl(_episodes(received), path)
+    plant(kind, tmp_path / "logs" / "planted.jsonl", home)
+    result = import_path(tmp_path / "logs")
+    assert len(list(result.episodes)) == 4
+    assert ["planted.jsonl" in str(problem) for problem in result.problems] == [True]
+
+
+# Commands
+
+
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "show": ("show", "RUN"),
+    "verify": ("verify", "RUN"),
+    "measure": ("measure", "RUN"),
+    "compare": ("compare", "RUN", "OTHER"),
+    "report": ("report", "RUN"),
+    "figure": ("figure", "RUN", "--list"),
+    "export": ("export", "RUN", "--out", "OUT"),
+    "meg": ("meg", "RUN"),
+    "run": ("run", "STUDY", "--out", "RUN"),
+    "merge": ("merge", "OUT", "RUN", "OTHER"),
+    "import": ("import", "LOG", "--out", "RUN"),
+    "score": ("score", "LOG", "--report", "RUN"),
+    "doctor": ("doctor", "RUN"),
+    "doctor --repair": ("doctor", "RUN", "--repair"),
+    "capture": ("capture", "RUN", "--model", "theseus"),
+    "probe": ("probe", "RUN"),
+    "patch": ("patch", "RUN", "--model", "theseus"),
+    "evaluate": ("evaluate", "RUN", "--out", "OUT"),
+}
+LOCKING = ("measure", "compare", "report", "figure", "meg", "run", "doctor", "doctor --repair")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["run.lock", "run.db", "run.db-wal"])
+def test_every_command(received: Path, home: Path, tmp_path: Path, command: str, name: str) -> None:
+    directory = shutil.copytree(received / "run", tmp_path / "run")
+    write_jsonl(_episodes(received), tmp_path / "log.jsonl")
+    plant("link to a file", directory / name, home)
+    paths = {
+        "RUN": directory,
+        "OTHER": shutil.copytree(received / "run", tmp_path / "other"),
+        "OUT": tmp_path / "out",
+        "STUDY": received / "study.yaml",
+        "LOG": tmp_path / "log.jsonl",
+    }
+    before = contents(home)
+    words = [str(paths.get(str(word), word)) for word in COMMANDS[command]]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "400"})
+    assert contents(home) == before
+    assert "Traceback" not in result.output and isinstance(result.exception, SystemExit | None), result.output
+    if name != "run.lock" or command in LOCKING:
+        assert result.exit_code == 2, result.output
+        assert f"{name} must be a file of its own, got a link to" in " ".join(result.output.split()), result.output
