@@ -1,8 +1,10 @@
 """What is true of planted agents: from many more of their episodes than a verdict sees, by a count of its own.
 
-The agents act in the same kinds of worlds as in an evaluation, but in many of them. Shares are plain means over episodes;
-what an agent would reach without looking is propagated by a small simulator written here. Nothing of
+The agents act in the same kinds of worlds as in an evaluation, but in many of them. Shares are plain means over
+episodes; what an agent would reach without looking is propagated by a small simulator written here. Nothing of
 `goalscope.evaluation` is used. What an agent is *after* cannot be counted: it is how it was made, `AFTER`.
+
+    python benchmarks/planted_truth.py > benchmarks/planted_truth.json    # some minutes
 """
 
 import json
@@ -14,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from planted_agents import FAMILIES, MOVES, passable, register, steps_to
 
-from benchmarks.planted_agents import FAMILIES, MOVES, passable, register, steps_to
 from goalscope.measures import measure_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
@@ -194,6 +196,8 @@ def _unseeing(episodes: list[Episode]) -> np.ndarray[Any, Any]:
 @cache
 def _drifted(grid: Grid, horizon: int, shares: tuple[float, ...]) -> tuple[float, float, float]:
     """Return how likely such an agent ends at the goal, with the key, with the door open."""
+    if grid.start is None:
+        raise ValueError("an episode must begin in a cell of its grid, got a grid without its agent")
     mass: dict[tuple[tuple[int, int], bool, bool], float] = {(grid.start, False, False): 1.0}
     for _ in range(horizon):
         after: dict[tuple[tuple[int, int], bool, bool], float] = defaultdict(float)

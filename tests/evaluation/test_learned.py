@@ -97,7 +97,7 @@ def network(everywhere: bool) -> Callable[[Any], Any]:
         batch = torch.from_numpy(rng.integers(0, len(x), 256))
         loss = torch.nn.functional.cross_entropy(layers(x[batch]), y[batch])
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     def probabilities(seen: Any) -> Any:

@@ -45,9 +45,9 @@ def literal_nats(at: Unit, first: str, second: str) -> float:
 @pytest.mark.parametrize("pair", [("goal", "bottom-left"), ("goal", "top-left"), ("top-left", "bottom-right")])
 def test_nats_are_those_of_all_action_sequences(pair: tuple[str, str]) -> None:
     at = unit(CORRIDOR, 6, *pair)
-    sides = [_policy(_Side(at, at.masks[name], "steps", "no-op")) for name in pair]
-    assert sides[0] is not None and sides[1] is not None
-    (left, mass), (right, other_mass) = sides
+    first, second = (_policy(_Side(at, at.masks[name], "steps", "no-op")) for name in pair)
+    assert first is not None and second is not None
+    (left, mass), (right, other_mass) = first, second
     assert _nats(left, right, mass) == pytest.approx(literal_nats(at, *pair), abs=1e-9)
     assert _nats(right, left, other_mass) == pytest.approx(literal_nats(at, *pair[::-1]), abs=1e-9)
     smaller = min(literal_nats(at, *pair), literal_nats(at, *pair[::-1]))
