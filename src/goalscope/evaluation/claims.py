@@ -3,20 +3,55 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from goalscope.ids import content_id
 from goalscope.measures.goals.results import FEW
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
 
-LEDGER_VERSION: Final = 1
+LEDGER_VERSION: Final = 2
 """Version of the form of `ledger.json`; another one is refused."""
 
 Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
+
+
+_Sealed = TypeVar("_Sealed", bound=BaseModel)
+
+
+def seal(record: BaseModel) -> str:
+    """Return a record as JSON, with a digest of its values."""
+    fields = record.model_dump(mode="json")
+    values = {**fields, "digest": content_id("sealed", fields)}
+    return json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+
+
+def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
+    """Read a record that `seal` wrote.
+
+    Args:
+        kind: its class.
+        path: its file.
+        what: what the file holds, in a word.
+        advice: how to mend a file that was changed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else, or was changed since it was written.
+    """
+    fields = dict(decode_object(read_octets(path)))
+    digest = fields.pop("digest", None)
+    try:
+        record = kind.model_validate(fields)
+    except ValidationError as error:
+        raise ValueError(explain(error, {"": list(kind.model_fields)}, str(path), what)) from None
+    if digest != content_id("sealed", record.model_dump(mode="json")):
+        raise ValueError(f"{path} must be the {what} as it was written, but it was changed since: {advice}")
+    return record
 
 
 class _Record(BaseModel):
@@ -159,8 +194,8 @@ class Evaluation(_Record):
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
 
     def to_json(self) -> str:
-        """Return it as JSON; the same evaluation gives the same text."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+        """Return it as JSON, with a digest of all of it; the same evaluation gives the same text."""
+        return seal(self)
 
     @classmethod
     def read(cls, path: str | Path) -> "Evaluation":
@@ -168,7 +203,7 @@ class Evaluation(_Record):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is no ledger, or one of another version.
+            ValueError: it is no ledger, one of another version, or one that was changed since it was written.
         """
         fields = decode_object(read_octets(Path(path)))
         if fields.get("version") != LEDGER_VERSION:
@@ -176,16 +211,17 @@ class Evaluation(_Record):
                 f"{path} must be a ledger of version {LEDGER_VERSION}, got version {fields.get('version')!r}: evaluate "
                 "the model again with this version of goalscope"
             )
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "ledger")) from None
+        return sealed(
+            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges the stored runs anew"
+        )
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
     """Return the verdict on a model as paragraphs: the headline first, then what was asked."""
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
+    if not ledger.claims:
+        return [f"No question could be asked of {ledger.model}: nothing is known of its goals."]
     counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),

@@ -52,6 +52,8 @@ class Evidence:
         """Return the evidence of an estimate; without an interval the claim cannot be told."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
+        if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
+            return cls(why="the number or its interval has no end", detail=detail)
         return cls(estimate=estimate, side=side, detail=detail)
 
 
@@ -189,8 +191,8 @@ class ArmData:
         """Return the mean of rows of success less an exact chance."""
         success = self.mean(rows)
         # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
-        moved = {name: getattr(success, name) - chance for name in ("value", "low", "high")}
-        return Evidence.of(replace(success, **moved), detail=f"success {success.value:.2f}, at random {chance:.2f}")
+        detail = f"success {success.value:.2f}, at random {chance:.2f}"
+        return Evidence.of(success.moved(by=chance), detail=detail)
 
     def chance(self, rows: Rows) -> float:
         """Return the exact chance of a random agent to reach the goal in the episodes of some rows.
@@ -223,14 +225,14 @@ class ArmData:
         goal = estimates[0]
         if not goal.bound > 0:
             return Evidence(why="no policy changes what the hypothesis is worth here")
-        value, low, high = (number / goal.bound for number in (goal.signed, goal.low, goal.high))
+        ends = (number / goal.bound for number in (goal.signed, goal.low, goal.high))
         fields: dict[str, Any] = {
             "n": goal.n,
             "clusters": goal.grids,
             "method": goal.method,
             "confidence": goal.confidence,
         }
-        estimate = Estimate(value=value, low=low, high=high, unit="share", note=goal.note, **fields)
+        estimate = Estimate.of_ends(*ends, unit="share", note=goal.note, **fields)
         return Evidence.of(estimate, detail=f"{goal.signed:.2f} of {goal.bound:.2f} nats")
 
     def towards(self) -> Evidence:
@@ -251,17 +253,18 @@ class ArmData:
         above = [contrast for contrast in tested if tests[contrast.second].rejected and contrast.difference > 0]
         rival = min(tested, key=lambda contrast: contrast.difference)
         side: Side = "no" if below else "yes" if len(above) == len(tested) else "not shown"
-        estimate = Estimate(
-            value=rival.difference,
-            low=rival.low,
-            high=rival.high,
+        same = rival.low == rival.high
+        estimate = Estimate.of_ends(
+            *(rival.difference, rival.low, rival.high),
+            note=f"every resample of the worlds has the same difference to {rival.second}" if same else "",
             n=rival.grids,
             clusters=rival.grids,
             method="resampled grids, both rationalities fitted anew",
             unit="nats",
             confidence=self.confidence,
         )
-        return Evidence(estimate=estimate, p=tests[rival.second].adjusted, side=side, detail=f"rival: {rival.second}")
+        evidence = Evidence.of(estimate, side=side, detail=f"rival: {rival.second}")
+        return replace(evidence, p=tests[rival.second].adjusted if evidence.estimate is not None else None)
 
     def same_under_transforms(self, measure: str, margin: float) -> Evidence:
         """Return the largest difference of a measure between original grids and their transforms, paired by grid.
@@ -311,9 +314,10 @@ class ArmData:
             bounds=UNBOUNDED,
             confidence=self.confidence,
         )
-        if correlation.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
-            correlation = replace(correlation, low=max(correlation.low, -1.0), high=min(correlation.high, 1.0))
-        return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
+        # One grid's part may lie beyond what a correlation can be, and so may the value or an end.
+        return Evidence.of(
+            correlation.moved(bounds=(-1.0, 1.0)), detail=f"{count} errors in {int(decided.sum())} turns"
+        )
 
     def not_wasted(self) -> Evidence:
         """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
