@@ -1,7 +1,7 @@
 """`goalscope evaluate`: run an evaluation within a budget and print its verdict; `goalscope ledger`: its claims."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -78,7 +78,7 @@ def run(
     sizes = (
         {arm.name: arm.quick for arm in fitting if arm.quick}
         if quick
-        else _sizes(fitting, askable, seed, budget or DEFAULT, failures)
+        else _sizes(fitting, askable, seed, budget or DEFAULT, failures.unasked)
     )
     evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, failures=failures) if not dry else None
     asked_sizes = sizes if evaluation is None else evaluation.sizes
@@ -132,13 +132,17 @@ def _asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list
 
 
 def _sizes(
-    open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text: str, failures: Failures
+    open_to: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    text: str,
+    unasked: Collection[tuple[str, str]] = (),
 ) -> dict[str, int]:
     limit = Budget.parse(text)
     if not open_to:
         return {}
     say(f"budget {limit.text}: finding out what a world costs", error=True)
-    costs = unit_costs(open_to, subjects, seed, limit, failures.unasked)
+    costs = unit_costs(open_to, subjects, seed, limit, unasked)
     if not any(costs.values()):
         raise ValueError(
             f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "

@@ -151,7 +151,7 @@ def prepare(
         looks = plan.looks if larger == last else (*plan.looks, larger)
     else:
         out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
+        if any(path.name != f".{PLAN}.partial" for path in out.iterdir()):  # a process may have died writing the plan
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
         looks = (dict(sizes),)
     Plan(models=models, seed=seed, looks=looks, worlds=own_worlds).write(path)

@@ -89,7 +89,7 @@ class Estimate:
         """
         value, low, high = (min(max(number, bounds[0]), bounds[1]) for number in (value, low, high))
         low, high = min(low, value), max(high, value)
-        if math.isnan(low) or math.isnan(high) or not low < high:
+        if not (low <= value <= high and low < high):  # false for NaN, too
             known = not (math.isnan(low) and math.isnan(high))
             low, high, note = math.nan, math.nan, "; ".join(filter(None, (note, known * NO_WIDTH)))
         return cls(value=value, low=low, high=high, note=note, **others)
