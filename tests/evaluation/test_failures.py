@@ -89,6 +89,21 @@ def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everyb
         assert len(store.episode_ids()) == 18 and len(store.info()["sessions"]) == before + 2
 
 
+def test_a_server_that_does_not_answer_is_not_asked_in_every_arm_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def act(self: Optimal, observations: Sequence[Observation]) -> list[Turn]:
+        tried.append(len(observations))
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(Optimal, "act", act)
+    run, found = judged(tmp_path / "one")
+    assert len(tried) == len(run.failures.failed) == 1 and asked(found) == {"optimal": set(), "random": set(SIZES)}
+    assert "nobody there" in why(found, "fog") and "server" in why(found, "fog")
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), BlockingIOError("locked")]
 )

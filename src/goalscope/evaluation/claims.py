@@ -13,9 +13,6 @@ from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
 
-LEDGER_VERSION: Final = 2
-"""Version of the form of `ledger.json`; another one is refused."""
-
 Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
 
@@ -43,14 +40,16 @@ def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
         FileNotFoundError: there is no such file.
         ValueError: the file holds something else, or was changed since it was written.
     """
-    fields = dict(decode_object(read_octets(path)))
-    digest = fields.pop("digest", None)
     try:
+        fields = dict(decode_object(read_octets(path)))
+        digest = fields.pop("digest", None)
         record = kind.model_validate(fields)
+        if digest != content_id("sealed", record.model_dump(mode="json")):
+            raise ValueError("it was changed since it was written")
     except ValidationError as error:
-        raise ValueError(explain(error, {"": list(kind.model_fields)}, str(path), what)) from None
-    if digest != content_id("sealed", record.model_dump(mode="json")):
-        raise ValueError(f"{path} must be the {what} as it was written, but it was changed since: {advice}")
+        raise ValueError(f"{explain(error, {'': list(kind.model_fields)}, str(path), what)}\n{advice}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
     return record
 
 
@@ -184,12 +183,12 @@ class Evaluation(_Record):
     """The ledgers of the models of one evaluation, as `ledger.json` holds them.
 
     Attributes:
-        version: `LEDGER_VERSION`.
+        version: version of the form of the file; another one is refused.
         models: a ledger for each model.
         differences: what differs between them; empty for one model.
     """
 
-    version: int = LEDGER_VERSION
+    version: Literal[2] = 2
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
 
@@ -205,14 +204,8 @@ class Evaluation(_Record):
             FileNotFoundError: there is no such file.
             ValueError: it is no ledger, one of another version, or one that was changed since it was written.
         """
-        fields = decode_object(read_octets(Path(path)))
-        if fields.get("version") != LEDGER_VERSION:
-            raise ValueError(
-                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {fields.get('version')!r}: evaluate "
-                "the model again with this version of goalscope"
-            )
         return sealed(
-            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges the stored runs anew"
+            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges anew what is stored"
         )
 
 

@@ -35,12 +35,14 @@ class Failures:
         unasked: (arm, name of a model) -> why the arm is not asked of it.
         failed: a sentence for each error that nobody declared.
         tracebacks: the same with the traceback of each.
+        silent: name of a model whose server did not answer -> the error; after all its retries nobody asks it again.
     """
 
     directory: Path
     unasked: dict[tuple[str, str], str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
+    silent: dict[str, str] = field(default_factory=dict)
     _begun: bool = False
 
     def begin(self) -> None:
@@ -77,6 +79,8 @@ class Failures:
             if _ends_all(error):
                 raise
             self.leave_out(arms, models, f"it failed: {told(error)}")
+            if isinstance(error, ConnectionError):
+                self.silent |= dict.fromkeys(models, f"its server did not answer before: {told(error)}")
             self.failed.append(f"{what} failed: {told(error)}")
             self.tracebacks.append(f"{self.failed[-1]}\n\n{''.join(traceback.format_exception(error))}")
             if self._begun:

@@ -40,6 +40,9 @@ def play(
         with failures.kept_apart(f"measuring {logs.name}", [arm.name for arm in evaluation.arms], names):
             _measure(logs, stage, logs.name)
     for arm in evaluation.arms:
+        for subject in evaluation.subjects_for(arm):
+            if subject.name in failures.silent:
+                failures.leave_out([arm.name], [subject.name], failures.silent[subject.name])
         subjects = [one for one in evaluation.subjects_for(arm) if (arm.name, one.name) not in failures.unasked]
         if arm.looks is None:
             _play_worlds(evaluation, arm, subjects, stage, workers, arguments)
