@@ -121,7 +121,7 @@ def _find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Su
             if not arm.open_to(subject):
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                if arm.looks is None and (why := does_not_fit(arm, subject, seed)):
+                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
                     failures.leave_out([arm.name], [subject.name], why)
                 elif (arm.at, subject.name) in failures.unasked:
                     failures.leave_out([arm.name], [subject.name], not_played(arm))

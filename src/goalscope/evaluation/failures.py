@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import Subject
@@ -23,6 +24,7 @@ from goalscope.report.page import write_page
 FAILURES: Final = "failures.txt"
 """Name of the file with the tracebacks of the last call."""
 
+_LONGEST: Final = 1000  # characters of a message
 _NO_ROOM_ON_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -93,8 +95,9 @@ def not_played(arm: Arm) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return the type and the message of an error in one line."""
+    """Return the type and the message of an error in one line of bounded length."""
     text = " ".join(str(error).split())
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -108,15 +111,16 @@ def _ends_all(error: BaseException) -> bool:
     )
 
 
-def does_not_fit(arm: Arm, subject: Subject, seed: int) -> str:
+def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
     """Return why an arm's prompts do not fit a model, "" where they do or where that is not known; nothing is asked.
 
     Args:
-        arm: an arm with worlds; one a cell is tried.
+        arm: an arm with worlds.
         subject: the model.
+        count: worlds a cell.
         seed: root seed of the worlds.
     """
-    study = arm.make([subject], 1, seed)
+    study = arm.make([subject], count if subject.kind in (CHAT, TASK_CHAT) else 1, seed)
     study.size()  # needs each world
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
         known = longest_prompt(study, agent, entry.parameters) if isinstance(agent, ChatAgent) else None

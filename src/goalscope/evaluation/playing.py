@@ -68,7 +68,7 @@ def _play_worlds(
     playing, count, seed = list[Subject](), evaluation.sizes.get(arm.name, 0), evaluation.seed
     for subject in subjects:
         with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-            if why := does_not_fit(arm, subject, seed):
+            if why := does_not_fit(arm, subject, count, seed):
                 failures.leave_out([arm.name], [subject.name], why)
             else:
                 playing.append(subject)
