@@ -13,11 +13,12 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import verdicts
-from goalscope.evaluation import Evaluation, evaluate, page, playing, subject_of
+from goalscope.evaluation import Evaluation, evaluate, page, subject_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.evidence import ArmData
 from goalscope.evaluation.failures import FAILURES, does_not_fit
 from goalscope.evaluation.plan import EvaluationRun
+from goalscope.measures.behaviour import measured_parts
 from goalscope.registry import resolve
 from goalscope.runs import Store
 from goalscope.worlds.gridworld import GridView
@@ -121,12 +122,10 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     def fail(*_: Any, **__: Any) -> Any:
         raise KeyError("mine")
 
-    measured = playing.measured_parts
-
     def parts(store: Store, *rest: Any) -> Any:
-        return fail() if store.path.name == "fog" else measured(store, *rest)
+        return fail() if store.path.name == "fog" else measured_parts(store, *rest)
 
-    monkeypatch.setattr(playing, "measured_parts", parts)
+    monkeypatch.setattr("goalscope.evaluation.playing.measured_parts", parts)
     monkeypatch.setattr(ArmData, "error_runs", fail)
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
     monkeypatch.setattr(
