@@ -45,7 +45,7 @@ def state(directory: Path) -> tuple[object, ...]:
 def check_but_for_rounding(place: Path, whole: Path) -> None:
     """Check that files and rows differ in last bits alone, as those of two fits in one process do once in a long while.
 
-    One weight of one probe, by 9e-10, was seen in 110 readings of 22 probes each.
+    One weight of one probe by 9e-10, and one of 2,820 rows by 2e-5, were seen in 110 readings of 22 probes each.
     """
     names = [sorted(path.name for path in (one / "probes").iterdir()) for one in (place, whole)]
     assert names[0] == names[1]
@@ -55,7 +55,7 @@ def check_but_for_rounding(place: Path, whole: Path) -> None:
             np.testing.assert_allclose(mine[tensor], values, rtol=1e-6, atol=1e-7)
     with Store(place) as store, Store(whole) as other:
         assert store.rows().measure.tolist() == other.rows().measure.tolist()
-        np.testing.assert_allclose(store.rows().value, other.rows().value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(store.rows().value, other.rows().value, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(110, marks=pytest.mark.full)])
