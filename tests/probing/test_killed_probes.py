@@ -43,9 +43,9 @@ def state(directory: Path) -> tuple[object, ...]:
 
 
 def check_but_for_rounding(place: Path, whole: Path) -> None:
-    """Check that files and rows differ in last bits alone, as those of two fits in one process do once in a long while.
+    """Check that files and rows differ by rounding alone: what is left of a stack of fits trains in a smaller stack.
 
-    One weight of one probe by 9e-10, and one of 2,820 rows by 2e-5, were seen in 110 readings of 22 probes each.
+    Seen at one of 110 moments: one weight of one probe by 9e-10, one of 2,820 rows by 2e-5.
     """
     names = [sorted(path.name for path in (one / "probes").iterdir()) for one in (place, whole)]
     assert names[0] == names[1]
