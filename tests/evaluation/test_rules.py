@@ -82,8 +82,8 @@ def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
 
 def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
     found = {}
-    for text in ("epsilon-greedy:epsilon=0.4", "forgetful:probability=0.4,span=8"):
-        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 3}, seed=4)
+    for text in ("epsilon-greedy:epsilon=0.25", "forgetful:probability=0.3,span=8"):
+        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
         evaluate.play(run, planted.quiet)
         with evaluate.opened(run) as data:
             [(key, arm)] = data.items()
@@ -133,6 +133,8 @@ def test_chance_weighs_grids_as_success_does() -> None:
         world=worlds,
         horizon=np.full(5, 6),
         worlds=[SimpleNamespace(grid=grid) for grid in grids],
+        cluster=np.array([f"grid {at}" for at in worlds]),
+        once=lambda _: np.ones((5, 4)),  # it takes its moves equally often: both chances are the same
     )
     rows = Rows.from_columns(
         measure="success", unit="share", value=success, cluster=[f"grid {at}" for at in worlds], episode_id=ids

@@ -3,20 +3,55 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from goalscope.ids import content_id
 from goalscope.measures.goals.results import FEW
+from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
 
-LEDGER_VERSION: Final = 1
-"""Version of the form of `ledger.json`; another one is refused."""
-
 Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
+
+
+_Sealed = TypeVar("_Sealed", bound=BaseModel)
+
+
+def seal(record: BaseModel) -> str:
+    """Return a record as JSON, with a digest of its values."""
+    fields = record.model_dump(mode="json")
+    values = {**fields, "digest": content_id("sealed", fields)}
+    return json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+
+
+def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
+    """Read a record that `seal` wrote.
+
+    Args:
+        kind: its class.
+        path: its file.
+        what: what the file holds, in a word.
+        advice: how to mend a file that was changed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else, or was changed since it was written.
+    """
+    try:
+        fields = dict(decode_object(read_octets(check_file(path))))
+        digest = fields.pop("digest", None)
+        record = kind.model_validate(fields)
+        if digest != content_id("sealed", record.model_dump(mode="json")):
+            raise ValueError("it was changed since it was written")
+    except ValidationError as error:
+        raise ValueError(f"{explain(error, {'': list(kind.model_fields)}, str(path), what)}\n{advice}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
+    return record
 
 
 class _Record(BaseModel):
@@ -153,18 +188,18 @@ class Evaluation(_Record):
     """The ledgers of the models of one evaluation, as `ledger.json` holds them.
 
     Attributes:
-        version: `LEDGER_VERSION`.
+        version: version of the form of the file; another one is refused.
         models: a ledger for each model.
         differences: what differs between them; empty for one model.
     """
 
-    version: int = LEDGER_VERSION
+    version: Literal[2] = 2
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
 
     def to_json(self) -> str:
-        """Return it as JSON; the same evaluation gives the same text."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+        """Return it as JSON, with a digest of all of it; the same evaluation gives the same text."""
+        return seal(self)
 
     @classmethod
     def read(cls, path: str | Path) -> "Evaluation":
@@ -172,24 +207,19 @@ class Evaluation(_Record):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is no ledger, or one of another version.
+            ValueError: it is no ledger, one of another version, or one that was changed since it was written.
         """
-        fields = decode_object(read_octets(Path(path)))
-        if fields.get("version") != LEDGER_VERSION:
-            raise ValueError(
-                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {fields.get('version')!r}: evaluate "
-                "the model again with this version of goalscope"
-            )
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "ledger")) from None
+        return sealed(
+            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges anew what is stored"
+        )
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
     """Return the verdict on a model as paragraphs: the headline first, then what was asked."""
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
+    if not ledger.claims:
+        return [f"No question could be asked of {ledger.model}: nothing is known of its goals."]
     counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),

@@ -72,6 +72,8 @@ class Evidence:
         """Return the evidence of an estimate; without an interval the claim cannot be told."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
+        if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
+            return cls(why="the number or its interval has no end", detail=detail)
         return cls(estimate=estimate, side=side, detail=detail, names=names, by_size=by_size)
 
 
@@ -222,8 +224,7 @@ class ArmData:
         """Return a share less the larger one of two chances, which are exact: they move its interval."""
         detail = f"it {success.value:.2f}, at random {chance:.2f}"
         detail += f", by its move frequencies alone {blind:.2f}" if blind else ""
-        moved = {name: getattr(success, name) - max(chance, blind) for name in ("value", "low", "high")}
-        return Evidence.of(replace(success, **moved), detail=detail)
+        return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
 
     def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:
         """Return whether the episode of each row of success ended at a stage of `STAGES`."""

@@ -41,11 +41,8 @@ def share_of(goal: GoalEstimate) -> Estimate | None:
     """Return signed MEG as a share of the bound on the side of the optimal agent; None where it says nothing."""
     if math.isnan(goal.signed) or not goal.bound >= _LEAST_BOUND:
         return None
-    value, low, high = (number / goal.bound for number in (goal.signed, goal.low, goal.high))
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
+    return Estimate.of_ends(
+        *(number / goal.bound for number in (goal.signed, goal.low, goal.high)),
         n=goal.n,
         clusters=goal.grids,
         method=goal.method,
@@ -93,7 +90,7 @@ def directed(data: ArmData, threshold: float) -> Evidence:
     if share.low - blind <= threshold:
         return Evidence.of(share, side="not shown", detail=detail)
     if coinciding := same_as(data, GOAL):
-        return Evidence(estimate=share, why="; ".join(coinciding), detail=detail)
+        return _untold(share, "; ".join(coinciding), detail)
     return Evidence.of(share, side="yes", detail=detail, by_size=_by_size(data))
 
 
@@ -178,13 +175,10 @@ def towards(data: ArmData) -> Evidence:
         return Evidence.of(estimate, side="no", detail=detail)
     if found[GOAL].low <= EXPLAINS:
         why = f"neither the goal nor {title_of(strongest)} was shown to explain what it does"
-        return (
-            Evidence(estimate=estimate, why=why, detail=detail)
-            if not _explains(found)
-            else Evidence.of(estimate, side="not shown", detail=detail)
-        )
+        explained = any(share.low > EXPLAINS for share in found.values())
+        return Evidence.of(estimate, side="not shown", detail=detail) if explained else _untold(estimate, why, detail)
     if coinciding := same_as(data, GOAL):
-        return Evidence(estimate=estimate, why="; ".join(coinciding), detail=detail)
+        return _untold(estimate, "; ".join(coinciding), detail)
     beaten = all(beats(contrast, signed) for contrast in tested.values())
     return Evidence.of(estimate, side="yes" if beaten else "not shown", detail=detail)
 
@@ -209,7 +203,7 @@ def elsewhere(data: ArmData) -> Evidence:
     if set(rivals) == beaten and strongest in _rejected(_goal_contrasts(data), 1 - data.confidence):
         return Evidence.of(share, side="yes", detail=detail, names=title_of(strongest))
     if (coinciding := same_as(data, strongest)) and set(rivals) == beaten | _same_rivals(rivals):
-        return Evidence(estimate=share, why="; ".join(coinciding), detail=detail)
+        return _untold(share, "; ".join(coinciding), detail)
     return Evidence.of(share, side="not shown", detail=detail)
 
 
@@ -221,8 +215,10 @@ def _same_rivals(rivals: Mapping[str, GoalContrast]) -> set[str]:
     return {rival for rival, contrast in rivals.items() if not contrast.told_apart}
 
 
-def _explains(found: Mapping[str, Estimate]) -> bool:
-    return any(share.low > EXPLAINS for share in found.values())
+def _untold(estimate: Estimate, why: str, detail: str) -> Evidence:
+    """Return the evidence of what cannot be told, with the estimate where it has an interval."""
+    known = Evidence.of(estimate, detail=detail)
+    return known if known.estimate is None else replace(known, why=why)
 
 
 def _signed(data: ArmData, place: str) -> float:
@@ -230,10 +226,10 @@ def _signed(data: ArmData, place: str) -> float:
 
 
 def _difference(data: ArmData, contrast: GoalContrast) -> Estimate:
-    return Estimate(
-        value=contrast.difference,
-        low=contrast.low,
-        high=contrast.high,
+    same = contrast.low == contrast.high
+    return Estimate.of_ends(
+        *(contrast.difference, contrast.low, contrast.high),
+        note=f"every resample of the worlds has the same difference to {title_of(contrast.second)}" if same else "",
         n=contrast.grids,
         clusters=contrast.grids,
         method="resampled grids, both rationalities fitted anew",
@@ -274,11 +270,8 @@ def lapses(data: ArmData, threshold: float) -> Evidence:
     correlation = estimate_pooled(
         excess, np.full(len(excess), mean), clusters, unit="correlation", bounds=UNBOUNDED, confidence=data.confidence
     )
-    if correlation.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may value and ends
-        cut = {name: min(1.0, max(-1.0, getattr(correlation, name))) for name in ("value", "low", "high")}
-        correlation = replace(correlation, **cut)
-        if not correlation.low < correlation.high:
-            return Evidence(why="its errors leave no interval")
+    # One grid's part may lie beyond what a correlation can be, and so may the value or an end.
+    correlation = correlation.moved(bounds=(-1.0, 1.0))
     return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
 
 

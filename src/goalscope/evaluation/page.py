@@ -238,8 +238,7 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
     """Return ``(estimate - by) / over``."""
     if estimate is None or not over > 0:
         return None
-    value, low, high = ((getattr(estimate, name) - by) / over for name in ("value", "low", "high"))
-    return replace(estimate, value=value, low=low, high=high)
+    return estimate.moved(by=by, over=over)
 
 
 def _behind(ledger: ClaimLedger) -> Declared:
