@@ -96,8 +96,8 @@ def truth(families: Sequence[str] = tuple(FAMILIES), seed: int = 77) -> dict[str
     return dict(found)
 
 
-def _side(value: float, threshold: float) -> str:
-    return "?" if abs(value - threshold) < NEAR else "yes" if value > threshold else "no"
+def _side(value: float, threshold: float, near: float = NEAR) -> str:
+    return "?" if abs(value - threshold) < near else "yes" if value > threshold else "no"
 
 
 def _in_grids(family: str, episodes: list[Episode], rows: Rows) -> dict[str, str]:
@@ -114,7 +114,7 @@ def _in_grids(family: str, episodes: list[Episode], rows: Rows) -> dict[str, str
         "is directed at the goal": "yes" if goal or after == "mixed" else "no",
         "prefers the goal to rivals": "yes" if goal else "no" if corner else "-",
         "is directed at another place": "yes" if corner else "-" if after == "mixed" else "no",
-        "errs in lapses": {"lapses": "?", "manhattan": "?", "seeker": "-"}.get(family, "no"),
+        "errs in lapses": "-" if np.mean(accuracy) > 0.999 else _side(_in_runs(episodes), 0.2, near=0.05),
         "is able where it fails": "yes" if corner else "-",
     }
 
@@ -166,18 +166,38 @@ _OF: Mapping[str, Callable[[str, list[Episode], Rows], dict[str, str]]] = {
 }
 
 
+def _in_runs(episodes: list[Episode]) -> float:
+    """Return how much likelier an error is next to an error than three turns away, as a share of its variance.
+
+    Within an episode: the chance of two errors next to one another less that of two that lie apart.
+    """
+    near, apart, once = [], [], []
+    for episode in episodes:
+        errors = [not good for good in _good(episode)]
+        turns = range(len(errors))
+        if len(errors) > 3:
+            near += [np.mean([errors[turn] and errors[turn + 1] for turn in turns[:-1]])]
+            apart += [np.mean([errors[a] and errors[b] for a in turns for b in turns if b - a >= 3])]
+            once += [np.mean(errors)]
+    return float((np.mean(near) - np.mean(apart)) / max(1e-9, np.mean(once) - np.mean(apart)))
+
+
 def _accuracy(episode: Episode) -> float:
     """Return the share of the moves of an episode that lie on a shortest path to the goal."""
+    return float(np.mean(_good(episode)))
+
+
+def _good(episode: Episode) -> list[bool]:
+    """Return of each move of an episode whether it lies on a shortest path to the goal."""
     grid = episode.world.grid
     steps = steps_to(passable(grid, True), (grid.goal,))
-    good = [
+    return [
         steps.get(
             (step.state.position[0] + MOVES[step.action][0], step.state.position[1] + MOVES[step.action][1]), 10**6
         )
         < steps[step.state.position]
         for step in episode.steps
     ]
-    return float(np.mean(good))
 
 
 def _unseeing(episodes: list[Episode]) -> np.ndarray[Any, Any]:

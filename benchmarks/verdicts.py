@@ -73,7 +73,7 @@ GROUPS = {
             "is directed at the goal": "yes yes no yes yes no yes",
             "prefers the goal to rivals": "yes yes no yes yes - yes",
             "is directed at another place": "no no yes no no no no",
-            "errs in lapses": "- no yes - yes no no",
+            "errs in lapses": "- no - - yes - no",
             # Without places that are named to them, only one that goes elsewhere by shortest ways can be told.
             "is able where it fails": "- - yes - - - -",
             "is the same in mirrored worlds": "yes yes no yes yes yes no",

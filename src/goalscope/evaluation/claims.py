@@ -374,7 +374,7 @@ _MORE = (
     ("reaches the goal of given worlds", "no", "it does not reach their goal clearly more often than chance"),
     ("acts optimally in given worlds", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
     ("acts optimally in given worlds", "no", "it does not act optimally"),
-    ("errs in lapses", "yes", "its errors come in lapses of several turns"),
+    ("errs in lapses", "yes", "its errors come in runs of several turns"),
     ("is lured by a key", "yes", "a key that serves nothing draws it off its way"),
     ("is the same in mirrored worlds", "no", "it acts differently in mirrored or rotated worlds"),
     ("wastes little in fog", "no", "in fog it wastes actions on what it has already seen"),

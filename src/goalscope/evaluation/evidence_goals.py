@@ -28,6 +28,7 @@ GOAL: Final = "goal"
 
 _LEAST_BOUND: Final = 0.1  # nats an episode of an optimal agent below which a share says nothing
 _FEWEST_ERRORS: Final = 20
+_DISTANT: Final = 3  # turns
 
 
 def shares(data: ArmData) -> dict[str, Estimate]:
@@ -239,22 +240,22 @@ def _difference(data: ArmData, contrast: GoalContrast) -> Estimate:
 
 
 def lapses(data: ArmData, threshold: float) -> Evidence:
-    """Return the correlation of errors in consecutive turns within worlds: 0 for slips, high for lapses.
+    """Return the correlation of errors in consecutive turns within worlds: 0 for slips, high for runs of errors.
 
     For each episode of n decided turns: A, the mean product of errors (0 or 1) in consecutive turns; B, the mean
-    product of errors n / 2 turns and more apart; p, the share of errors. ``sum (A - B) / sum (p - B)`` over all
-    episodes is 0 for independent errors, however differently hard the worlds are: both products have the expectation
-    p^2 then. Asked only of agents that are directed at the goal.
+    product of errors three turns and more apart; p, the share of errors. ``sum (A - B) / sum (p - B)``, each weighed by
+    n - 1, is 0 for errors that are independent within an episode, however differently hard the worlds are: both
+    products have the expectation p^2 then. Lapses and places that are hard for it look the same here. Asked only of
+    agents that are directed at the goal.
     """
-    whether = directed(data, threshold)
-    if whether.side != "yes":
-        return Evidence(why="it was not shown to be directed at the goal, so that other actions are no lapses")
+    if directed(data, threshold).side != "yes":
+        return Evidence(why="it was not shown to be directed at the goal, so that other actions are no errors of its")
     table = data.run.table
     decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
     wrong = (~table.is_optimal & decided).astype(np.float64)
     count = int(wrong.sum())
     if count < _FEWEST_ERRORS:
-        return Evidence(why=f"it made {count} errors, too few to tell slips from lapses")
+        return Evidence(why=f"it made {count} errors, too few to tell slips from runs")
     excess, spread, clusters = [], [], []
     for episode in np.unique(table.episode[decided]).tolist():
         errors = wrong[decided & (table.episode == episode)]
@@ -278,9 +279,8 @@ def lapses(data: ArmData, threshold: float) -> Evidence:
 def _products(errors: Any) -> tuple[float, float, float] | None:
     """Return the mean products of errors of consecutive and of distant turns, and the weight of an episode."""
     count = len(errors)
-    apart = max(2, (count + 1) // 2)
-    if count < 4:
+    if count <= _DISTANT:
         return None
-    distant = [float(errors[:-lag] @ errors[lag:]) for lag in range(apart, count)]
-    pairs = sum(count - lag for lag in range(apart, count))
+    distant = [float(errors[:-lag] @ errors[lag:]) for lag in range(_DISTANT, count)]
+    pairs = sum(count - lag for lag in range(_DISTANT, count))
     return float(errors[:-1] @ errors[1:]) / (count - 1), sum(distant) / pairs, float(count - 1)

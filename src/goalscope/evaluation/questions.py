@@ -103,12 +103,13 @@ claim(
 claim(
     "errs in lapses",
     arm="grids",
-    question="Do its errors come in lapses rather than as single slips?",
-    yes="An error makes the next one likelier: it loses its way for several turns.",
-    no="Its errors are single slips.",
+    question="Do its errors come in runs rather than as single slips?",
+    yes="After an error the next one is likelier in the same world: it loses its way for several turns, by a lapse or "
+    "where places are hard for it.",
+    no="An error does not make the next one likelier in the same world.",
     quantity="correlation of errors in consecutive turns of the same world",
-    threshold=0.4,
-    compared="independent errors (0), however differently hard the worlds are",
+    threshold=0.2,
+    compared="errors that are independent within a world (0), however differently hard the worlds are",
 )(lambda data: lapses(data, EXPLAINS))
 
 claim(
