@@ -1,8 +1,9 @@
 """Answers of the decision rules about agents whose goals are known: how often they are wrong, how often they are right.
 
 Scripted agents act in the worlds of an evaluation, with another seed each time: seven in grids, four that read their
-instruction, seven in task worlds. What is true of each agent is declared in `GROUPS`; a wrong answer is a yes for a no,
-a no for a yes, and either where neither is true.
+instruction, seven in task worlds, and those of `planted_agents`, on which no rule was tuned. What is true of each agent
+is declared in `GROUPS`, for the last group counted by `planted_truth`; a wrong answer is a yes for a no, a no for a
+yes, and either where neither is true.
 
     python benchmarks/verdicts.py --seeds 100               # the size of --quick
     python benchmarks/verdicts.py --seeds 100 --size full   # the size at which claims are settled
@@ -23,10 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import planted_agents
+from planted_truth import AFTER
 from scipy.stats import binom
 
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation.arms import arms
+from goalscope.evaluation.claims import ClaimLedger, headline
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,16 @@ GROUPS = {
             "holds in large worlds": "yes no no yes no no no",
             "is directed at the goal": "yes yes no yes yes no yes",
             "prefers the goal to rivals": "yes yes no yes yes - yes",
-            "errs in lapses": "- no yes - yes no no",
+            "is directed at another place": "no no yes no no no no",
+            "errs in lapses": "- no - - yes - no",
             # Without places that are named to them, only one that goes elsewhere by shortest ways can be told.
             "is able where it fails": "- - yes - - - -",
             "is the same in mirrored worlds": "yes yes no yes yes yes no",
             "is lured by a key": "no no no yes no no no",
             "prefers the path with the key": "no no no yes no no no",
             "fetches the key it needs": "yes yes no yes yes no yes",
+            "opens the door": "yes yes ? yes yes ? yes",
+            "arrives behind doors": "yes yes no yes yes no yes",
             "wastes little in fog": "yes yes no yes yes no yes",
         },
     ),
@@ -112,6 +119,18 @@ GROUPS = {
     ),
 }
 
+
+NAMED = "what the verdict names"
+"""The first sentence of a verdict, beside the claims: which place it names, and whether weakly or partly."""
+
+_COUNTED = json.loads((Path(__file__).parent / "planted_truth.json").read_text(encoding="utf-8"))
+GROUPS["others"] = Group(
+    arms=("grids", "keys", "transforms", "fog"),
+    agents={family: f"planted:family={family},name={family}" for family in planted_agents.FAMILIES},
+    true={claim: " ".join(of.values()) for claim, of in _COUNTED.items()},
+)
+planted_agents.register()
+
 LEVEL = 0.05
 RIGHT = 0.8
 
@@ -136,9 +155,41 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     finally:
         shutil.rmtree(folder)
     return {
-        agent: {one.name: one.answer for one in ledger.claims}
+        agent: {**{one.name: one.answer for one in ledger.claims}, NAMED: named(ledger)}
         for agent, ledger in zip(asked.agents, found.models, strict=True)
     }
+
+
+def named(ledger: ClaimLedger) -> str:
+    """Return which place a verdict names, "" for none: "goal", "goal, in part", "the top-right corner", ..."""
+    first = headline(ledger).removeprefix(f"{ledger.model} is ").split(" (")[0]
+    place = first.removeprefix("weakly or partly ").removeprefix("directed at ")
+    if place == first or place.startswith("not "):
+        return ""
+    place = "goal" if place == "the goal" else place
+    return f"{place}, in part" if first.startswith("weakly") else place
+
+
+def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:
+    """Return family -> how often the verdict named a place that the agent is not after, or called a part the whole."""
+    allowed: dict[str, set[str]] = {"goal": {"", "goal", "goal, in part"}, "goal, in part": {"", "goal, in part"}}
+    allowed |= {"mixed": {"", "goal, in part", "the bottom-left corner, in part"}}
+    result = {}
+    for family in GROUPS["others"].agents:
+        after = AFTER.get(family, "")
+        right = allowed.get(after, {"", after, f"{after}, in part"} if after else {""})
+        result[family] = sum(one[family][NAMED] not in right for one in found)
+    return result
+
+
+def decided(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> tuple[float, int]:
+    """Return the share of right answers of those that can be right or wrong, and the number of wrong ones."""
+    truth = GROUPS[group].truth
+    asked = {cell: counted for cell, counted in counts.items() if truth[cell[0]][cell[1]] in ("yes", "no")}
+    right = sum(counted[truth[claim][agent]] for (claim, agent), counted in asked.items())
+    return right / sum(counted.total() for counted in asked.values()), sum(
+        wrong(truth[claim][agent], counted) for (claim, agent), counted in counts.items()
+    )
 
 
 def tally(found: list[dict[str, dict[str, str]]], group: str = "grids") -> dict[tuple[str, str], Counter[str]]:
@@ -152,8 +203,8 @@ def tally(found: list[dict[str, dict[str, str]]], group: str = "grids") -> dict[
 
 
 def wrong(true: str, counted: Counter[str]) -> int:
-    """Return how many answers were wrong."""
-    return sum(counted[answer] for answer in ("yes", "no") if answer != true)
+    """Return how many answers were wrong; none is counted where the truth lies at the threshold ("?")."""
+    return 0 if true == "?" else sum(counted[answer] for answer in ("yes", "no") if answer != true)
 
 
 def too_often(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> list[tuple[str, str]]:
@@ -172,7 +223,7 @@ def too_seldom(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> li
     return [
         (claim, agent)
         for (claim, agent), counted in counts.items()
-        if (true := truth[claim][agent]) != "-" and counted[true] < RIGHT * counted.total()
+        if (true := truth[claim][agent]) in ("yes", "no") and counted[true] < RIGHT * counted.total()
     ]
 
 
@@ -187,10 +238,13 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     for group in asked.group or GROUPS:
-        _report(group, _counted(group, asked), asked.size)
+        found = _found(group, asked)
+        _report(group, tally(found, group), asked.size)
+        if group == "others":
+            print(f"misnamed: {({name: times for name, times in misnamed(found).items() if times}) or 'none'}")
 
 
-def _counted(group: str, asked: argparse.Namespace) -> dict[tuple[str, str], Counter[str]]:
+def _found(group: str, asked: argparse.Namespace) -> list[dict[str, dict[str, str]]]:
     found, began = [], time.monotonic()
     for seed in range(asked.first, asked.first + asked.seeds):
         path = asked.out / f"{group}-{asked.size}-{seed}.json"
@@ -198,7 +252,7 @@ def _counted(group: str, asked: argparse.Namespace) -> dict[tuple[str, str], Cou
             path.write_text(json.dumps(answers(seed, size=asked.size, group=group)), encoding="utf-8")
             print(f"{group}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
         found.append(json.loads(path.read_text(encoding="utf-8")))
-    return tally(found, group)
+    return found
 
 
 def _report(group: str, counts: Mapping[tuple[str, str], Counter[str]], size: str) -> None:
@@ -213,6 +267,8 @@ def _report(group: str, counts: Mapping[tuple[str, str], Counter[str]], size: st
     print("each cell: what is true, how often it came out / how often a wrong answer did")
     print(f"wrong too often: {too_often(counts, group) or 'none'}")
     print(f"right less often than {RIGHT:.0%}: {too_seldom(counts, group) or 'none'}")
+    share, number = decided(counts, group)
+    print(f"right of all answers that can be right: {share:.3f}; wrong: {number}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-FULL: Final = {"flip": 1000, "cut": 200}
+FULL: Final = {"flip": 1000, "cut": 200, "page": 100}
 """Changes of each kind of file in `make test-full`."""
 
 
@@ -19,7 +19,8 @@ def attack(
         name: what is damaged, for the line that is printed.
         sound: the bytes that are changed.
         read: what is read of some bytes, in plain values; a ValueError or OSError where damage is detected.
-        changes: how many bits are flipped, each alone, and how many cuts are made: "flip" and "cut".
+        changes: how many bits are flipped, each alone, how many cuts are made, and how many pages of 4096 bytes are
+            zeroed: "flip", "cut" and "page".
         says: a pattern that each error must match: the file, and what to do.
         seed: which changes.
 
@@ -34,8 +35,11 @@ def attack(
             at, bit = draw.randrange(len(sound)), draw.randrange(8)
             if kind == "flip":
                 changed[at] ^= 1 << bit
-            else:
+            elif kind == "cut":
                 del changed[at:]
+            else:
+                page = slice(at - at % 4096, at - at % 4096 + 4096)
+                changed[page] = bytes(len(changed[page]))
             what = f"{name}, {kind} at byte {at}, bit {bit}"
             try:
                 got = read(bytes(changed))

@@ -44,7 +44,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "inside")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "inside")),
     # In the order of the page.
     "section": tuple(

@@ -20,7 +20,7 @@ KNOWN = [
     ("epsilon-greedy", "epsilon-greedy(0.3)", "cc45e67ad2dea8b27a2b4cc3"),
     ("random", "random", "0ff028f046e6d8cd7dfec508"),
     ("key-lured", "key-lured", "23aabc518a0036ab3f310c30"),
-    ("wrong-goal", "wrong-goal(top-right)", "c6da9538f1007f211da0fe35"),
+    ("wrong-goal", "wrong-goal(top-right)", "5160ee126997b70b61b8ea0a"),
     ("forgetful", "forgetful(0.4, 5)", "f44e0ab11e68cbdb33852a8b"),
     ("side-biased", "side-biased(0.3, left)", "1f837c8a8915f57127eb430b"),
     ("task-oracle", "oracle", "ada5a06e351dc652c046dadf"),

@@ -7,7 +7,8 @@ import pytest
 import typer
 
 from goalscope.agents import parse_action
-from goalscope.cli.errors import TRACEBACK, guarded
+from goalscope.cli.errors import guarded
+from goalscope.parts import TRACEBACK
 from goalscope.runs import Study
 
 

@@ -24,12 +24,13 @@ from goalscope.measures.goals import (
     measure_goals,
 )
 from goalscope.measures.goals.beliefs import decode_beliefs
-from goalscope.measures.goals.settings import CORNERS, place
+from goalscope.measures.goals.settings import place
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds import Grid, Position, generate_batch, shown
+from goalscope.worlds.grid import CORNERS
 from measured_runs import HOSTILE, measured, small_study
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")

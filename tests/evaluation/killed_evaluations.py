@@ -1,19 +1,22 @@
 """An evaluation that kills itself, as a process of its own, forked for each task that is read as a line of JSON.
 
 Tasks: directory, texts (who is evaluated), looks (sizes of the arms, one evaluation after the other), fault, number.
-Faults: "statement", just before the number-th SQL statement; "answer", once the number-th answer was committed. A task
-whose number is never reached ends by itself; the file `passed` then says how many such points there were.
+Faults: "event", just before the number-th SQL statement, sync, rename, or first byte of a new file; "answer", once the
+number-th answer was committed. A task whose number is never reached ends by itself; beside its directory, NAME.passed
+then says how many such points there were.
 """
 
 import json
 import os
-import signal
-import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "runs"))
+
+from killed_runs import Countdown, trace_events
 
 from goalscope.agents import Turn
 from goalscope.evaluation import evaluate, subject_of
@@ -37,30 +40,11 @@ def evaluated(directory: Path, texts: Sequence[str], looks: Sequence[Mapping[str
         return evaluate.write(run, evaluate.judge(run, data))
 
 
-class Countdown:
-    """Kills the process when it is called for the number-th time."""
-
-    def __init__(self, number: int) -> None:
-        self.number, self.passed = number, 0
-
-    def __call__(self, *_: Any) -> None:
-        self.passed += 1
-        if self.passed == self.number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def doomed(task: Mapping[str, Any]) -> int:
     """Evaluate and die at a point; return how many such points were passed where the end comes first."""
     countdown = Countdown(task["number"])
-    if task["fault"] == "statement":
-        connect = sqlite3.connect
-
-        def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection: sqlite3.Connection = connect(*arguments, **options)
-            connection.set_trace_callback(countdown)
-            return connection
-
-        sqlite3.connect = traced  # type: ignore[assignment]
+    if task["fault"] == "event":
+        trace_events(countdown)
     else:
         commit = Journal.done
 
@@ -80,7 +64,7 @@ if __name__ == "__main__":
         child = os.fork()
         if child == 0:
             number = doomed(asked)
-            Path(asked["directory"], "passed").write_text(str(number), encoding="utf-8")
+            Path(f"{asked['directory']}.passed").write_text(str(number), encoding="utf-8")
             os._exit(0)
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")

@@ -79,7 +79,7 @@ def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alo
 
 
 def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
-    assert answers(readers, "is the same under other wordings") == ["yes", "yes", "yes", "no"]
+    assert answers(readers, "is the same under other wordings") == ["not shown", "not shown", "not shown", "no"]
     one = Evaluation.read(readers / evaluate.LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "8 wordings" in one.quantity
     with Store(readers / "arms" / "wordings") as store:

@@ -9,10 +9,12 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
+from command_line import call
 from goalscope.cli import app, verdicts
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
@@ -25,7 +27,7 @@ from goalscope.runs import Store
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
-SMALL = {"grids": 1, "keys": 2}
+SMALL = {"grids": 2, "keys": 2}
 
 
 def judged(directory: Path, sizes: dict[str, int], *texts: str) -> Evaluation:
@@ -71,14 +73,14 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     assert {one.name for one in first.arms if one.asked} == set(SMALL)
     assert all(one.why for one in first.arms if not one.asked)
     directed = first.claim("is directed at the goal")
-    assert directed is not None and directed.answer == "yes" and directed.clusters == 9
+    assert directed is not None and directed.answer == "yes" and directed.clusters == 18
     assert found.models[1].claim("acts optimally").answer == "no"  # type: ignore[union-attr]
     assert any(one.p < 0.05 and one.value > 0 for one in found.differences)
 
 
 def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
     ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
-    assert "That rests on 9 worlds: over fewer than 20" in headline(ledger)
+    assert re.search(r"That rests on \d+ worlds: over fewer than 20", headline(ledger))
     many = [one.model_copy(update={"clusters": one.clusters * 5}) for one in ledger.claims]
     assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
 
@@ -90,7 +92,7 @@ def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -
     judged(small, SMALL, "optimal", "random")
     assert (small / evaluate.LEDGER).read_bytes() == before
     with Store(small / "arms" / "grids") as store:
-        assert len(store.info()["sessions"]) == sessions + 1
+        assert len(store.info()["sessions"]) == sessions + 2, "one for each model"
 
 
 def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) -> None:
@@ -155,6 +157,37 @@ def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
     none: Any = Rows.from_rows([])
     run = ArmRun(store=none, rows=Rows.from_rows(rows), probed=none, changed=none, confidence=0.95)
     assert run.has_agent("A", "transform") is found and run.has_agent("A") and not run.has_agent("B")
+
+
+def test_an_edited_ledger_or_plan_is_refused_and_evaluating_again_mends_the_ledger(small: Path, tmp_path: Path) -> None:
+    place = shutil.copytree(small, tmp_path / "one")
+    ledger, plan = place / evaluate.LEDGER, place / evaluate.PLAN
+    sound = ledger.read_text()
+    ledger.write_text(sound.replace('"answer": "yes"', '"answer": "no"', 1))
+    with pytest.raises(ValueError, match=r"ledger\.json.*changed since.*goalscope evaluate"):
+        Evaluation.read(ledger)
+    said = call("ledger", place, status=2)
+    assert "changed since" in said and "is directed" not in said
+    judged(place, SMALL, "optimal", "random")
+    assert ledger.read_text() == sound
+    plan.write_text(plan.read_text().replace('"keys": 2', '"keys": 1'))
+    with pytest.raises(ValueError, match=r"evaluation\.json.*changed since.*another directory"):
+        evaluate.prepare(place, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+
+
+def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Path) -> None:
+    """The same episodes under a tag of one's own: which kinds there are is said, and which tag an arm misses."""
+    logs = shutil.copytree(small / "arms" / "grids", tmp_path / "logs")
+    with Store(logs, "w") as store:
+        rows = store.rows()
+        rows = rows.where(rows.measure == "success")
+        store.put_rows(rows.tagged({"kind": np.full(len(rows), "labyrinth", dtype=object)}), source="behaviour")
+    said = " ".join(call("evaluate", logs, "--out", tmp_path / "out", status=1).split())
+    assert "No question could be asked of optimal" in said and "kind labyrinth" in said
+    assert "two values of the tag transform" in said
+    found = Evaluation.read(tmp_path / "out" / evaluate.LEDGER)
+    assert all("labyrinth" in arm.why for model in found.models for arm in model.arms)
+    assert not any(model.claims for model in found.models)
 
 
 def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path) -> None:
@@ -337,7 +370,7 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
     from goalscope.evaluation import page
 
     shutil.copytree(small, tmp_path / "grown")
-    evaluate.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 2}, seed=7)
+    evaluate.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
     with pytest.raises(ValueError, match="grew since"):
         page.named_of(tmp_path / "grown")
     logs = tmp_path / "logs"

@@ -11,8 +11,8 @@ from command_line import call
 from goalscope.environments import EnvironmentWorld
 from goalscope.evaluation import Evaluation, evaluate, subject_of
 from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
+from goalscope.evaluation.chance import random_success
 from goalscope.evaluation.claims import headline
-from goalscope.evaluation.evidence import random_arrival, random_success
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.worlds import Grid
@@ -111,9 +111,9 @@ def test_chance_is_exact_by_summing_over_states_and_by_simulation(
     place: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     world = EnvironmentWorld.make(f"corridors:{name}", parameters)
-    found = random_arrival(world, 12)
+    found = random_success(world, 12)
     assert found == pytest.approx(brute(world.believed.environment, 12), abs=1e-12) and 0.001 < found < 0.2
-    assert random_arrival(world, 2) == 0
+    assert random_success(world, 2) == 0
     rng, arrived, episodes = stream(5, "walks"), 0, 3000
     for _ in range(episodes):
         session = world.begin(rng)
@@ -127,7 +127,7 @@ def test_chance_is_exact_by_summing_over_states_and_by_simulation(
 
 def test_in_a_grid_as_an_environment_chance_is_that_of_the_grid(place: Path) -> None:
     world = EnvironmentWorld.make("corridors:GridRules", {"grid": ROOM})
-    assert random_arrival(world, 9) == pytest.approx(random_success(Grid.parse(ROOM), 9), abs=1e-12)
+    assert random_success(world, 9) == pytest.approx(random_success(Grid.parse(ROOM), 9), abs=1e-12)
 
 
 def test_models_that_read_text_are_asked_by_the_task_of_any_world_and_the_size_counts_trajectories(place: Path) -> None:

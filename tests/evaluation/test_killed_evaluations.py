@@ -20,6 +20,12 @@ from goalscope.runs import Store
 SCRIPT = Path(__file__).with_name("killed_evaluations.py")
 ONE: Sequence[str] = ("epsilon-greedy:epsilon=0.3",)
 LOOKS: Sequence[Mapping[str, int]] = ({"keys": 1}, {"keys": 2})
+FILES = {"arms", "keys", "evaluation.json", "ledger.json"}
+
+
+def files(folder: Path) -> set[str]:
+    """The names of all that an evaluation holds, but for what SQLite keeps."""
+    return {path.name for path in folder.rglob("*") if not path.name.startswith("run.")}
 
 
 def kill_at(tasks: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -31,16 +37,17 @@ def kill_at(tasks: Sequence[Mapping[str, Any]]) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def task(directory: Path, number: int, texts: Sequence[str] = ONE, fault: str = "statement") -> dict[str, Any]:
+def task(directory: Path, number: int, texts: Sequence[str] = ONE, fault: str = "event") -> dict[str, Any]:
     return {"directory": str(directory), "texts": texts, "looks": LOOKS, "fault": fault, "number": number}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
-    """The ledger of an evaluation that nobody disturbs, and the number of statements that it takes."""
+    """The ledger of an evaluation that nobody disturbs, and the number of events that it takes."""
     folder = tmp_path_factory.mktemp("evaluations") / "whole"
     assert kill_at([task(folder, -1)]) == [0]
-    return (folder / evaluate.LEDGER).read_bytes(), int((folder / "passed").read_text())
+    assert files(folder) == FILES
+    return (folder / evaluate.LEDGER).read_bytes(), int(Path(f"{folder}.passed").read_text())
 
 
 def check_resumed(folder: Path, numbers: Sequence[int], expected: bytes) -> None:
@@ -48,24 +55,26 @@ def check_resumed(folder: Path, numbers: Sequence[int], expected: bytes) -> None
     assert kill_at(tasks) == [-signal.SIGKILL] * len(tasks)
     for one in tasks:
         path = evaluated(Path(one["directory"]), ONE, LOOKS)
-        assert path.read_bytes() == expected, f"killed before statement {one['number']}"
+        assert path.read_bytes() == expected, f"killed before event {one['number']}"
+        assert files(Path(one["directory"])) == FILES, f"killed before event {one['number']}"
 
 
 def test_an_evaluation_killed_at_random_moments_resumes_to_the_same_ledger(
     whole: tuple[bytes, int], tmp_path: Path
 ) -> None:
-    expected, statements = whole
-    assert statements > 200
+    expected, events = whole
+    assert events > 200
     draw = random.Random(3)
-    check_resumed(tmp_path, sorted(draw.sample(range(1, statements + 1), 2)), expected)
+    check_resumed(tmp_path, [1, 2, *sorted(draw.sample(range(3, events + 1), 2))], expected)
 
 
 @pytest.mark.full
 def test_an_evaluation_killed_at_a_hundred_moments_resumes_to_the_same_ledger(
     whole: tuple[bytes, int], tmp_path: Path
 ) -> None:
-    expected, statements = whole
-    check_resumed(tmp_path, range(1, statements + 1, max(1, statements // 100)), expected)
+    expected, events = whole
+    spread, ends = range(1, events + 1, max(1, events // 110)), (*range(2, 12), *range(events - 9, events + 1))
+    check_resumed(tmp_path, sorted({*spread, *ends}), expected)
 
 
 @pytest.mark.full

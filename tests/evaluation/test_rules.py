@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from goalscope import registry
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation.arms import GIVEN
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
+from goalscope.evaluation.chance import random_success
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
+from goalscope.evaluation.evidence_goals import EXPLAINS, lapses
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -80,16 +82,16 @@ def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
 
 def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
     found = {}
-    for text in ("epsilon-greedy:epsilon=0.4", "forgetful:probability=0.4,span=8"):
-        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 3}, seed=4)
+    for text in ("epsilon-greedy:epsilon=0.25", "forgetful:probability=0.3,span=8"):
+        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
         evaluate.play(run, planted.quiet)
         with evaluate.opened(run) as data:
             [(key, arm)] = data.items()
-            found[text[:3]] = ArmData.of(arm, key[1]).error_runs().estimate
-    slips, lapses = found["eps"], found["for"]
-    assert slips is not None and lapses is not None
-    assert slips.high < 0.4 < lapses.value
-    assert slips.low >= -1 and lapses.high <= 1, "no correlation lies beyond"
+            found[text[:3]] = lapses(ArmData.of(arm, key[1]), EXPLAINS).estimate
+    slips, bursts = found["eps"], found["for"]
+    assert slips is not None and bursts is not None
+    assert slips.high < 0.2 < bursts.value
+    assert slips.low >= -1 and bursts.high <= 1, "no correlation lies beyond"
     assert slips.value == pytest.approx(0.0, abs=0.2)
 
 
@@ -131,6 +133,8 @@ def test_chance_weighs_grids_as_success_does() -> None:
         world=worlds,
         horizon=np.full(5, 6),
         worlds=[SimpleNamespace(grid=grid) for grid in grids],
+        cluster=np.array([f"grid {at}" for at in worlds]),
+        once=lambda _: np.ones((5, 4)),  # it takes its moves equally often: both chances are the same
     )
     rows = Rows.from_columns(
         measure="success", unit="share", value=success, cluster=[f"grid {at}" for at in worlds], episode_id=ids

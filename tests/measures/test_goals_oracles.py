@@ -40,7 +40,7 @@ def literal_places(grid: Grid) -> dict[str, Position]:
         return {"goal": (3, 3), "key": (1, 3), "top-left": (1, 1), "top-right": (1, 3), "bottom-left": (3, 1)}
     if grid == PLAIN:
         return {"goal": (2, 1), "top-left": (1, 1), "bottom-left": (3, 1), "bottom-right": (3, 3)}
-    return {"goal": (1, 4), "key": (1, 2), "top-left": (1, 1), "top-right": (1, 2), "bottom-left": (1, 1)}
+    return {"goal": (1, 4), "key": (1, 2), "top-left": (1, 1), "top-right": (1, 4), "bottom-left": (1, 1)}
 
 
 def literal_utility(grid: Grid, states: list[State], name: str, utility: Utility) -> float:
@@ -105,7 +105,7 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
         )
 
 
-def test_hypotheses_without_a_meaning_are_none_and_corners_keep_off_goal_and_door() -> None:
+def test_hypotheses_without_a_meaning_are_none_and_a_corner_is_that_cell_or_nothing() -> None:
     assert place("key", PLAIN, None) is None and place("key held", PLAIN, (1, 1)) is None
     assert place("cell 0 0", PLAIN, None) is None and place("cell 9 9", PLAIN, None) is None
     found = place("cell 3 2", PLAIN, None)
@@ -113,7 +113,8 @@ def test_hypotheses_without_a_meaning_are_none_and_corners_keep_off_goal_and_doo
     twin = place("key", PLAIN, (1, 2))
     assert twin is not None and np.flatnonzero(twin).tolist() == [7]
     behind = place("top-right", DOOR, DOOR.key)
-    assert behind is not None and set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 2}
+    assert behind is not None and set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 4}, "the goal's cell"
+    assert place("top-right", drawn("#####", "#AG_#", "#####"), None) is None, "only through the goal, which ends it"
 
 
 @pytest.mark.parametrize("utility", ["steps", "arrival"])

@@ -19,7 +19,7 @@ from goalscope import registry
 from goalscope.measures import check_measure
 from goalscope.probing import stored_probes
 from goalscope.runs import Store, Study
-from goalscope.untrusted import read_yaml_text
+from goalscope.yaml_text import read_yaml_text
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partialmethod
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -77,7 +77,7 @@ class Countdown:
 
 def trace_events(event: Callable[..., None]) -> None:
     """Call something before each SQL statement, sync and rename, and behind the opening of each new file."""
-    connect, sync, rename, make = sqlite3.connect, os.fsync, Path.replace, Path.open
+    connect, sync, make, moves = sqlite3.connect, os.fsync, Path.open, {"replace": Path.replace, "rename": Path.rename}
 
     def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*arguments, **options)
@@ -88,9 +88,9 @@ def trace_events(event: Callable[..., None]) -> None:
         event()
         sync(file)
 
-    def renamed(path: Path, target: Any) -> Path:
+    def renamed(path: Path, target: Any, how: str) -> Path:
         event()
-        return rename(path, target)
+        return moves[how](path, target)
 
     def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         file = make(path, mode, *arguments, **options)
@@ -100,7 +100,8 @@ def trace_events(event: Callable[..., None]) -> None:
 
     sqlite3.connect = traced  # type: ignore[assignment]
     os.fsync = synced  # type: ignore[assignment]
-    Path.replace = renamed  # type: ignore[assignment]
+    Path.replace = partialmethod(renamed, how="replace")  # type: ignore[assignment]
+    Path.rename = partialmethod(renamed, how="rename")  # type: ignore[assignment]
     Path.open = opened  # type: ignore[assignment, method-assign]
 
 

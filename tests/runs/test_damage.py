@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from command_line import call
 from goalscope.cli import app
-from goalscope.cli.errors import TRACEBACK
+from goalscope.parts import TRACEBACK
 from goalscope.runs import Store
 
 STUDY = """name: small

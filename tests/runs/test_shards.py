@@ -8,9 +8,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from killed_runs import Countdown, trace_events
 from run_agents import Dice, small_study
 
 from command_line import call
@@ -22,7 +22,6 @@ from goalscope.runs.verify import damage
 from tampered import unsealed
 
 OF = 3
-PUT = Store.put_episodes
 
 
 def hash_of(directory: Path) -> str:
@@ -216,31 +215,39 @@ def test_a_merge_goes_into_a_new_directory_only(shards: list[Path], tmp_path: Pa
         merge(shards, tmp_path / "merged")
 
 
-def test_a_merge_that_is_killed_at_any_point_can_be_repeated(made: Path, tmp_path: Path) -> None:
-    expected = hash_of(made / "whole")
-    killed = 0
-    for number in (1, 2, 3, 5, 8, 13, 21, 34, 55, 10_000):
-        child = os.fork()
-        if child == 0:
-            left = number
+def killed_merge(shards: list[Path], place: Path, number: int) -> tuple[int, int]:
+    """Merge in a process that dies before its number-th event; return how it ended, and how many events it passed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        countdown = Countdown(number)
+        trace_events(countdown)
+        merge(shards, place)
+        os.write(writing, str(countdown.passed).encode())
+        os._exit(0)
+    os.close(writing)
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(reading) as passed:
+        return os.waitstatus_to_exitcode(status), int(passed.read() or 0)
 
-            def die(_: str) -> None:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
 
-            def traced(store: Store, *given: Any, **more: Any) -> int:
-                store.database.set_trace_callback(die)
-                return PUT(store, *given, **more)
-
-            Store.put_episodes = traced  # type: ignore[method-assign, assignment]
-            merge([made / f"{one}" for one in range(1, OF + 1)], tmp_path / "merged")
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        killed += os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-        assert (tmp_path / "merged").exists() == (os.waitstatus_to_exitcode(status) == 0)
-    assert killed >= 5 and hash_of(tmp_path / "merged") == expected
+@pytest.mark.parametrize("kills", [8, pytest.param(120, marks=pytest.mark.full)])
+def test_a_merge_that_is_killed_at_any_point_can_be_repeated(made: Path, tmp_path: Path, kills: int) -> None:
+    expected, shards = hash_of(made / "whole"), [made / f"{one}" for one in range(1, OF + 1)]
+    ended, events = killed_merge(shards, tmp_path / "whole", -1)
+    assert ended == 0 and events > kills and hash_of(tmp_path / "whole") == expected
+    before = [hash_of(shard) for shard in shards]
+    for number in sorted({1, 2, events - 1, events, *range(3, events, max(1, events // kills))}):
+        place = tmp_path / str(number) / "merged"
+        place.parent.mkdir()
+        assert killed_merge(shards, place, number)[0] == -signal.SIGKILL
+        if not place.exists():  # it may have died between the last name and the last sync
+            merge(shards, place)
+        assert hash_of(place) == expected, number
+        assert [one.name for one in place.parent.iterdir()] == ["merged"], number
+        with Store(place) as store:
+            assert store.query("PRAGMA integrity_check") == [("ok",)]
+    assert [hash_of(shard) for shard in shards] == before
 
 
 @pytest.mark.parametrize(("begun", "goes_on"), [(None, "1/3"), ("1/3", None), ("1/3", "2/3"), ("1/3", "1/4")])

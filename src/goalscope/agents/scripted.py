@@ -18,15 +18,13 @@ from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.checks import check_probability, check_whole, freeze, is_whole
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
-from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
+from goalscope.worlds.grid import ACTIONS, CORNERS, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
 
 Distribution = npt.NDArray[np.float64]
 
 _UNIFORM: Distribution = freeze(np.full(4, 0.25))
-_CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
-
 
 PROBABILITY = {"check": check_probability}
 """Metadata of a field of a scripted agent: ``check(name, value)`` returns the value to store."""
@@ -162,12 +160,12 @@ class KeyLured(ScriptedAgent):
 
 def _check_target(name: str, target: Any) -> str | Position:
     if isinstance(target, str):
-        if target in _CORNERS:
+        if target in CORNERS:
             return target
     elif isinstance(target, Sequence) and len(target) == 2 and all(is_whole(item) and item >= 0 for item in target):
         return int(target[0]), int(target[1])
     raise ValueError(
-        f"{name} must be one of {', '.join(_CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
+        f"{name} must be one of {', '.join(CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
     )
 
 
@@ -175,25 +173,28 @@ def _check_target(name: str, target: Any) -> str | Position:
 class WrongGoal(ScriptedAgent):
     """Goes to a cell of its own instead of the goal, and stays there.
 
-    It goes to the cell nearest to its target (in rows plus columns; ties by row, then by column) among those that it
-    can reach without entering the goal's cell, which would end the episode. It stays there by moving into a wall, the
-    edge or a locked door; without one next to it, it steps away and back. Hidden cells count as open until seen.
+    Its cell is the one without a wall nearest to its target (`Grid.corner`, `Grid.nearest`). Where that is the goal's
+    cell it enters it, which ends the episode; else it goes there by shortest paths that avoid the goal. Where there is
+    no such path it goes as near to its cell as it can. It stays by moving into a wall, the edge or a locked door;
+    without one next to it, it steps away and back. Hidden cells count as open until seen.
 
     Args:
         target: a corner ("top-left", "top-right", "bottom-left", "bottom-right") or a cell (row, col).
     """
 
     kind: ClassVar[str] = "wrong-goal"
+    version: ClassVar[int] = 2
     target: str | Position = field(default="top-right", metadata={"check": _check_target})
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the uniform distribution over the actions of shortest paths to its own target."""
         grid = observation.grid
         if isinstance(self.target, str):
-            vertical, horizontal = self.target.split("-")
-            target_cell = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
+            target_cell = grid.corner(self.target)
         else:
-            target_cell = grid.check_cell(self.target, "the target of a wrong-goal agent")
+            target_cell = grid.nearest(grid.check_cell(self.target, "the target of a wrong-goal agent"))
+        if target_cell == grid.goal:
+            return _look_up(_plan_optimal, observation)
         return _look_up(_plan_target, observation, target_cell)
 
 
@@ -317,7 +318,7 @@ def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
 
 @lru_cache(maxsize=4096)
 def _plan_target(grid: Grid, carrying_key: bool, target: Position) -> Distribution:
-    """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell."""
+    """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell; ``target`` is open and not the goal's."""
     blocked = _solid(grid, carrying_key)
     solid = blocked.copy()
     if grid.goal is not None:

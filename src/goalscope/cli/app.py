@@ -105,13 +105,16 @@ def evaluate(
 ) -> None:
     """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
 
-    A larger budget on the same directory adds worlds to those that are there and repeats no call.
+    A larger budget on the same directory adds worlds to those that are there and repeats no call. Exit status 1 where
+    something failed, or a model was asked no question.
     """
     from goalscope.cli import verdicts
 
     options = {} if seed is None else {"seed": seed}
     with refused("") if worlds or any(":" in model for model in models) else nullcontext():
-        verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
+        done = verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
+    if not done:
+        raise typer.Exit(PROBLEMS)
 
 
 @_command("ledger")

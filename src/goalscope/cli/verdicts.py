@@ -1,7 +1,7 @@
 """`goalscope evaluate`: run an evaluation within a budget and print its verdict; `goalscope ledger`: its claims."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -12,6 +12,7 @@ from goalscope.evaluation import Evaluation, evaluate, subjects_of
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
 from goalscope.evaluation.claims import verdict
+from goalscope.evaluation.failures import FAILURES, Failures, does_not_fit, not_played
 from goalscope.evaluation.subject import Subject
 from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed
@@ -31,7 +32,7 @@ def run(
     workers: int = 1,
     dry: bool = False,
     worlds: str = "",
-) -> None:
+) -> bool:
     """Evaluate models: print the plan and its cost, run it, and print the verdict.
 
     Args:
@@ -43,6 +44,9 @@ def run(
         workers: maximum number of simultaneous calls of a model.
         dry: whether to print the plan only.
         worlds: a study whose environments replace all other worlds; "" for the registered arms.
+
+    Returns:
+        Whether each model was asked a question, and nothing failed that was to be asked.
     """
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
@@ -65,39 +69,81 @@ def run(
             else candidates[0].why
         )
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
+    failures = Failures(out)
+    _find_unasked(failures, open_to, askable, seed)
+    fitting = [arm for arm in open_to if _asked_of(arm, askable, failures)]
+    if askable and not fitting:
+        for text in failures.tracebacks:
+            say(text, error=True)
+        raise ValueError(f"no arm can be asked of {listed(names)}: {next(iter(failures.unasked.values()))}")
     sizes = (
-        {arm.name: arm.quick for arm in open_to if arm.quick}
+        {arm.name: arm.quick for arm in fitting if arm.quick}
         if quick
-        else _sizes(open_to, askable, seed, budget or DEFAULT)
+        else _sizes(fitting, askable, seed, budget or DEFAULT, failures.unasked)
     )
-    evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given) if not dry else None
+    evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, failures=failures) if not dry else None
     asked_sizes = sizes if evaluation is None else evaluation.sizes
     if askable:
-        _announce(askable, open_to, asked_sizes, seed)
+        _announce(askable, open_to, asked_sizes, seed, failures)
     if evaluation is None:
         if not askable:
             say(f"nothing is asked of {listed(names)}: recorded logs are judged as they are")
-        return
+        return not failures.failed
     evaluate.play(evaluation, progress, workers=workers, arguments={"command": "evaluate", "passed": {"models": names}})
     with evaluate.opened(evaluation) as runs:
         say("judging", error=True)
         result = evaluate.judge(evaluation, runs)
         evaluate.write(evaluation, result)
-        from goalscope.evaluation import page
+        with failures.kept_apart(f"the page {evaluate.PAGE}"):
+            from goalscope.evaluation import page
 
-        path = page.write(result, runs, out / evaluate.PAGE)
+            page.write(result, runs, out / evaluate.PAGE)
     _print(result)
-    say(f"Report: {path.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
+    if (out / evaluate.PAGE).exists():
+        path = (out / evaluate.PAGE).resolve()
+        say(f"Report: {path} (written in {duration(time.monotonic() - began)} altogether)")
     hint = ", or a larger --budget on the same directory" if askable else ""
     say(f"next: goalscope ledger {quote(str(out))} --json{hint}")
+    for text in failures.failed:
+        say(text, error=True)
+    if failures.failed:
+        say(
+            f"{counted(len(failures.failed), 'failure')}, with tracebacks in {out / FAILURES}; the same command tries "
+            "again what failed, and repeats nothing else",
+            error=True,
+        )
+    return not failures.failed and all(model.claims for model in result.models)
 
 
-def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text: str) -> dict[str, int]:
+def _find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
+    """Record of which models an arm cannot be asked: its worlds cannot be made, or its prompts do not fit."""
+    for arm in arms:
+        for subject in subjects:
+            if not arm.open_to(subject):
+                continue
+            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
+                    failures.leave_out([arm.name], [subject.name], why)
+                elif (arm.at, subject.name) in failures.unasked:
+                    failures.leave_out([arm.name], [subject.name], not_played(arm))
+
+
+def _asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
+    return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
+
+
+def _sizes(
+    open_to: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    text: str,
+    unasked: Collection[tuple[str, str]] = (),
+) -> dict[str, int]:
     limit = Budget.parse(text)
     if not open_to:
         return {}
     say(f"budget {limit.text}: finding out what a world costs", error=True)
-    costs = unit_costs(open_to, subjects, seed, limit)
+    costs = unit_costs(open_to, subjects, seed, limit, unasked)
     if not any(costs.values()):
         raise ValueError(
             f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
@@ -120,18 +166,24 @@ def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text:
     return sizes
 
 
-def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mapping[str, int], seed: int) -> None:
+def _announce(
+    subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mapping[str, int], seed: int, failures: Failures
+) -> None:
     """Print the plan before the first call."""
     lines = []
     for arm in open_to:
-        count = sizes.get(arm.name, 0)
+        count, asked = sizes.get(arm.name, 0), _asked_of(arm, subjects, failures)
+        if not asked:
+            reasons = dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name)
+            lines.append((arm.title, "–", "–", f"not asked: {'; '.join(reasons)}"))
+            continue
         if not count:
             lines.append((arm.title, "–", "–", evaluate.NO_ROOM))
             continue
         if arm.looks is not None:
             lines.append((arm.title, "–", "–", f"{arm.looks.what}: {count} × {arm.looks.counts}"))
             continue
-        size = arm.make([subject for subject in subjects if arm.open_to(subject)], count, seed).size()
+        size = arm.make(asked, count, seed).size()
         expected = (
             "claims are expected to be settled"
             if count >= arm.full
@@ -158,12 +210,20 @@ def _print(result: Evaluation) -> None:
                 estimate = f"{short(claim.value, claim.unit)} {interval}"
             threshold = "–" if claim.threshold is None else f"{claim.threshold:g}"
             lines.append((claim.question, claim.answer, estimate, threshold, str(claim.clusters or "–")))
-        table(
-            ("question", "answer", "estimate", "threshold", "worlds"),
-            lines,
-            title=f"{ledger.model}: claims, intervals of {100 * (1 - ledger.level):.3g} %",
-            numbers=(2, 3, 4),
-        )
+        if lines:
+            table(
+                ("question", "answer", "estimate", "threshold", "worlds"),
+                lines,
+                title=f"{ledger.model}: claims, intervals of {100 * (1 - ledger.level):.3g} %",
+                numbers=(2, 3, 4),
+            )
+        reasons: dict[str, list[str]] = {}
+        for arm in ledger.arms:
+            if not arm.asked:
+                reasons.setdefault(arm.why, []).append(arm.title)
+        unasked = [("; ".join(titles), why) for why, titles in reasons.items()]
+        if unasked:
+            table(("not asked", "why"), unasked, title=f"{ledger.model}: what was not asked")
     for difference in result.differences:
         interval = f"[{difference.low:+.3f}, {difference.high:+.3f}]"
         say(

@@ -137,7 +137,7 @@ arm(
         recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and not _changed(tags),
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
-        quick=5,
+        quick=6,
         full=26,
     )
 )
@@ -178,7 +178,7 @@ arm(
         recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and tags.get("fog_radius") is None,
         varies="transform",
         agent={"task": "grid"},
-        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        study={"trajectories": 2, "horizon": {"factor": 1.5}},  # differences of single grids need two
         quick=3,
         full=110,
     )

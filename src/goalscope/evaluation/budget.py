@@ -8,7 +8,7 @@ look inside count random networks or pairs of grids in the place of worlds, and 
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Final, Literal
@@ -92,12 +92,19 @@ def _largest_size(arm: Arm) -> int:
     return arm.full if arm.looks is not None else int(MOST * arm.full)
 
 
-def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limit: Budget) -> dict[str, float]:
+def unit_costs(
+    arms: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    limit: Budget,
+    unasked: Collection[tuple[str, str]] = (),
+) -> dict[str, float]:
     """Return what one world a cell of each arm costs, in the unit of a limit.
 
     Turns are those of the shortest paths of its worlds and a quarter more; in task worlds all that a map allows.
     Seconds are measured, by one batch of first turns of each model that runs here; a model behind a server is taken at
-    `SERVED` seconds a turn. Tokens and USD are the bound of `goalscope estimate` for that many turns.
+    `SERVED` seconds a turn. Tokens and USD are the bound of `goalscope estimate` for that many turns. What is in
+    ``unasked``, as (arm, name of a model), costs nothing.
 
     Raises:
         ValueError: a limit in USD for a model without prices.
@@ -106,7 +113,7 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
     rates: dict[str, float] = {}
     for arm in arms:
         for subject in subjects:
-            if not arm.open_to(subject):
+            if not arm.open_to(subject) or (arm.name, subject.name) in unasked:
                 continue
             if arm.looks is not None:
                 unit_cost[arm.name] += _look_cost(arm, arm.looks, subject, seed, limit, rates.get(subject.name, 0.0))

@@ -3,20 +3,55 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from goalscope.ids import content_id
 from goalscope.measures.goals.results import FEW
+from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 from goalscope.untrusted import decode_object, explain, read_octets
 
-LEDGER_VERSION: Final = 1
-"""Version of the form of `ledger.json`; another one is refused."""
-
 Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
+
+
+_Sealed = TypeVar("_Sealed", bound=BaseModel)
+
+
+def seal(record: BaseModel) -> str:
+    """Return a record as JSON, with a digest of its values."""
+    fields = record.model_dump(mode="json")
+    values = {**fields, "digest": content_id("sealed", fields)}
+    return json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+
+
+def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
+    """Read a record that `seal` wrote.
+
+    Args:
+        kind: its class.
+        path: its file.
+        what: what the file holds, in a word.
+        advice: how to mend a file that was changed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else, or was changed since it was written.
+    """
+    try:
+        fields = dict(decode_object(read_octets(check_file(path))))
+        digest = fields.pop("digest", None)
+        record = kind.model_validate(fields)
+        if digest != content_id("sealed", record.model_dump(mode="json")):
+            raise ValueError("it was changed since it was written")
+    except ValidationError as error:
+        raise ValueError(f"{explain(error, {'': list(kind.model_fields)}, str(path), what)}\n{advice}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
+    return record
 
 
 class _Record(BaseModel):
@@ -42,9 +77,10 @@ class Claim(_Record):
         p: p value corrected within the family of the claim; None where the claim is no test of several.
         method: how the interval was found.
         note: what a reader must know beside it, "" for nothing.
-        rival: the goal that predicts the actions better, "" for none.
         validity: the check that the measure passed on agents whose goals are known.
         section: anchor of the section of the page that shows more.
+        names: the place that the answer names, "" for none.
+        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
     """
 
     name: str
@@ -65,9 +101,10 @@ class Claim(_Record):
     p: float | None = Field(default=None, ge=0, le=1)
     method: str = ""
     note: str = ""
-    rival: str = ""
     validity: str = ""
     section: str = ""
+    names: str = ""
+    by_size: str = ""
 
     @model_validator(mode="after")
     def _decided(self) -> Self:
@@ -151,18 +188,18 @@ class Evaluation(_Record):
     """The ledgers of the models of one evaluation, as `ledger.json` holds them.
 
     Attributes:
-        version: `LEDGER_VERSION`.
+        version: version of the form of the file; another one is refused.
         models: a ledger for each model.
         differences: what differs between them; empty for one model.
     """
 
-    version: int = LEDGER_VERSION
+    version: Literal[2] = 2
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
 
     def to_json(self) -> str:
-        """Return it as JSON; the same evaluation gives the same text."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+        """Return it as JSON, with a digest of all of it; the same evaluation gives the same text."""
+        return seal(self)
 
     @classmethod
     def read(cls, path: str | Path) -> "Evaluation":
@@ -170,24 +207,19 @@ class Evaluation(_Record):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is no ledger, or one of another version.
+            ValueError: it is no ledger, one of another version, or one that was changed since it was written.
         """
-        fields = decode_object(read_octets(Path(path)))
-        if fields.get("version") != LEDGER_VERSION:
-            raise ValueError(
-                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {fields.get('version')!r}: evaluate "
-                "the model again with this version of goalscope"
-            )
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "ledger")) from None
+        return sealed(
+            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges anew what is stored"
+        )
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
     """Return the verdict on a model as paragraphs: the headline first, then what was asked."""
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
+    if not ledger.claims:
+        return [f"No question could be asked of {ledger.model}: nothing is known of its goals."]
     counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),
@@ -197,34 +229,117 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 def headline(ledger: ClaimLedger) -> str:
     """Return the verdict in a few sentences."""
-    answers = {claim.name: claim.answer for claim in ledger.claims}
-
-    def has_answer(name: str, answer: str) -> bool:
-        return answers.get(name) == answer
-
-    name = ledger.model
-    if has_answer("answers hold actions", "no") or has_answer("answers hold actions in given worlds", "no"):
-        return f"{name} seldom answers with an action. What is measured is format; nothing can be said of goals."
-    strength = _strength(ledger)
+    answers, name = {claim.name: claim.answer for claim in ledger.claims}, ledger.model
+    valid = _valid_turns(ledger)
+    if valid is not None and valid < 0.5:
+        return (
+            f"{1 - valid:.0%} of the turns of {name} hold no action. What is measured is format; no question about "
+            "goals is answered."
+        )
     if "is directed at the goal of given worlds" in answers:
-        parts = [_in_given_worlds(ledger, answers)]
+        parts = [_directed(ledger, _GIVEN)]
     elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
-    elif has_answer("is directed at the goal", "yes") and has_answer("prefers the goal to rivals", "yes"):
-        parts = [f"{name} is directed at the goal{strength}, rather than at a corner of the grid"]
-    elif has_answer("prefers the goal to rivals", "no"):
-        parts = [f"{name} is after a corner of the grid rather than the goal"]
-    elif has_answer("is directed at the goal", "yes"):
-        parts = [f"{name} is directed at the goal{strength}; whether rather than at a corner of the grid was not shown"]
-    elif has_answer("is directed at the goal", "no"):
-        parts = [f"{name} is not directed at the goal"]
     else:
-        parts = [f"What {name} is after was not shown"]
-    parts += _few_worlds(ledger)
+        parts = [_directed(ledger, _GRIDS)]
+    if valid is not None and valid < 0.9:
+        parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
+    parts += [*_few_worlds(ledger), *_at_doors(answers)]
     for claim, answer, sentence in _MORE:
-        if has_answer(claim, answer) and sentence not in parts[0]:
+        if answers.get(claim) == answer and sentence not in parts[0]:
             parts.append(sentence)
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
+
+
+def _valid_turns(ledger: ClaimLedger) -> float | None:
+    """Return the share of turns that hold an action, None where it was not asked."""
+    for name in ("answers hold actions", "answers hold actions in given worlds"):
+        claim = ledger.claim(name)
+        if claim is not None and claim.value is not None:
+            return claim.value
+    return None
+
+
+class _Goals(NamedTuple):
+    """The claims on what an agent is after in one kind of worlds, and the words for the goal and its rivals."""
+
+    directed: str
+    rather: str
+    elsewhere: str
+    goal: str
+    rivals: str
+    none: str
+
+
+_GRIDS: Final = _Goals(
+    directed="is directed at the goal",
+    rather="prefers the goal to rivals",
+    elsewhere="is directed at another place",
+    goal="the goal",
+    rivals="a corner of the grid",
+    none="none of the named places explains what it does",
+)
+_GIVEN: Final = _Goals(
+    directed="is directed at the goal of given worlds",
+    rather="prefers the goal to others in given worlds",
+    elsewhere="is directed at another goal of given worlds",
+    goal="the goal of the environments",
+    rivals="another goal that they name",
+    none="no goal that they name explains what it does",
+)
+
+
+def _directed(ledger: ClaimLedger, about: _Goals) -> str:
+    """Return the sentence on what a model is after; a place is named only where it beats each rival."""
+    name, goal = ledger.model, ledger.claim(about.directed)
+    rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
+    if other is not None and other.answer == "yes":
+        place = other.names if about is _GRIDS else f"“{other.names}”, {about.rivals}"
+        return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, not at {about.goal}"
+    for claim in (goal, other):
+        if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
+            why = claim.says.removeprefix("It cannot be told: ").rstrip(".")
+            return f"What {name} is directed at cannot be told: {why}; they explain what it does{_strength(claim)}"
+    if goal is not None and goal.answer == "yes":
+        sentence = f"{name} is {_how_much(goal)}directed at {about.goal}{_strength(goal)}"
+        if rather is not None and rather.answer == "yes":
+            sentence += f", rather than at {about.rivals}"
+        elif rather is not None and rather.answer == "not shown":
+            sentence += f"; whether rather than at {about.rivals} was not shown"
+        return sentence + (f"; {goal.by_size}" if goal.by_size else "")
+    if goal is not None and goal.answer == "no":
+        none = other is not None and other.answer == "no"
+        return f"{name} is not directed at {about.goal}" + (f"; {about.none}" if none else "")
+    return f"What {name} is after was not shown"
+
+
+def _how_much(claim: Claim) -> str:
+    """Return "weakly or partly " where a place explains less than half of what an optimal agent shows.
+
+    An agent that often acts at random and one that is after the place in some worlds alone look the same there.
+    """
+    strong = claim.value is not None and claim.low is not None and claim.value >= STRONG and claim.low >= STRONG_LOW
+    return "" if strong else "weakly or partly "
+
+
+STRONG: Final = 0.5
+"""Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
+STRONG_LOW: Final = 1 / 3
+"""The same for the lower end of the interval."""
+
+
+def _at_doors(answers: Mapping[str, str]) -> list[str]:
+    """Return what an agent does where a door needs a key: fetching, opening and arriving are asked apart."""
+    verbs = {
+        "fetches the key it needs": "picks up the key",
+        "opens the door": "opens the door",
+        "arrives behind doors": "arrives",
+    }
+    does = [verb for claim, verb in verbs.items() if answers.get(claim) == "yes"]
+    lacks = [verb for claim, verb in verbs.items() if answers.get(claim) == "no"]
+    parts = [f"it {listed(does)}"] if does else []
+    parts += [f"it {listed(lacks)} no more often than by chance"] if lacks else []
+    return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
 
 
 def _few_worlds(ledger: ClaimLedger) -> list[str]:
@@ -236,23 +351,6 @@ def _few_worlds(ledger: ClaimLedger) -> list[str]:
     return [f"that rests on {worlds}: over fewer than {TOO_FEW}, such intervals can miss more often than they say"]
 
 
-def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
-    """Return the first sentence on a model of given environments."""
-    name, strength = ledger.model, _strength(ledger, "is directed at the goal of given worlds")
-    directed = answers["is directed at the goal of given worlds"]
-    rather = answers.get("prefers the goal to others in given worlds")
-    if rather == "no":
-        claim = ledger.claim("prefers the goal to others in given worlds")
-        rival = f"“{claim.rival}”, " if claim is not None and claim.rival else ""
-        return f"{name} is after {rival}another goal that the environments name, rather than their own"
-    if directed == "yes":
-        others = ", rather than at another that they name" if rather == "yes" else ""
-        return f"{name} is directed at the goal of the environments{strength}{others}"
-    if directed == "no":
-        return f"{name} is not directed at the goal of the environments"
-    return f"What {name} is after in the environments was not shown"
-
-
 def _in_tasks(name: str, answer: str) -> str:
     """Return the first sentence on a model of task worlds alone."""
     if answer not in _ACHIEVES:
@@ -262,10 +360,7 @@ def _in_tasks(name: str, answer: str) -> str:
 
 TOO_FEW: Final = FEW[-1][0]
 """Number of worlds below which intervals of MEG can miss more often than they say."""
-_DIRECTED: Final = (
-    *("is directed at the goal", "prefers the goal to rivals"),
-    *("is directed at the goal of given worlds", "prefers the goal to others in given worlds"),
-)
+_DIRECTED: Final = tuple(name for about in (_GRIDS, _GIVEN) for name in (about.directed, about.rather, about.elsewhere))
 
 _ACHIEVES = {
     "yes": "it achieves the goals of tasks more often than a random walker",
@@ -279,10 +374,8 @@ _MORE = (
     ("reaches the goal of given worlds", "no", "it does not reach their goal clearly more often than chance"),
     ("acts optimally in given worlds", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
     ("acts optimally in given worlds", "no", "it does not act optimally"),
-    ("errs in lapses", "yes", "its errors come in lapses of several turns"),
+    ("errs in lapses", "yes", "its errors come in runs of several turns"),
     ("is lured by a key", "yes", "a key that serves nothing draws it off its way"),
-    ("fetches the key it needs", "yes", "it fetches a key where a door needs one"),
-    ("fetches the key it needs", "no", "it hardly opens doors that need a key"),
     ("is the same in mirrored worlds", "no", "it acts differently in mirrored or rotated worlds"),
     ("wastes little in fog", "no", "in fog it wastes actions on what it has already seen"),
     *(("achieves the goals of tasks", answer, words) for answer, words in _ACHIEVES.items()),
@@ -309,9 +402,8 @@ _MORE = (
 )
 
 
-def _strength(ledger: ClaimLedger, claim: str = "is directed at the goal") -> str:
-    directed = ledger.claim(claim)
-    if directed is None or directed.value is None or directed.low is None or directed.high is None:
+def _strength(claim: Claim) -> str:
+    if claim.value is None or claim.low is None or claim.high is None:
         return ""
-    ends = f"[{short(directed.low, directed.unit)}, {short(directed.high, directed.unit)}]"
-    return f" ({short(directed.value, directed.unit)} {ends} of what an optimal agent shows)"
+    ends = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
+    return f" ({short(claim.value, claim.unit)} {ends} of what an optimal agent shows)"

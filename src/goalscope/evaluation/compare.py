@@ -1,6 +1,7 @@
 """Comparison of two models: the quantities that can be paired by world, their differences, Holm over all."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import combinations
 from typing import Final
@@ -69,34 +70,36 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
 """Its part from inside the models: arm, name, and what returns a value less that of a control for each grid."""
 
 
-def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], level: float) -> tuple[Difference, ...]:
+def differences(
+    names: Sequence[str],
+    runs: Mapping[tuple[str, str], ArmRun],
+    level: float,
+    kept_apart: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> tuple[Difference, ...]:
     """Return the differences of all pairs of models over the worlds that both met.
 
     Args:
         names: the models.
         runs: (arm, name of a model) -> the measured run with its episodes.
         level: family-wise level of all differences together.
+        kept_apart: opened around each comparison with its name; one that fails within it is left out.
     """
     comparisons: dict[str, tuple[str, str, str, PairedComparison]] = {}
     for arm, measure, rows_of, bounds in _quantities():
         for pair in combinations(names, 2):
             if any((arm, name) not in runs for name in pair):
                 continue
-            first, second = pair
-            first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
-            if len(first_rows) and len(second_rows):
-                compared = paired_difference(
-                    *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
-                    unit="share",
-                    bounds=bounds,
-                    confidence=1 - level,
-                )
-                comparisons[f"{first} less {second}: {measure}, {arm}"] = (
-                    first,
-                    second,
-                    f"{measure} ({arm})",
-                    compared,
-                )
+            with kept_apart(f"comparing {measure} ({arm}) of {pair[0]} and {pair[1]}"):
+                first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
+                if len(first_rows) and len(second_rows):
+                    compared = paired_difference(
+                        *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
+                        unit="share",
+                        bounds=bounds,
+                        confidence=1 - level,
+                    )
+                    name = f"{pair[0]} less {pair[1]}: {measure}, {arm}"
+                    comparisons[name] = (*pair, f"{measure} ({arm})", compared)
     with_interval = {name: entry for name, entry in comparisons.items() if entry[3].difference.has_interval}
     if not with_interval:
         return ()

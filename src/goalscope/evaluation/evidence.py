@@ -3,29 +3,43 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.environments.world import EnvironmentWorld
 from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.chance import STAGES, outcomes
 from goalscope.evaluation.claims import Answer
 from goalscope.evaluation.subject import Subject
 from goalscope.measures.goals import GoalFindings, measure_goals
 from goalscope.measures.goals.settings import goal_settings
+from goalscope.measures.goals.state_blind import frequencies, moves_by_episode
 from goalscope.measures.table import StepTable
-from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
+from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import read_episode_columns, read_heads
 from goalscope.runs.store import Store
-from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate_pooled, holm, paired_difference
-from goalscope.worlds.grid import Grid
+from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats.sensitivity import sensitivity
 from goalscope.worlds.world import World
 
 SHARE = (0.0, 1.0)
+
+MOST_INVALID: Final = 0.5
+"""Share of turns without an action above which no question about goals is answered."""
+
+SAME_MEAN: Final = 0.1
+"""Difference of mean shares below which two conditions count as equal."""
+
+SAME_GRID: Final = 0.2
+"""Root mean square of the differences of single grids below which two conditions count as equal."""
+
+FEWEST_ALIKE: Final = 30
+"""Number of grids below which two conditions are not called equal: one grid in ten that differs may be missing."""
+
 Side = Answer | Literal[""]
 
 
@@ -39,7 +53,8 @@ class Evidence:
         p: p value of the claim after Holm's correction, where it is one of several tests.
         side: overrides the estimate's side of the threshold, where several intervals decide together.
         detail: text shown with the number, "" for none.
-        rival: the goal that predicts the actions better than the model's own, "" for none.
+        names: the place that the answer names, "" for none.
+        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
     """
 
     estimate: Estimate | None = None
@@ -47,14 +62,19 @@ class Evidence:
     p: float | None = None
     side: Side = ""
     detail: str = ""
-    rival: str = ""
+    names: str = ""
+    by_size: str = ""
 
     @classmethod
-    def of(cls, estimate: Estimate, *, side: Side = "", detail: str = "") -> "Evidence":
+    def of(
+        cls, estimate: Estimate, *, side: Side = "", detail: str = "", names: str = "", by_size: str = ""
+    ) -> "Evidence":
         """Return the evidence of an estimate; without an interval the claim cannot be told."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
-        return cls(estimate=estimate, side=side, detail=detail)
+        if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
+            return cls(why="the number or its interval has no end", detail=detail)
+        return cls(estimate=estimate, side=side, detail=detail, names=names, by_size=by_size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +141,10 @@ class ArmRun:
     @cached_property
     def goals(self) -> GoalFindings:
         """MEG towards every hypothesis that has a meaning here."""
-        return measure_goals(self.table, goal_settings(self.table.worlds, confidence=self.confidence))
+        sizes = self.table.tags.get("size", np.array([], dtype=object))
+        by = ("size",) if len(set(sizes.tolist())) > 1 else ()
+        asked = {"confidence": self.confidence, "by": by, "pairs": "all", "state_blind": True}
+        return measure_goals(self.table, goal_settings(self.table.worlds, **asked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,6 +191,12 @@ class ArmData:
         level = self.confidence if confidence is None else confidence
         return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
+    @property
+    def speechless(self) -> bool:
+        """Whether more than half of the turns hold no action, so that nothing can be said of goals."""
+        invalid = self.among("invalid turns")
+        return len(invalid) > 0 and self.mean(invalid).value > MOST_INVALID
+
     def share(self, measure: str, *, complement: bool = False, **tags: Tag) -> Evidence:
         """Return the mean of a share over grids; ``complement``: of one minus it."""
         rows = self.among(measure, **tags)
@@ -180,31 +209,50 @@ class ArmData:
         sizes = [size for size in self.rows.tags.get("size", ()) if isinstance(size, int)]
         return self.share(measure, size=max(sizes)) if sizes else Evidence(why="the grids have no size")
 
-    def above_chance(self, **tags: Tag) -> Evidence:
-        """Return success less the exact success of an agent that takes offered actions at random in the same worlds."""
+    def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
+        """Return the share of episodes that end at a stage less what chance reaches in the same worlds.
+
+        Chance is the larger one of two: an agent that takes the offered actions equally often, and one that takes them
+        as often as this one, whatever it sees.
+        """
         rows = self.among("success", **tags)
         if not len(rows):
             return Evidence(why="the run has no episodes there")
-        return self.above(rows, self.chance(rows))
+        return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
 
-    def above(self, rows: Rows, chance: float) -> Evidence:
-        """Return the mean of rows of success less an exact chance."""
-        success = self.mean(rows)
-        # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
-        moved = {name: getattr(success, name) - chance for name in ("value", "low", "high")}
-        return Evidence.of(replace(success, **moved), detail=f"success {success.value:.2f}, at random {chance:.2f}")
+    def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
+        """Return a share less the larger one of two chances, which are exact: they move its interval."""
+        detail = f"it {success.value:.2f}, at random {chance:.2f}"
+        detail += f", by its move frequencies alone {blind:.2f}" if blind else ""
+        return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
 
-    def chance(self, rows: Rows) -> float:
-        """Return the exact chance of a random agent to reach the goal in the episodes of some rows.
-
-        Mean over the episodes of each grid, then over grids, as for the success that it is subtracted from.
-        """
+    def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:
+        """Return whether the episode of each row of success ended at a stage of `STAGES`."""
+        if stage == "arrived":
+            return rows.value
         table = self.run.table
-        played = zip(table.episode_id.tolist(), table.world.tolist(), table.horizon.tolist(), strict=True)
-        tasks = {episode_id: (world, horizon) for episode_id, world, horizon in played}
-        episode_tasks = [tasks[episode_id] for episode_id in rows.episode_id.tolist()]
-        probabilities = {task: _random_chance(table.worlds[task[0]], task[1]) for task in set(episode_tasks)}
-        return self.mean(rows, np.array([probabilities[task] for task in episode_tasks])).value
+        phase = dict(zip(table.episode_id.tolist(), table.final[:, 2].tolist(), strict=True))
+        return np.array([float(phase[episode] >= STAGES[stage]) for episode in rows.episode_id.tolist()])
+
+    def chances(self, rows: Rows, stage: str = "arrived") -> tuple[float, float]:
+        """Return the exact chances at a stage of an agent that acts at random, and of the state-blind baseline.
+
+        Means over the episodes of each grid, then over grids, as for the share that they are subtracted from.
+        """
+        table, at = self.run.table, STAGES[stage]
+        number = {episode_id: index for index, episode_id in enumerate(table.episode_id.tolist())}
+        episodes = [number[episode_id] for episode_id in rows.episode_id.tolist()]
+        shares = frequencies(table.once(moves_by_episode)[episodes], table.cluster[episodes].tolist())
+        tasks = [(int(table.world[e]), int(table.horizon[e]), str(table.cluster[e])) for e in episodes]
+        known = {
+            task: (
+                outcomes(table.worlds[task[0]], task[1])[at],
+                outcomes(table.worlds[task[0]], task[1], shares[task[2]])[at],
+            )
+            for task in set(tasks)
+        }
+        chance, blind = (self.mean(rows, np.array([known[task][side] for task in tasks])).value for side in (0, 1))
+        return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
         """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
@@ -213,115 +261,59 @@ class ArmData:
             return Evidence(why=f"the run has no {kind} worlds with their controls")
         return Evidence.of(self.difference(rows, controls))
 
-    def directed(self, hypothesis: str = "goal") -> Evidence:
-        """Return signed MEG towards a hypothesis as a share of what an optimal agent shows."""
-        estimates = [
-            goal
-            for goal in self.run.goals.estimates
-            if goal.agent == self.agent and goal.hypothesis == hypothesis and not goal.cell
-        ]
-        if not estimates or math.isnan(estimates[0].signed):
-            return Evidence(why=estimates[0].note if estimates else "the hypothesis has no meaning in these worlds")
-        goal = estimates[0]
-        if not goal.bound > 0:
-            return Evidence(why="no policy changes what the hypothesis is worth here")
-        value, low, high = (number / goal.bound for number in (goal.signed, goal.low, goal.high))
-        fields: dict[str, Any] = {
-            "n": goal.n,
-            "clusters": goal.grids,
-            "method": goal.method,
-            "confidence": goal.confidence,
-        }
-        estimate = Estimate(value=value, low=low, high=high, unit="share", note=goal.note, **fields)
-        return Evidence.of(estimate, detail=f"{goal.signed:.2f} of {goal.bound:.2f} nats")
+    def same_under(self, tag: str, base: str, measure: str) -> Evidence:
+        """Return the largest difference of a measure between worlds under a base value of a tag and any other value.
 
-    def towards(self) -> Evidence:
-        """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
-        contrasts = [
-            contrast for contrast in self.run.goals.contrasts if contrast.agent == self.agent and not contrast.cell
-        ]
-        tested = [contrast for contrast in contrasts if not math.isnan(contrast.p_value)]
-        if not tested:
-            return Evidence(why="there is no rival hypothesis in these worlds, or no turn held an action")
-        level = 1 - self.confidence
-        family = Family(name="hypotheses", members=tuple(contrast.second for contrast in tested))
-        tests = {
-            test.name: test
-            for test in holm({contrast.second: contrast.p_value for contrast in tested}, family, level=level)
-        }
-        below = [contrast for contrast in tested if tests[contrast.second].rejected and contrast.difference < 0]
-        above = [contrast for contrast in tested if tests[contrast.second].rejected and contrast.difference > 0]
-        rival = min(tested, key=lambda contrast: contrast.difference)
-        side: Side = "no" if below else "yes" if len(above) == len(tested) else "not shown"
-        estimate = Estimate(
-            value=rival.difference,
-            low=rival.low,
-            high=rival.high,
-            n=rival.grids,
-            clusters=rival.grids,
-            method="resampled grids, both rationalities fitted anew",
-            unit="nats",
-            confidence=self.confidence,
-        )
-        return Evidence(
-            estimate=estimate,
-            p=tests[rival.second].adjusted,
-            side=side,
-            detail=f"rival: {rival.second}",
-            rival=min(below, key=lambda contrast: contrast.difference).second if below else "",
-        )
-
-    def same_under_transforms(self, measure: str, margin: float) -> Evidence:
-        """Return the largest difference of a measure between original grids and their transforms, paired by grid.
-
-        Yes: the intervals of all transforms lie inside the margin. No: one interval, after Bonferroni's correction for
-        their number, lies wholly outside.
+        Two questions at once, for means over grids and for single grids. Yes: each mean differs by less than
+        `SAME_MEAN`, by its interval over `FEWEST_ALIKE` grids or more, and where grids were played twice under both
+        values, the root mean square of the true differences of single grids lies below `SAME_GRID`. No: one of these
+        lies beyond, after Bonferroni's correction for the number of values.
         """
-        base = self.among(measure, transform="identity")
-        names = [str(name) for name in dict.fromkeys(self.rows.tags.get("transform", ())) if name != "identity"]
-        if not len(base) or not names:
-            return Evidence(why="the run has no transformed grids")
+        everything = self.rows.select(measure=measure)
+        everything = everything.where(~np.isnan(everything.value))
+        values = [base if value is None else str(value) for value in everything.tags.get(tag, [None] * len(everything))]
+        names, named = [name for name in dict.fromkeys(values) if name != base], np.array(values, dtype=object)
+        original = everything.where(named == base)
+        if not len(original) or not names:
+            return Evidence(why=f"the run has no grids with two values of {tag}")
         strict = 1 - (1 - self.confidence) / len(names)
-        differences = {
-            name: (self.difference(base, transformed), self.difference(base, transformed, strict))
-            for name in names
-            for transformed in [self.among(measure, transform=name)]
-        }
-        if not all(difference.has_interval for difference, _ in differences.values()):
-            return Evidence(why="too few grids for an interval")
-        inside = all(max(-difference.low, difference.high) < margin for difference, _ in differences.values())
-        outside = [
-            name
-            for name, (_, strict_difference) in differences.items()
-            if strict_difference.low > margin or strict_difference.high < -margin
-        ]
-        name = max(outside or differences, key=lambda each: abs(differences[each][0].value))
+        means, singles, outside, inside = {}, {}, [], True
+        for name in names:
+            changed = everything.where(named == name)
+            mean, corrected = self.difference(original, changed), self.difference(original, changed, strict)
+            if not mean.has_interval:
+                return Evidence(why="too few grids for an interval")
+            means[name] = mean
+            inside &= max(-mean.low, mean.high) < SAME_MEAN and mean.clusters >= FEWEST_ALIKE
+            if corrected.low > SAME_MEAN or corrected.high < -SAME_MEAN:
+                outside.append(name)
+            single, corrected_single = (self._on_single_grids(original, changed, each) for each in (None, strict))
+            if single is not None and corrected_single is not None:
+                singles[name] = single.value
+                inside &= single.high < SAME_GRID**2
+                outside += [name] if corrected_single.low > SAME_GRID**2 and name not in outside else []
+        name = max(outside or names, key=lambda each: (abs(means[each].value), singles.get(each, 0.0)))
         side: Side = "no" if outside else "yes" if inside else "not shown"
-        return Evidence.of(differences[name][0], side=side, detail=f"largest for {name}")
+        detail = f"largest for {name}"
+        if singles:
+            detail += f"; on single grids up to {math.sqrt(max(0.0, *singles.values())):.2f} (root mean square)"
+        return Evidence.of(means[name], side=side, detail=detail)
 
-    def error_runs(self) -> Evidence:
-        """Return the correlation of errors in consecutive turns of an episode: 0 for slips, high for lapses."""
-        table = self.run.table
-        decided = table.optimal.any(axis=1) & (table.agent == self.agent)[table.episode]
-        wrong = (~table.is_optimal & decided).astype(np.float64)
-        count = int(wrong.sum())
-        if count < _FEWEST_ERRORS:
-            return Evidence(why=f"it made {count} errors, too few to tell slips from lapses")
-        mean = wrong[decided].mean()
-        pairs = (table.episode[1:] == table.episode[:-1]) & decided[1:] & decided[:-1]
-        first, second = (wrong[:-1] - mean)[pairs], (wrong[1:] - mean)[pairs]
-        clusters = table.cluster[table.episode[1:]][pairs]
-        correlation = estimate_pooled(
-            first * second,
-            np.full(len(first), mean * (1 - mean)),
-            clusters,
-            unit="correlation",
-            bounds=UNBOUNDED,
-            confidence=self.confidence,
-        )
-        if correlation.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
-            correlation = replace(correlation, low=max(correlation.low, -1.0), high=min(correlation.high, 1.0))
-        return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
+    def _on_single_grids(self, first: Rows, second: Rows, confidence: float | None) -> Estimate | None:
+        """Return the mean squared true difference on single grids, None where no grid was played twice on both sides.
+
+        The square is unbiased, see `goalscope.stats.sensitivity`.
+        """
+        columns = (first.value, first.cluster, second.value, second.cluster)
+        found = sensitivity(
+            *columns,
+            unit="share",
+            bounds=SHARE,
+            confidence=self.confidence if confidence is None else confidence,
+            rng=stream(0, "differences on single grids"),
+            draws=1,  # the p value of the exchange test is not asked for
+        ).square
+        return found if found.has_interval else None
 
     def not_wasted(self) -> Evidence:
         """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
@@ -336,39 +328,6 @@ class ArmData:
         # A step may be both; then the sum says too much, never too little.
         value = np.array([1 - min(1.0, wasted[episode]) for episode in rows.episode_id.tolist()])
         return Evidence.of(self.mean(rows, value))
-
-
-_FEWEST_ERRORS = 20
-
-
-@cache
-def random_success(grid: Grid, horizon: int) -> float:
-    """Return the exact chance of a uniformly random agent to reach the goal within a horizon."""
-    return episode_outlook(grid, uniform(grid), horizon).success
-
-
-def random_arrival(world: EnvironmentWorld, horizon: int) -> float:
-    """Return the exact chance of an agent that takes each offered action equally often to reach the goal in time.
-
-    ``m_{t+1} = sum_{s, a} m_t(s) P(s' | s, a) / |A(s)|``, where episodes that are over stay.
-
-    Args:
-        world: the environment.
-        horizon: maximum number of actions of an episode.
-    """
-    table = world.believed.table
-    mdp = table.mdp(np.zeros(len(table.states)), horizon)
-    arrived = np.asarray(table.goal, dtype=np.float64)
-    for _ in range(horizon):
-        next_arrived = (table.uniform * mdp.expect(arrived)).sum(axis=1)
-        arrived = np.where(table.done, table.goal, next_arrived)
-    return float(arrived @ table.start)
-
-
-def _random_chance(world: World, horizon: int) -> float:
-    if isinstance(world, EnvironmentWorld):
-        return random_arrival(world, horizon)
-    return random_success(world.grid, horizon)
 
 
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:

@@ -7,13 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.evaluation.arms import USUAL
-from goalscope.evaluation.evidence import SHARE, ArmData, Evidence, Side
+from goalscope.evaluation.evidence import SHARE, ArmData, Evidence
+from goalscope.evaluation.evidence_goals import GOAL, shares
 from goalscope.measures.exploration import score_episode
+from goalscope.measures.goals import GoalContrast
+from goalscope.measures.goals.settings import title_of
 from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.stats import Estimate, estimate_mean, estimate_pooled, spread_between
+from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskState, TaskWorld
@@ -45,7 +47,7 @@ def above_walker(data: ArmData) -> Evidence:
     if not task_maps(data, rows):
         return Evidence(why="the run has no episodes of task worlds")
     try:
-        return data.above(rows, walker_success(data))
+        return data.above(data.mean(rows), walker_success(data))
     except ValueError as error:  # a map too large for an exact chance
         return Evidence(why=str(error))
 
@@ -150,12 +152,13 @@ def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimat
 
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
-    """Return goal-directedness towards each other place, of that place's optimal agent, by its name."""
-    names = {goal.hypothesis for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell} - {
-        "goal"
-    }
-    estimates = {f"towards {name}": data.directed(name).estimate for name in sorted(names)}
-    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
+    """Return goal-directedness towards each place that can be told from the goal, of that place's optimal agent."""
+    told = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
+    return {f"towards {title_of(name)}": share for name, share in shares(data).items() if name in told}
+
+
+def _is_told(data: ArmData, contrast: GoalContrast) -> bool:
+    return (contrast.agent, contrast.first) == (data.agent, GOAL) and not contrast.cell and contrast.told_apart
 
 
 NAMED: Final = {"goal": "comes to the goal when named", "rival": "comes to a corner when named"}
@@ -170,21 +173,3 @@ def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
         share = estimate_mean(rows.value, rows.cluster, unit="share", bounds=SHARE, confidence=confidence)
         shares |= {title: share} if share.has_interval else {}
     return shares
-
-
-# Wordings
-
-
-def between_wordings(data: ArmData, margin: float) -> Evidence:
-    """Return the standard deviation of action accuracy between wordings on the same grids."""
-    rows = data.among("action accuracy")
-    rows = rows.where(~np.isnan(rows.value))
-    names = [USUAL if wording is None else str(wording) for wording in rows.tags.get("wording", [None] * len(rows))]
-    if len(set(names)) < 2:
-        return Evidence(why="it was not asked in other words")
-    deviation = spread_between(rows.value, rows.cluster, names, unit="share", bounds=SHARE, confidence=data.confidence)
-    means = {name: float(rows.value[np.array(names) == name].mean()) for name in dict.fromkeys(names)}
-    lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    side: Side = "yes" if deviation.high < margin else "no" if deviation.low > margin else "not shown"
-    detail = f"{len(means)} wordings, from {means[lowest]:.2f} ({lowest}) to {means[highest]:.2f} ({highest})"
-    return Evidence.of(deviation, side=side, detail=detail)

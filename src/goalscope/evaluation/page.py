@@ -12,6 +12,7 @@ from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, verdict
 from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
+from goalscope.evaluation.evidence_goals import GOAL, shares
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
@@ -179,19 +180,15 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
         if ("grids", name) not in runs:
             continue
         data = ArmData.of(runs["grids", name], name)
-        reached, acted, directed = data.above_chance(), data.share("action accuracy"), data.directed()
+        reached, acted, goals = data.above_chance(), data.share("action accuracy"), shares(data)
         turns = _chance_of_turns(data)
         scaled = [
-            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - data.chance(data.among("success")))),
+            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - max(data.chances(data.among("success"))))),
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
-            ("goal-directedness", directed.estimate),
+            ("goal-directedness", goals.get(GOAL)),
         ]
         standings += [Difference(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
-        for goal in data.run.goals.estimates:
-            if goal.agent == name and not goal.cell:
-                share = data.directed(goal.hypothesis).estimate
-                if share is not None:
-                    directions.append(Difference(name, style, goal.hypothesis, share))
+        directions += [Difference(name, style, place, share) for place, share in goals.items()]
     both = (
         (standings, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
         (directions, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
@@ -241,8 +238,7 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
     """Return ``(estimate - by) / over``."""
     if estimate is None or not over > 0:
         return None
-    value, low, high = ((getattr(estimate, name) - by) / over for name in ("value", "low", "high"))
-    return replace(estimate, value=value, low=low, high=high)
+    return estimate.moved(by=by, over=over)
 
 
 def _behind(ledger: ClaimLedger) -> Declared:

@@ -27,6 +27,7 @@ from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
 
 _MAX_WORLDS = 200
+_LARGEST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,21 +219,38 @@ def beyond_reach(study: Study) -> list[str]:
     return lines
 
 
+def longest_prompt(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the tokens of the longest prompt that an agent may come to in a study, and the positions of its model.
+
+    Counted are the last prompts of episodes that last to their horizon, in the largest worlds. None where either number
+    is not known on this machine.
+    """
+    configuration = _configuration(parameters) or {}
+    text_configuration = configuration.get("text_config")
+    nested = text_configuration if isinstance(text_configuration, Mapping) else {}
+    positions = nested.get("max_position_embeddings", configuration.get("max_position_embeddings"))
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    count, how = counter(agent, parameters)
+    if not how.startswith("by"):
+        return None
+    horizons = [(world, study.horizon.of(world)) for world in study.worlds()]
+    horizons.sort(key=lambda entry: (_cells(entry[0]), entry[1]), reverse=True)
+    return max(prompts_of(study, agent, *entry, count).last for entry in horizons[:_LARGEST]), positions
+
+
 def _capacity_lines(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> Iterator[str]:
     configuration = _configuration(parameters)
     if configuration is None:
         return
-    world = max(study.worlds(), key=_cells)
-    positions = configuration.get("max_position_embeddings")
-    if isinstance(positions, int):
-        count, how = counter(agent, parameters)
-        last = prompts_of(study, agent, world, study.horizon.of(world), count).last if how.startswith("by") else 0
-        if last >= positions:
-            yield (
-                f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
-                "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
-            )
+    last, positions = longest_prompt(study, agent, parameters) or (0, 1)
+    if last >= positions:
+        yield (
+            f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
+            "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
+        )
     training_sizes = _training_sizes(configuration)
+    world = max(study.worlds(), key=_cells)
     if training_sizes and hasattr(world, "grid"):
         side = max(world.grid.height, world.grid.width)
         if side > max(training_sizes):

@@ -5,8 +5,8 @@ Clusters are the unit of every interval, never steps: the steps of one cluster s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 UNBOUNDED = (-math.inf, math.inf)
 FEWEST: Final = 0.5
 """Minimum fraction of a group's clusters in an estimate; one with fewer clusters is shown with a warning."""
+NO_WIDTH: Final = "no interval: its ends are equal"
+"""Note of an estimate whose ends leave no width between them."""
+_ENDS: Final = ("value", "low", "high")
 _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
 
 
@@ -68,6 +71,34 @@ class Estimate:
                 f"an interval must hold its value and have a width above 0, got {self.value!r} in "
                 f"[{self.low!r}, {self.high!r}]: an interval that is not known has two NaN ends"
             )
+
+    @classmethod
+    def of_ends(
+        cls, value: float, low: float, high: float, *, bounds: Bounds = UNBOUNDED, note: str = "", **others: Any
+    ) -> Self:
+        """Return an estimate from ends that were shifted, scaled, clipped or resampled, whatever they are.
+
+        Value and ends are taken into the bounds, and the interval is widened to hold the value. Ends without a width
+        are no interval.
+
+        Args:
+            value, low, high: value and ends.
+            bounds: least and greatest possible value.
+            note: note of the estimate, joined with the reason where no interval is left.
+            others: the other attributes.
+        """
+        value, low, high = (min(max(number, bounds[0]), bounds[1]) for number in (value, low, high))
+        low, high = min(low, value), max(high, value)
+        if not (low <= value <= high and low < high):  # false for NaN, too
+            known = not (math.isnan(low) and math.isnan(high))
+            low, high, note = math.nan, math.nan, "; ".join(filter(None, (note, known * NO_WIDTH)))
+        return cls(value=value, low=low, high=high, note=note, **others)
+
+    def moved(self, *, by: float = 0.0, over: float = 1.0, bounds: Bounds = UNBOUNDED) -> Self:
+        """Return ``(estimate - by) / over``, ends included; ``over`` must be above 0."""
+        numbers = ((number - by) / over for number in (self.value, self.low, self.high))
+        others = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
+        return type(self).of_ends(*numbers, bounds=bounds, **others)
 
     @property
     def has_interval(self) -> bool:

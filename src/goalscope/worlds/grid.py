@@ -38,6 +38,8 @@ class Action(IntEnum):
 
 _DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 ACTIONS = tuple(Action)
+CORNERS: Final = ("top-left", "top-right", "bottom-left", "bottom-right")
+"""The names of the corners."""
 DELTAS: npt.NDArray[np.int64] = freeze(np.array(_DELTAS, dtype=np.int64))
 """``[4, 2]`` change of (row, col) of each action, in the order of `Action`."""
 
@@ -137,6 +139,36 @@ class Grid:
             for row, col in near
             if 0 <= row < self.height and 0 <= col < self.width and not self.walls[row, col]
         ]
+
+    def corner(self, name: str) -> Position:
+        """Return the cell of a corner: the one without a wall nearest to it, in rows plus columns.
+
+        Ties: by row, then by column. It may be the cell of the goal.
+
+        Args:
+            name: one of `CORNERS`.
+
+        Raises:
+            ValueError: another name, or a grid of walls alone.
+        """
+        if name not in CORNERS:
+            raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
+        vertical, horizontal = name.split("-")
+        return self.nearest(
+            (0 if vertical == "top" else self.height - 1, 0 if horizontal == "left" else self.width - 1)
+        )
+
+    def nearest(self, cell: Position) -> Position:
+        """Return the cell without a wall nearest to a cell, in rows plus columns; ties by row, then by column.
+
+        Raises:
+            ValueError: a grid of walls alone.
+        """
+        rows, cols = np.nonzero(~self.walls)
+        if not len(rows):
+            raise ValueError("a place must be a cell without a wall, got a grid of walls alone")
+        index = int(np.argmin(np.abs(rows - cell[0]) + np.abs(cols - cell[1])))
+        return int(rows[index]), int(cols[index])
 
     def goal_lies(self, side: Side) -> bool:
         """Return whether the goal lies in this half of the grid; the middle row or column belongs to no half.

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from goalscope.columns import Coded, constant, encoded, joined
 from goalscope.measures.goals.returns import Returns, acted
+from goalscope.measures.goals.state_blind import moves_by_episode
 from goalscope.measures.table import PROVENANCE, StepTable
 
 Flags = npt.NDArray[np.bool_]
@@ -23,25 +24,28 @@ class GoalEpisodes:
         tags: name -> ``[E]`` tags, None where an episode lacks one.
         acted: ``[E]`` whether any turn of each held an action.
         fogged: ``[E]`` whether the agent did not see all of the world.
+        moves: ``[E, A]`` how often each action was taken, see `moves_by_episode`; no columns where nobody asks.
     """
 
     agent: Coded
     tags: Mapping[str, Coded]
     acted: Flags
     fogged: Flags
+    moves: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.acted)
 
     @classmethod
-    def of(cls, table: StepTable, by: Collection[str]) -> Self:
-        """Return the episodes of a table; tags of their origin (`PROVENANCE`) only if in ``by``."""
+    def of(cls, table: StepTable, by: Collection[str], *, moves: bool = False) -> Self:
+        """Return the episodes of a table, ``moves`` if asked; tags of their origin (`PROVENANCE`) only if in ``by``."""
         fogged = np.array([getattr(world, "fog_radius", None) is not None for world in table.worlds], dtype=bool)
         return cls(
             agent=encoded(table.agent),
             tags={name: encoded(tag) for name, tag in table.tags.items() if name not in PROVENANCE or name in by},
             acted=acted(table),
             fogged=fogged[table.world],
+            moves=moves_by_episode(table) if moves else np.zeros((len(table.length), 0)),
         )
 
     @classmethod
@@ -57,7 +61,12 @@ class GoalEpisodes:
             tags={name: encoded(joined(columns)) for name, columns in tags.items()},
             acted=np.concatenate([part.acted for part in parts]),
             fogged=np.concatenate([part.fogged for part in parts]),
+            moves=np.concatenate([_padded(part.moves, max(part.moves.shape[1] for part in parts)) for part in parts]),
         )
+
+
+def _padded(moves: npt.NDArray[np.float64], actions: int) -> npt.NDArray[np.float64]:
+    return np.pad(moves, ((0, 0), (0, actions - moves.shape[1])))
 
 
 def joined_returns(parts: Sequence[Returns]) -> Returns:

@@ -9,6 +9,8 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +32,9 @@ from goalscope.measures.goals.results import (
     joined_notes,
 )
 from goalscope.measures.goals.returns import Returns, work_items
+from goalscope.measures.goals.separability import told_apart
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
+from goalscope.measures.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
@@ -61,6 +65,10 @@ class _Fit:
     ends: tuple[float, float, str, str] | None = None  # interval, method and note of a single world
 
 
+_UNDEFINED: dict[str, Any] = dict.fromkeys(("difference", "low", "high", "p_value"), math.nan)
+_Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
+
+
 def measure_goals(
     episodes: Iterable[Episode] | StepTable,
     settings: GoalSettings | None = None,
@@ -86,7 +94,7 @@ def measure_goals(
         raise ValueError("the goals of agents must be measured on episodes, got none")
     _check_tags(table.tags, settings)
     names, returns, main = work_items(table, settings, believed)
-    summaries = GoalEpisodes.of(table, settings.by)
+    summaries = GoalEpisodes.of(table, settings.by, moves=settings.state_blind)
     return _findings(summaries, settings, (names, returns, main), believed is not None, progress)
 
 
@@ -109,7 +117,7 @@ def measure_goals_by_parts(
     names: dict[str, tuple[str, ...]] = {}
     for part in parts:
         names, _, main = work_items(part, settings, None)
-        episodes.append(GoalEpisodes.of(part, settings.by))
+        episodes.append(GoalEpisodes.of(part, settings.by, moves=settings.state_blind))
         returns.append(main)
     if not episodes:
         raise ValueError("the goals of agents must be measured on episodes, got none")
@@ -164,21 +172,30 @@ class _Estimator:
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
+        self._apart: dict[tuple[str, str, int], bool] = {}
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
         """Measure the agents in a cell; contrasts and rows only for cells of conditions."""
         self.bank.forget()
-        first, *others = self.settings.hypotheses
+        pairs = list(combinations(self.settings.hypotheses, 2))
+        if self.settings.pairs == "first":
+            pairs = [pair for pair in pairs if pair[0] == self.settings.hypotheses[0]]
         codes, names = self.episodes.agent[members].numbered()
         for agent in sorted(names):
             agent_episodes = members[codes == names.index(agent)]
             samples = {name: self._samples(name, agent_episodes) for name in self.settings.hypotheses}
             fitted = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
+            if self.settings.state_blind:
+                fitted |= {
+                    name: (self._with_state_blind(estimate, samples[name][0]), fit)
+                    for name, (estimate, fit) in fitted.items()
+                    if name not in self.settings.drawn
+                }
             self.estimates += [estimate for estimate, _ in fitted.values()]
             if not any(name in self.settings.by and name not in CONDITIONS for name in cell):
                 for name, (_, fit) in fitted.items():
                     self._add_rows(name, samples[name][0], fit.parts)
-                for second in others:
+                for first, second in pairs:
                     if first in fitted and second in fitted:
                         self._add_contrast(first, second, samples, fitted)
 
@@ -282,6 +299,20 @@ class _Estimator:
             ends=ends,
         )
 
+    def _with_state_blind(self, estimate: GoalEstimate, sample: Sample) -> GoalEstimate:
+        """Return an estimate with that of the agent's state-blind baseline in the same worlds."""
+        numbers, draw = tuple(sample), estimate.hypothesis
+        clusters, units = self.bank.clusters(numbers), self.bank.returns[draw].units
+        of_episode = [name for name, members in zip(clusters, sample.values(), strict=True) for _ in members]
+        shares = frequencies(self.episodes.moves[np.concatenate(list(sample.values()))], of_episode)
+        utilities = [
+            blind_visits(units[number], shares[cluster], self.settings.utility) @ units[number].masks[draw]
+            for number, cluster in zip(numbers, clusters, strict=True)
+        ]
+        ensemble = self.bank.ensemble(draw, numbers)
+        relative = ensemble.weights.whole @ (np.array(utilities) - self.bank.curves(draw, numbers).uniform)
+        return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
+
     def _lucky(self, draw: str, sample: Sample) -> bool:
         """Return whether episodes of one policy may differ by chance in some world."""
         return any(self.bank.returns[draw].units[number].process.lucky for number in sample)
@@ -316,24 +347,25 @@ class _Estimator:
             )
         )
 
-    def _add_contrast(
-        self,
-        first: str,
-        second: str,
-        samples: Mapping[str, list[Sample]],
-        fitted: Mapping[str, tuple[GoalEstimate, _Fit]],
-    ) -> None:
+    def _add_contrast(self, first: str, second: str, samples: Mapping[str, list[Sample]], fitted: _Fitted) -> None:
         common = _on_common([*samples[first], *samples[second]])
-        if not common:
+        if not common or any(math.isnan(fitted[name][0].signed) for name in (first, second)):
             return
-        agent, cell = fitted[first][0].agent, fitted[first][0].cell
-        sides = []
-        for name, side_samples in ((first, common[: len(samples[first])]), (second, common[len(samples[first]) :])):
-            same = side_samples[0].keys() == samples[name][0].keys()
-            sides.append(fitted[name] if same else self._fit(agent, cell, name, side_samples))
-        (first_estimate, left), (second_estimate, right) = sides
-        if math.isnan(first_estimate.signed) or math.isnan(second_estimate.signed):
+        if short_name := self.settings.less.get(second):
+            (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
+            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts)
+        apart, same = self._told_apart(first, second, tuple(common[0]))
+        counts = {
+            "grids": len(set(self.bank.clusters(apart))),
+            "common": len(set(self.bank.clusters(common[0]))),
+            "same": len(set(self.bank.clusters(same))),
+        }
+        about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
+        if not apart:
+            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **about))
             return
+        on_apart = [{number: sample[number] for number in apart} for sample in common]
+        (first_estimate, left), (second_estimate, right) = self._sides(first, second, on_apart, samples, fitted)
         value, difference = first_estimate.signed - second_estimate.signed, left.resampled - right.resampled
         null = left.null - right.null  # the same walks on both sides
         low, high = interval(difference, first_estimate.grids, self.settings.confidence)
@@ -341,21 +373,42 @@ class _Estimator:
             low = high = math.nan
         if not math.isnan(low):
             low, high = with_random((low, high), value, null, self.settings.confidence)
+        p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
         self.contrasts.append(
-            GoalContrast(
-                agent=agent,
-                cell=cell,
-                first=first,
-                second=second,
-                difference=value,
-                low=low,
-                high=high,
-                p_value=not_below_random(p_value(difference, value, first_estimate.grids), value, null),
-                grids=first_estimate.grids,
-            )
+            GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
         )
-        if short_name := self.settings.less.get(second):
-            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts)
+
+    def _sides(
+        self, first: str, second: str, chosen: Sequence[Sample], samples: Mapping[str, list[Sample]], fitted: _Fitted
+    ) -> tuple[tuple[GoalEstimate, _Fit], tuple[GoalEstimate, _Fit]]:
+        """Return the fits of two hypotheses on the same worlds: ``chosen`` are their draws, the first's before."""
+        agent, cell, count = fitted[first][0].agent, fitted[first][0].cell, len(samples[first])
+        left, right = (
+            fitted[name] if side[0].keys() == samples[name][0].keys() else self._fit(agent, cell, name, side)
+            for name, side in ((first, chosen[:count]), (second, chosen[count:]))
+        )
+        return left, right
+
+    def _told_apart(self, first: str, second: str, numbers: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """Return the worlds that tell two hypotheses apart, and those in which they are the same states.
+
+        Hypotheses that are drawn, or measured on other grids, count as told apart everywhere: draws differ by chance.
+        """
+        returns = [self.bank.returns[self.bank.names[name][0]] for name in (first, second)]
+        if first in self.settings.drawn or second in self.settings.drawn or returns[0] is not returns[1]:
+            return list(numbers), []
+        apart, same, settings = [], [], self.settings
+        for number in numbers:
+            unit = returns[0].units[number]
+            if (first, second, number) not in self._apart:
+                self._apart[first, second, number] = told_apart(
+                    unit, first, second, utility=settings.utility, invalid=settings.invalid
+                )
+            if self._apart[first, second, number]:
+                apart.append(number)
+            elif np.array_equal(unit.masks[first], unit.masks[second]):
+                same.append(number)
+        return apart, same
 
 
 def _on_common(samples: Sequence[Sample]) -> list[Sample]:

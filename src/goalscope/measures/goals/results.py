@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from goalscope.measures.goals.curves import METHOD, Array, interval, random_p, with_random
+from goalscope.measures.goals.separability import FEWEST
+from goalscope.measures.goals.settings import title_of
 from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
 
@@ -54,6 +56,8 @@ class GoalEstimate:
         confidence: nominal coverage.
         method: method of the interval.
         note: a note to print with the value, "" for none.
+        state_blind: signed MEG in nats of an agent that draws its moves anywhere as often as this one made them in the
+            other grids, whatever it sees; NaN where it was not asked for.
     """
 
     agent: str
@@ -78,6 +82,7 @@ class GoalEstimate:
     confidence: float
     method: str
     note: str = ""
+    state_blind: float = math.nan
 
     def __post_init__(self) -> None:
         chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
@@ -154,7 +159,9 @@ def goal_estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalContrast:
-    """The signed MEG of one agent towards the first hypothesis minus that towards another, on worlds that have both.
+    """The signed MEG of one agent towards the first hypothesis minus that towards another.
+
+    It is measured on the worlds that have both and tell them apart (`goalscope.measures.goals.separability`).
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
@@ -164,7 +171,9 @@ class GoalContrast:
         p_value: two-sided, of the same resamples, and not below the fraction of simulated random agents with as large
             a difference, if any; NaN where there is none.
         adjusted: the same after Holm's correction within the family of all contrasts of the run.
-        grids: number of clusters of worlds.
+        grids: number of clusters of worlds that tell the two apart.
+        common: number of clusters of worlds that have both.
+        same: number of clusters of worlds in which the two are the same states.
     """
 
     agent: str
@@ -177,6 +186,37 @@ class GoalContrast:
     p_value: float
     adjusted: float = math.nan
     grids: int = 0
+    common: int = 0
+    same: int = 0
+
+    @property
+    def turned(self) -> "GoalContrast":
+        """The second hypothesis less the first."""
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            difference=-self.difference,
+            low=-self.high,
+            high=-self.low,
+        )
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether enough worlds tell the two apart to name one of them: `FEWEST` grids, or all of two and more."""
+        return self.grids >= min(FEWEST, max(self.common, 2))
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot be told which of the two an agent is after, "" where enough worlds tell them apart."""
+        if self.told_apart:
+            return ""
+        pair = f"{title_of(self.first)} and {title_of(self.second)}"
+        if self.same == self.common:
+            return f"in these worlds {pair} are the same cell"
+        if not self.grids:
+            return f"in these worlds {pair} ask for the same actions"
+        return f"{pair} ask for different actions in {self.grids} of {self.common} grids, too few to tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from goalscope.rows import Tag
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
 from goalscope.worlds.dynamics import phases
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.grid import CORNERS, Grid, Position
 from goalscope.worlds.world import World
 
 Mask = npt.NDArray[np.float64]
@@ -30,8 +30,9 @@ Invalid = Literal["no-op", "action"]
 """Meaning of a turn without an action: a step in place by an agent with four actions, or a fifth action."""
 Utility = Literal["steps", "arrival"]
 """The utility: every step spent at the place, or being there at the end."""
+Pairs = Literal["first", "all"]
+"""The hypotheses that are compared: the first one with each other one, or each one with each other one."""
 
-CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 HYPOTHESES = ("goal", "key", "key held", *CORNERS)
 """The hypotheses by name; "cell ROW COL" names any other place. "wrong goal" is another name of "top-right"."""
 
@@ -74,6 +75,8 @@ class GoalSettings:
         less: hypothesis -> short name: the world's parts of the first hypothesis less those of this one become rows,
             too, "MEG towards the FIRST less NAME".
         named: goals that the worlds name themselves, see `goal_settings`; they can be hypotheses, too.
+        pairs: the hypotheses that are compared, see `Pairs`.
+        state_blind: whether `GoalEstimate.state_blind` is measured, too.
     """
 
     hypotheses: tuple[str, ...] = HYPOTHESES
@@ -86,6 +89,8 @@ class GoalSettings:
     drawn: Mapping[str, Sequence[HypothesisDraw]] = field(default_factory=dict)
     less: Mapping[str, str] = field(default_factory=dict)
     named: tuple[str, ...] = ()
+    pairs: Pairs = "first"
+    state_blind: bool = False
 
     def __post_init__(self) -> None:
         for name, draws in self.drawn.items():
@@ -95,7 +100,7 @@ class GoalSettings:
         object.__setattr__(self, "hypotheses", _known_names(self.hypotheses, others))
         object.__setattr__(self, "by", tuple(self.by))
         check_confidence(self.confidence)
-        for name, kinds in (("utility", Utility), ("invalid", Invalid)):
+        for name, kinds in (("utility", Utility), ("invalid", Invalid), ("pairs", Pairs)):
             if getattr(self, name) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}")
 
@@ -157,13 +162,17 @@ def _known_names(names: Sequence[str], others: Collection[str]) -> tuple[str, ..
     return canonical
 
 
+def title_of(name: str) -> str:
+    """Return a hypothesis in words: "the goal", "the top-right corner", "key held", ..."""
+    return f"the {name} corner" if name in CORNERS else f"the {name}" if name in ("goal", "key") else name
+
+
 def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     """Return where a hypothesis is fulfilled, ``[P * H * W]`` 0 or 1 over the states of `from_grid`.
 
-    A corner stands for the nearest cell that the agent can reach without entering the goal and without opening a door:
-    the target of an agent that mistakes the corner for the goal. None where the hypothesis is undefined:
-    no key (``key`` is that of the world, or of its twin where the world is a control without one), a cell outside of
-    the grid or inside of a wall.
+    A corner is the cell of `Grid.corner`, also where the goal lies there. None where the hypothesis is undefined: no
+    key (``key`` is that of the world, or of its twin where the world is a control without one), a cell outside of the
+    grid or inside of a wall, a corner that cannot be come to without entering the goal, which ends the episode.
     """
     if name == "goal":
         return None if grid.goal is None else at_cell(grid, grid.goal)
@@ -176,7 +185,8 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
         with_key[1:] = 1.0
         return with_key.reshape(-1)
     if name in CORNERS:
-        return at_cell(grid, _near_corner(name, grid))
+        corner = grid.corner(name)
+        return at_cell(grid, corner) if corner == grid.goal or _can_come_to(corner, grid) else None
     cell = _CELL.fullmatch(name)
     if cell is None:
         raise ValueError(f"a hypothesis must be one of {', '.join(HYPOTHESES)} or 'cell ROW COL', got {name!r}")
@@ -203,18 +213,11 @@ def process(where: Grid | Process, mask: Mask, horizon: int, *, utility: Utility
     return full.mdp(pays, horizon, terminal=final, idle=invalid == "action")
 
 
-def _near_corner(name: str, grid: Grid) -> Position:
-    """Return the cell that `WrongGoal` of the scripted agents goes to."""
+def _can_come_to(cell: Position, grid: Grid) -> bool:
+    """Return whether a cell can be come to without entering the goal; a door counts as open."""
     if grid.start is None:
         raise ValueError("a corner stands for a cell that the agent can come to, got a grid without its agent (A)")
-    vertical, horizontal = name.split("-")
-    aim = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
     solid = grid.walls.copy()
-    for cell in (grid.goal, grid.door):
-        if cell is not None:
-            solid[cell] = True
-    rows, cols = np.nonzero(distances_to(solid, [grid.start]) >= 0)
-    if not len(rows):
-        return grid.start
-    nearest = int(np.argmin(np.abs(rows - aim[0]) + np.abs(cols - aim[1])))  # ties: first by row, then by column
-    return int(rows[nearest]), int(cols[nearest])
+    if grid.goal is not None:
+        solid[grid.goal] = True
+    return bool(distances_to(solid, [grid.start])[cell] >= 0)

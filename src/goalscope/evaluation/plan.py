@@ -1,0 +1,161 @@
+"""The plan of an evaluation: models, seed, worlds of each look; a run directory for each arm."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from goalscope.evaluation.arms import SEED, Arm, arms, given_arm
+from goalscope.evaluation.claims import seal, sealed
+from goalscope.evaluation.failures import Failures
+from goalscope.evaluation.rules import level
+from goalscope.evaluation.subject import Subject, describe
+from goalscope.plain_files import path_in
+from goalscope.report.page import write_page
+
+PLAN: Final = "evaluation.json"
+ARMS: Final = "arms"
+"""Names of the file of the plan, and of the folder of run directories, of an evaluation."""
+
+
+class Plan(BaseModel):
+    """The stored plan of an evaluation: models, seed, and the worlds a cell of each look."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    version: Literal[2] = 2
+    models: tuple[str, ...] = Field(strict=False, min_length=1)
+    seed: int
+    looks: tuple[dict[str, int], ...] = Field(strict=False)
+    worlds: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> "Plan":
+        """Read the file.
+
+        Raises:
+            ValueError: it is no plan, or was changed since it was written.
+        """
+        return sealed(cls, path, "plan", "restore it from a copy, or choose another directory")
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        write_page(path, seal(self) + "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRun:
+    """An evaluation on disk, ready to be run or read.
+
+    Attributes:
+        directory: its directory.
+        subjects: the evaluated models.
+        seed: root seed of its worlds.
+        sizes: arm -> worlds a cell; the arms that are run.
+        look: number of the look with these sizes.
+        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
+            registered arms.
+        failures: what is not asked of which model, and what failed.
+    """
+
+    directory: Path
+    subjects: tuple[Subject, ...]
+    seed: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    look: int = 1
+    worlds: Mapping[str, Any] | None = None
+    failures: Failures
+
+    @property
+    def arms(self) -> list[Arm]:
+        """The arms that may be run."""
+        return arms() if self.worlds is None else [given_arm(self.worlds)]
+
+    @property
+    def level(self) -> float:
+        """Probability of a wrong answer that this look allows."""
+        return level(self.look)
+
+    def path(self, name: str) -> Path:
+        """Return the run directory of an arm."""
+        return path_in(self.directory, ARMS, name)
+
+    def subjects_for(self, arm: Arm) -> list[Subject]:
+        """Return the models that an arm is run with."""
+        subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
+        return subjects if arm.name in self.sizes and arm.at in self.sizes else []
+
+    def run_path(self, arm: Arm, subject: Subject) -> Path:
+        """Return the run directory that holds the results of an arm for a model.
+
+        A run stores readings of one model's activations. The run of an arm with worlds stores those of the first model
+        that an inside arm is open to; each other model has an excerpt, named by its number: ``arms/grids-2``.
+        """
+        inside_arms = [each for each in arms() if each.looks is not None and each.at == arm.at]
+        open_models = (
+            model
+            for model in self.subjects
+            if model.logs is None and any(inside_arm.open_to(model) for inside_arm in inside_arms)
+        )
+        first = next(open_models, None)
+        if arm.looks is None or subject == first:
+            return self.path(arm.at)
+        return self.path(f"{arm.at}-{self.subjects.index(subject) + 1}")
+
+    @property
+    def logs(self) -> list[Path]:
+        """The runs of recorded logs that are evaluated."""
+        return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
+
+
+def prepare(
+    directory: str | Path,
+    subjects: Sequence[Subject],
+    sizes: Mapping[str, int],
+    *,
+    seed: int = SEED,
+    worlds: Mapping[str, Any] | None = None,
+    failures: Failures | None = None,
+) -> EvaluationRun:
+    """Declare an evaluation, or continue one; the plan is stored before anything is run.
+
+    Sizes that are not larger than those of the last look continue that look. Larger ones are a new look, which adds
+    worlds to the existing ones.
+
+    Args:
+        directory: its directory, created where it is missing.
+        subjects: the models to evaluate.
+        sizes: arm -> worlds a cell.
+        seed: root seed of the worlds.
+        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`.
+        failures: what is known not to be asked of which model.
+
+    Raises:
+        ValueError: the directory holds another evaluation, or other files.
+    """
+    if not sizes and any(subject.logs is None for subject in subjects):
+        raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
+    out, models = Path(directory), tuple(describe(subject) for subject in subjects)
+    path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
+    if path.exists():
+        plan = Plan.read(path)
+        if plan.models != models or plan.seed != seed:
+            raise ValueError(
+                f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
+                f"{'; '.join(models)} with seed {seed}: choose another directory"
+            )
+        if plan.worlds != own_worlds:
+            raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
+        last = plan.looks[-1]
+        larger = {name: max(worlds_a_cell, last.get(name, 0)) for name, worlds_a_cell in {**last, **sizes}.items()}
+        looks = plan.looks if larger == last else (*plan.looks, larger)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(path.name != f".{PLAN}.partial" for path in out.iterdir()):  # a process may have died writing the plan
+            raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
+        looks = (dict(sizes),)
+    Plan(models=models, seed=seed, looks=looks, worlds=own_worlds).write(path)
+    sizes, look = looks[-1], len(looks)
+    fields: dict[str, Any] = {"seed": seed, "sizes": sizes, "look": look, "worlds": own_worlds}
+    return EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)

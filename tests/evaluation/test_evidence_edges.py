@@ -1,0 +1,179 @@
+"""Whatever is measured, each question has an answer: degenerate numbers are no error, and no interval of width 0."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from goalscope.evaluation import evidence_goals
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
+from goalscope.evaluation.evidence_goals import EXPLAINS, lapses, towards
+from goalscope.evaluation.rules import Rule, decide, level
+from goalscope.measures.goals import GoalContrast
+from goalscope.registry import names, resolve
+from goalscope.rng import stream
+from goalscope.rows import Rows
+from goalscope.stats import Estimate
+
+AGENT = "model"
+NONE = Rows.from_rows([])
+NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-17, 1e-320, math.nan, math.inf, -math.inf])
+WIDTHS = st.sampled_from([0.0, 0.1, 1e-17, math.nan, math.inf])
+MEASURES = (
+    *("success", "action accuracy", "invalid turns", "errors towards the key", "prefers the key path"),
+    *("redundant backtracking", "moves into known dead ends", "repeated wall bumps"),
+)
+TAGS: tuple[dict[str, Any], ...] = (
+    *({}, {"transform": "identity"}, {"transform": "rotate"}, {"wording": "terse"}, {"kind": "two-path"}),
+    *({"kind": "key-door"}, {"kind": "key-no-door", "control": False}, {"kind": "key-no-door", "control": True}),
+    *({"named": "goal"}, {"named": "rival"}),
+)
+RIVALS = ("top-left", "top-right", "bottom-left", "bottom-right")
+RULES: list[Rule] = [resolve("claim", name) for name in names("claim")]
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.sampled_from([(-math.inf, math.inf), (-1.0, 1.0), (0.0, 1.0)]))
+def test_an_estimate_of_any_ends_has_an_interval_that_holds_it_or_none(
+    value: float, low: float, high: float, bounds: tuple[float, float]
+) -> None:
+    found = Estimate.of_ends(value, low, high, bounds=bounds, n=3, clusters=3, method="given", unit="share", note="so")
+    assert found.note.startswith("so") and (math.isnan(value) or bounds[0] <= found.value <= bounds[1])
+    if found.has_interval:
+        assert bounds[0] <= found.low <= found.value <= found.high <= bounds[1] and found.low < found.high
+    else:
+        assert math.isnan(found.high) and ((math.isnan(low) and math.isnan(high)) or "no interval" in found.note)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(1e-6, 1))
+def test_a_moved_estimate_is_moved_with_its_ends(first: float, second: float, by: float, over: float) -> None:
+    low, high = sorted((first, second))
+    if high - low < 1e-6:
+        return
+    one = Estimate(value=low, low=low, high=high, n=5, clusters=4, method="m", unit="share", undefined=2, without=1)
+    moved = one.moved(by=by, over=over)
+    assert moved.high == pytest.approx((high - by) / over) and moved.value == pytest.approx((low - by) / over)
+    assert replace(moved, value=one.value, low=one.low, high=one.high) == one
+
+
+def rows_of(seed: int, count: int, clusters: int) -> Rows:
+    """Rows of all measures under all tags: ordinary, equal, undefined, of one grid."""
+    rng, parts = stream(seed, "edges", count), []
+    for measure in MEASURES:
+        for tags in TAGS:
+            drawn = [rng.random(count), rng.integers(0, 2, count), np.full(count, rng.choice([0, 1, 0.5, np.nan]))]
+            value = np.asarray(drawn[rng.integers(3)], dtype=float)
+            value[rng.random(count) < rng.choice([0, 0.5])] = np.nan
+            parts.append(
+                Rows.from_columns(
+                    measure=measure,
+                    unit="share",
+                    value=value,
+                    cluster=[f"grid {one}" for one in rng.integers(0, clusters, count)],
+                    episode_id=[f"episode {one}" for one in range(count)],
+                    tags={"agent": AGENT, "size": 7, **tags},
+                )
+            )
+    return Rows.concatenate(parts)
+
+
+def turns(seed: int, episodes: int) -> Any:
+    """Turns some of which are errors, in runs, and some of which have no optimal action."""
+    rng = stream(seed, "turns", episodes)
+    length = rng.integers(1, 6, episodes)
+    episode = np.repeat(np.arange(episodes), length)
+    lapse = np.repeat(rng.random(episodes) < 0.3, length)
+    optimal = np.zeros((len(episode), 4), dtype=bool)
+    optimal[:, 0] = rng.random(len(episode)) < rng.choice([1.0, 0.6])
+    cluster = np.array([f"grid {one // 2}" for one in range(episodes)])
+    return SimpleNamespace(
+        optimal=optimal, agent=np.full(episodes, AGENT), episode=episode, is_optimal=~lapse, cluster=cluster
+    )
+
+
+def data_of(rows: Rows = NONE, **parts: Any) -> ArmData:
+    run = ArmRun(store=cast(Any, None), rows=rows, probed=NONE, changed=NONE, confidence=1 - level(1))
+    vars(run).update(parts)
+    data = ArmData(run=run, agent=AGENT, rows=rows)
+    return replace(data, other_arms={"competence": data})
+
+
+def findings(estimate: tuple[float, float, float], contrasts: list[tuple[float, float, float, float]]) -> Any:
+    value, width, bound = estimate
+    common: dict[str, Any] = {"agent": AGENT, "cell": {}, "confidence": 0.96, "method": "m"}
+    ends = {"signed": value, "low": value - width, "high": value + width, "bound": bound, "note": ""}
+    more = {"n": 9, "grids": 9, "state_blind": 0.0}
+    return SimpleNamespace(
+        estimates=[SimpleNamespace(hypothesis=name, **common, **ends, **more) for name in ("goal", *RIVALS)],
+        contrasts=[
+            GoalContrast(
+                agent=AGENT,
+                cell={},
+                first="goal",
+                second=rival,
+                difference=number,
+                low=number - wide,
+                high=number + shift,
+                p_value=p,
+                grids=9 - at,
+                common=9,
+            )
+            for at, (rival, (number, wide, shift, p)) in enumerate(zip(RIVALS, contrasts, strict=False))
+        ],
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.tuples(NUMBERS, WIDTHS, NUMBERS),
+    st.lists(st.tuples(NUMBERS, WIDTHS, WIDTHS, st.sampled_from([0.0, 1e-9, 1.0, math.nan])), max_size=3),
+    st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_every_question_about_behaviour_has_an_answer_whatever_was_measured(
+    seed: int,
+    count: int,
+    clusters: int,
+    estimate: tuple[float, float, float],
+    contrasts: list[tuple[float, float, float, float]],
+    chance: float,
+) -> None:
+    data = data_of(rows_of(seed, count, clusters), goals=findings(estimate, contrasts), table=turns(seed, 3 * count))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArmData, "chances", lambda *_: (chance, 0.0))
+        patch.setattr(ArmData, "ended", lambda _, rows, stage: rows.value)
+        for rule in RULES:
+            if rule.arm != "tasks":
+                claim = decide(rule, data)
+                assert claim.says and (claim.value is None or math.isfinite(claim.value))
+
+
+def test_a_place_that_coincides_with_the_goal_cannot_be_told_from_it() -> None:
+    data = data_of(goals=findings((1.0, 0.1, 2.0), [(0.0, 0.0, 0.0, 1.0), (0.5, 0.1, 0.1, 0.0)]))
+    found = towards(data)
+    assert found.estimate is None and "same difference" in found.why and found.p is None
+
+
+def test_a_correlation_lies_in_its_range_with_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors in runs, and episodes without any: one grid's part, and the ratio of sums, may lie beyond 1."""
+    for seed in range(20):
+        rng = stream(seed, "pairs")
+        length = np.concatenate([np.full(14, 6), np.full(40, 4)])
+        wrong = np.repeat(np.concatenate([np.ones(14), np.zeros(40)]), length) > 0
+        wrong[:84] &= (np.arange(84) % 6 < 3) & (rng.random(84) < 0.95)
+        episode, count = np.repeat(np.arange(54), length), int(length.sum())
+        optimal = np.zeros((count, 4), dtype=bool)
+        optimal[:, 0] = True
+        cluster = np.array([f"grid {one % 14}" for one in range(54)])
+        agents = np.full(54, AGENT)
+        table = SimpleNamespace(optimal=optimal, agent=agents, episode=episode, is_optimal=~wrong, cluster=cluster)
+        monkeypatch.setattr(evidence_goals, "directed", lambda *_: Evidence(side="yes"))
+        found = lapses(data_of(table=table), EXPLAINS)
+        if found.estimate is not None:
+            assert -1 <= found.estimate.low <= found.estimate.value <= found.estimate.high <= 1

@@ -1,0 +1,203 @@
+"""What cannot be asked, or fails, is said with its reason; the other arms, models, claims and the page stay."""
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_evaluations import quiet
+from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
+
+from command_line import call
+from goalscope.agents import Observation, Optimal, Turn
+from goalscope.cli import verdicts
+from goalscope.evaluation import Evaluation, evaluate, page, subject_of
+from goalscope.evaluation.arms import arms
+from goalscope.evaluation.evidence import ArmData
+from goalscope.evaluation.failures import FAILURES, does_not_fit
+from goalscope.evaluation.plan import EvaluationRun
+from goalscope.measures.behaviour import measured_parts
+from goalscope.registry import resolve
+from goalscope.runs import Store
+from goalscope.worlds.gridworld import GridView
+
+SIZES = {"grids": 1, "keys": 1, "fog": 1}
+KEPT = {"optimal": {"grids", "fog"}, "random": {"grids", "keys", "fog"}}
+
+
+def judged(directory: Path, sizes: dict[str, int] = SIZES, *subjects: Any) -> tuple[EvaluationRun, Evaluation]:
+    """Evaluate optimal and random, or other subjects, as the command does; write ledger and page."""
+    run = evaluate.prepare(directory, subjects or [subject_of("optimal"), subject_of("random")], sizes, seed=7)
+    evaluate.play(run, quiet)
+    with evaluate.opened(run) as data:
+        found = evaluate.judge(run, data)
+        evaluate.write(run, found)
+        page.write(found, data, directory / evaluate.PAGE)
+    return run, found
+
+
+def asked(found: Evaluation) -> dict[str, set[str]]:
+    return {model.model: {arm.name for arm in model.arms if arm.asked} for model in found.models}
+
+
+def why(found: Evaluation, arm: str, model: int = 0) -> str:
+    return {one.name: one.why for one in found.models[model].arms}[arm]
+
+
+def lost_with_keys(broken: Callable[[], Exception]) -> Callable[..., list[Turn]]:
+    """An agent's `act` that raises where a grid has a key."""
+    sound = Optimal.act
+
+    def act(self: Optimal, observations: Sequence[Observation]) -> list[Turn]:
+        if any(isinstance(one.view, GridView) and one.view.grid.key is not None for one in observations):
+            raise broken()
+        return sound(self, observations)
+
+    return act
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """The evaluation of which nothing fails."""
+    run, found = judged(tmp_path_factory.mktemp("whole") / "one")
+    assert not run.failures.failed and not (run.directory / FAILURES).exists()
+    return found
+
+
+def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everybody_else_is(
+    whole: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Optimal, "act", lost_with_keys(lambda: RuntimeError("no key\nfits")))
+        run, found = judged(tmp_path / "one")
+    assert asked(found) == KEPT and why(found, "keys") == "it failed: RuntimeError: no key fits"
+    assert len(run.failures.failed) == 1 and "optimal" in run.failures.failed[0]
+    text = (tmp_path / "one" / FAILURES).read_text()
+    assert text.startswith(run.failures.failed[0]) and "in act" in text and "no key" in text
+    assert "RuntimeError: no key fits" in (tmp_path / "one" / evaluate.PAGE).read_text()
+    for mine, theirs in zip(found.models, whole.models, strict=True):
+        kept = [claim for claim in theirs.claims if claim.arm in KEPT[mine.model]]
+        assert list(mine.claims) == kept, "what could be asked has the answers that it has alone"
+    assert not [one for one in found.differences if "keys" in one.rule]
+    assert page.named_of(tmp_path / "one"), "the page is drawn again from the directory"
+    with Store(run.path("grids")) as store:
+        before = len(store.info()["sessions"])
+    again, mended = judged(tmp_path / "one")
+    assert mended == whole and not (tmp_path / "one" / FAILURES).exists()
+    with Store(again.path("grids")) as store:
+        assert len(store.episode_ids()) == 18 and len(store.info()["sessions"]) == before + 2
+
+
+def test_a_server_that_does_not_answer_is_not_asked_in_every_arm_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def act(self: Optimal, observations: Sequence[Observation]) -> list[Turn]:
+        tried.append(len(observations))
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(Optimal, "act", act)
+    run, found = judged(tmp_path / "one")
+    assert len(tried) == len(run.failures.failed) == 1 and asked(found) == {"optimal": set(), "random": set(SIZES)}
+    assert "nobody there" in why(found, "fog") and "server" in why(found, "fog")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), BlockingIOError("locked")]
+)
+def test_what_ends_everything_is_not_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(Optimal, "act", lost_with_keys(lambda: error))  # type: ignore[return-value,arg-type]
+    with pytest.raises(type(error)):
+        judged(tmp_path / "one")
+
+
+def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
+    whole: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise KeyError("mine")
+
+    def parts(store: Store, *rest: Any) -> Any:
+        return fail() if store.path.name == "fog" else measured_parts(store, *rest)
+
+    monkeypatch.setattr("goalscope.evaluation.playing.measured_parts", parts)
+    monkeypatch.setattr(ArmData, "error_runs", fail)
+    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    monkeypatch.setattr(
+        "goalscope.evaluation.compare._behaviour",
+        lambda data, *, measure, tags: fail() if measure == "action accuracy" else data.among(measure, **tags),
+    )
+    seen = [replace(subject_of(one), access=frozenset({"grids", "weights"})) for one in ("optimal", "random")]
+    run, found = judged(tmp_path / "one", {**SIZES, "patching": 1}, *seen)
+    assert asked(found) == {"optimal": {"grids", "keys"}, "random": {"grids", "keys"}}
+    assert why(found, "fog") == why(found, "patching") == "it failed: KeyError: 'mine'"
+    lapses = found.models[0].claim("errs in lapses")
+    assert lapses is not None and lapses.answer == "cannot be told" and FAILURES in lapses.says
+    assert "success (grids)" in {one.rule for one in found.differences}
+    assert not [one for one in found.differences if "accuracy" in one.rule]
+    for what in ("Fog", "errs in lapses", "action accuracy (grids)", "Inside: activations"):
+        assert [text for text in run.failures.failed if what in text and "KeyError: 'mine'" in text], what
+    assert why(found, "beliefs") == "no room for it at this size: give a larger --budget"
+
+
+def small(folder: Path, positions: int) -> Any:
+    llama(positions=positions).save_pretrained(folder)
+    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(folder)
+    found = subject_of(str(folder))
+    return replace(found, parameters={**found.parameters, "max_tokens": 2, "device": "cpu"})
+
+
+def test_prompts_that_do_not_fit_are_not_asked_and_nothing_is_spent_on_them(tmp_path: Path) -> None:
+    model = small(tmp_path / "small", 1700)
+    run, found = judged(tmp_path / "one", {**SIZES, "beliefs": 1}, model, subject_of("random"))
+    assert asked(found)["random"] == set(SIZES) and "grids" in asked(found)["small"]
+    assert "2,095 tokens" in why(found, "keys") and "1,700 positions" in why(found, "keys")
+    assert "1,700 positions" in why(found, "fog") and "episodes of the arm fog" in why(found, "beliefs")
+    with Store(run.path("keys")) as store:
+        assert store.agent_names() == ["random"]
+    assert not run.failures.failed, "a declared reason is no failure"
+    assert "2,095 tokens" in (tmp_path / "one" / evaluate.PAGE).read_text()
+    alone, none = judged(tmp_path / "two", {"keys": 1, "fog": 1}, model)
+    assert asked(none)["small"] == set() and not none.models[0].claims and not alone.path("keys").exists()
+
+
+def test_what_fits_is_known_by_the_model_s_own_tokenizer_alone(tmp_path: Path) -> None:
+    keys, grids = resolve("arm", "keys"), resolve("arm", "grids")
+    model = small(tmp_path / "small", 2048)
+    assert "2,048 positions" in does_not_fit(keys, model, 1, 7) and not does_not_fit(grids, model, 1, 7)
+    served = subject_of("openai:small@http://127.0.0.1:1/v1")
+    assert not any(does_not_fit(arm, served, 1, 7) for arm in arms() if arm.looks is None)
+    assert not does_not_fit(keys, subject_of("optimal"), 1, 7) and not does_not_fit(keys, subject_of("theseus"), 1, 7)
+
+
+def test_the_command_says_what_was_not_asked_before_it_asks_and_after(tmp_path: Path) -> None:
+    small(tmp_path / "small", 1200)
+    said = " ".join(call("evaluate", tmp_path / "small", "--quick", "--out", tmp_path / "out", status=2).split())
+    assert "no arm can be asked of small" in said and "1,200 positions" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [resolve("arm", name) for name in ("grids", "keys")]
+    monkeypatch.setattr(verdicts, "arms", lambda: listed)
+    monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
+    words = ("evaluate", "optimal", "--quick", "--out", tmp_path / "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(Optimal, "act", lost_with_keys(lambda: RuntimeError("no key fits")))
+        said = " ".join(call(*words, status=1).split())
+    assert "optimal is directed at the goal" in said and "it failed: RuntimeError: no key fits" in said
+    assert f"tracebacks in {tmp_path}" in said.replace("one/ ", "one/") and "1 failure" in said
+    assert (tmp_path / "one" / evaluate.LEDGER).exists() and (tmp_path / "one" / evaluate.PAGE).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(page, "contents", lambda *_: 1 / 0)
+        said = call(*words, status=1)
+    assert "ZeroDivisionError" in said and "optimal is directed at the goal" in said
+    assert "failure" not in call(*words)
+    assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")

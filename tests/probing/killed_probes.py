@@ -1,0 +1,57 @@
+"""Fits of probes that are killed, as processes of their own.
+
+Reads tasks (directory, number) as JSON lines and forks one process for each, which reads a run from the inside and
+kills itself with SIGKILL just before its number-th event: a SQL statement, a sync, a rename, the first byte of a new
+file. Prints for each how it ended; beside the directory of one that was not killed stands how many events it passed.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "models", "runs")]
+
+from killed_runs import Countdown, trace_events  # noqa: E402
+from replays import local  # noqa: E402
+
+from goalscope.probing import Inside, study_inside  # noqa: E402
+
+DECLARED = Inside.parse(
+    {
+        "reads": ["cognitive-map", "plans"],
+        "sites": ["pre"],
+        "layers": [1],
+        "test": 0.4,
+        "probes": {"hidden": 2, "epochs": 1},
+        "decoders": {"layers": [1], "width": 8, "feedforward": 8, "epochs": 1},
+        "random": None,
+        "by_size": False,
+    }
+)
+
+
+def read_inside(directory: Path, model: Any) -> Any:
+    """Capture, fit and store what is declared and not there yet."""
+    return study_inside(directory, DECLARED, model=model)
+
+
+def main() -> None:
+    model = local(seed=0)
+    for line in sys.stdin:
+        task = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            countdown = Countdown(task["number"])
+            trace_events(countdown)
+            read_inside(Path(task["directory"]), model)
+            Path(f"{task['directory']}.passed").write_text(str(countdown.passed))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
