@@ -1,7 +1,7 @@
 """Results of measuring the goals of a run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from goalscope.measures.goals.separability import FEWEST
 from goalscope.measures.goals.settings import title_of
 from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
+from goalscope.stats import corrected
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -217,6 +218,13 @@ class GoalContrast:
         if not self.grids:
             return f"in these worlds {pair} ask for the same actions"
         return f"{pair} ask for different actions in {self.grids} of {self.common} grids, too few to tell"
+
+
+def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
+    """Return the contrasts with Holm's correction: all of a run are one family."""
+    by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
+    tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
+    return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
