@@ -26,6 +26,8 @@ FEW = (  # by simulation, see docs/meg-runs.md
     (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
 )
 """Numbers of grids below which an interval has a note."""
+LEAST_BOUND: Final = 0.1
+"""Nats an episode of an optimal agent below which a share of them says nothing."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
 
@@ -41,8 +43,8 @@ class GoalEstimate:
         signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN without any
             action.
         low, high: interval of ``signed``, NaN where there is none.
-        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable. NaN where
-            the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
+        beta: the common rationality in nats per unit of utility; infinite at the upper end of what is attainable. NaN
+            at the lower end, and where the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
         bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the value of an optimal agent.
         bound_lowest: the same for an agent that avoids the goal optimally.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
@@ -87,6 +89,8 @@ class GoalEstimate:
 
     def __post_init__(self) -> None:
         chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
+        if self.beta == -math.inf:  # an agent that is never there, or there as seldom as can be
+            object.__setattr__(self, "beta", math.nan)
         if not chance:
             return
         object.__setattr__(self, "beta", math.nan)
@@ -100,11 +104,14 @@ class GoalEstimate:
 
     @property
     def share(self) -> float:
-        """``signed`` as a fraction of the tight bound on its side; NaN where the interval contains 0."""
-        if math.isnan(self.signed) or chance_note(self.low, self.high):
+        """``signed`` as a fraction of the tight bound of an optimal agent.
+
+        NaN where it says nothing: the interval contains 0, the agent does worse than a random one, or the bound is
+        below `LEAST_BOUND`.
+        """
+        if math.isnan(self.signed) or chance_note(self.low, self.high) or self.signed < 0:
             return math.nan
-        bound = self.bound if self.signed >= 0 else self.bound_lowest
-        return self.signed / bound if bound > 0 else 0.0
+        return self.signed / self.bound if self.bound >= LEAST_BOUND else math.nan
 
 
 def goal_estimate(
