@@ -30,7 +30,8 @@ from scipy.stats import binom
 
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation.arms import arms
-from goalscope.evaluation.claims import ClaimLedger, headline
+from goalscope.evaluation.claims import ClaimLedger
+from goalscope.evaluation.sentences import headline
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,6 @@ def test_a_log_of_another_kind_is_not_scored_as_an_empty_table(folder: Path, tmp
     assert made.read_text(encoding="utf-8") == ""
 
 
-def test_training_is_said_to_be_in_the_repository() -> None:
-    assert "python -m training.theseus" in flat(call("train-theseus", "x", "--hours", "6", status=2))
-
-
 def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "empty", "w") as store:
         store.put_study(Study.parse(yaml.safe_load(STUDY)))

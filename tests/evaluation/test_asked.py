@@ -12,8 +12,8 @@ import pytest
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.arms import Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
-from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
+from goalscope.evaluation.sentences import headline
 from goalscope.runs import Store, Study
 from goalscope.worlds.tasks import generate_task_map
 

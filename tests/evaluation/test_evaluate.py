@@ -18,8 +18,8 @@ from command_line import call
 from goalscope.cli import app, verdicts
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
-from goalscope.evaluation.claims import headline
 from goalscope.evaluation.evidence import ArmRun
+from goalscope.evaluation.sentences import headline
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
 from goalscope.rows import Row, Rows

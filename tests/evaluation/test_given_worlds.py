@@ -12,7 +12,7 @@ from goalscope.environments import EnvironmentWorld
 from goalscope.evaluation import Evaluation, evaluate, subject_of
 from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
 from goalscope.evaluation.chance import random_success
-from goalscope.evaluation.claims import headline
+from goalscope.evaluation.sentences import headline
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.worlds import Grid
@@ -47,14 +47,14 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
     answers = [[one.answer for one in ledger.claims] for ledger in found.models]
     # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
     assert answers == [
-        ["not shown", "yes", "not shown", "yes", "yes"],
-        ["not shown", "not shown", "no", "no", "not shown"],
-        ["not shown", "not shown", "no", "no", "no"],
+        ["not shown", "yes", "not shown", "yes", "yes", "no"],
+        ["not shown", "not shown", "no", "no", "cannot be told", "not shown"],
+        ["not shown", "not shown", "no", "no", "no", "yes"],
     ]
     assert [ledger.arms[0].title for ledger in found.models] == ["Worlds of corridors"] * 3
     assert headline(found.models[0]).startswith("optimal is directed at the goal of the environments (1.000")
     assert "rather than at another" in headline(found.models[0])
-    assert headline(found.models[2]).startswith("wrong-goal(lever) is after “lever”, another goal that")
+    assert headline(found.models[2]).startswith("wrong-goal(lever) is directed at “lever”, another goal that")
     assert {one.rule for one in found.differences} == {"success (worlds)", "action accuracy (worlds)"}
     assert next(one.value for one in found.differences) == 1, "the optimal agent arrives, the random one does not"
 

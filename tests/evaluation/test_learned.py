@@ -13,7 +13,7 @@ from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation
-from goalscope.evaluation.claims import headline
+from goalscope.evaluation.sentences import headline
 from goalscope.planning.shortest import distances_to, solve
 from goalscope.rng import stream
 from goalscope.runs import Study, run

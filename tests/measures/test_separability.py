@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from goalscope.agents import Optimal, WrongGoal
+from goalscope.cli import app
 from goalscope.measures import roll_out
 from goalscope.measures.goals import GoalSettings, measure_goals
 from goalscope.measures.goals.returns import Unit
@@ -14,7 +17,7 @@ from goalscope.measures.goals.separability import ENOUGH, LAPSE, _nats, _policy,
 from goalscope.measures.goals.settings import place, process
 from goalscope.planning.mdp import value_iteration
 from goalscope.rng import stream
-from goalscope.runs import GridWorld
+from goalscope.runs import GridWorld, Study, run
 from goalscope.worlds import Grid, generate_batch
 
 CORRIDOR = Grid.parse("#######\n#_A__G#\n#_#_#_#\n#_____#\n#######")
@@ -102,3 +105,21 @@ def test_random_worlds_mostly_tell_the_goal_from_a_corner() -> None:
     grids = generate_batch(9, 0.6, seed=int(stream(1, "worlds").integers(1000)), count=40)
     apart = [_apart(grid) for grid in grids]
     assert 0.4 < np.mean(apart) < 1.0
+
+
+def test_commands_say_which_hypotheses_the_worlds_do_not_tell_apart(tmp_path: Path) -> None:
+    texts = [grid.render() for grid in dict.fromkeys(at_corner(8))]
+    study = {"name": "corner", "seed": 1, "worlds": [{"kind": "text", "grids": texts}], "horizon": {"steps": 12}}
+    run(Study.parse({**study, "agents": [{"kind": "optimal"}, {"kind": "random"}]}), tmp_path / "run")
+    for command in (["meg"], ["compare", "--measures", "MEG towards the goal"]):
+        result = CliRunner().invoke(app, [command[0], str(tmp_path / "run"), *command[1:]])
+        assert result.exit_code == 0, result.output
+        assert "the goal and the top-right corner are the same cell" in " ".join(result.output.split())
+    text = report_of(tmp_path / "run")
+    assert "the goal and the top-right corner are the same cell" in text
+
+
+def report_of(directory: Path) -> str:
+    result = CliRunner().invoke(app, ["report", str(directory)])
+    assert result.exit_code == 0, result.output
+    return (directory / "report.html").read_text(encoding="utf-8")

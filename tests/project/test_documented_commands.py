@@ -118,7 +118,7 @@ def test_the_help_of_the_program_shows_an_example_and_a_whole_sentence_on_each_c
     shown = CliRunner().invoke(app, ["--help"])
     words = " ".join(shown.output.split())
     assert "Examples: goalscope demo" in words and "..." not in words.replace("[ARGS]...", "")
-    assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - {"train-theseus", "plan"}
+    assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - {"plan"}
     assert not [sentence for sentence in SUMMARY.values() if sentence not in words]
 
 

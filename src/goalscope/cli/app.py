@@ -393,17 +393,3 @@ def cliff_world(
 
 _command("verify")(verify.verify)
 _command("doctor")(doctor.doctor)
-
-
-@app.command(
-    "train-theseus",
-    hidden=True,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-@guarded
-def train_theseus() -> None:
-    """Bundled models are trained from a clone of the repository: python -m training.theseus FOLDER --hours 6."""
-    raise ValueError(
-        "the code that trains the bundled models must be run in a clone of the repository, this is the installed "
-        "package: python -m training.theseus --help there"
-    )

@@ -27,6 +27,7 @@ from goalscope.report.figures import as_csv
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
+from goalscope.report.sections.meg import untold_in
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import check_margin
@@ -95,8 +96,11 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
     for path in paths:
         measure_compared(path)
     with ExitStack() as stores:
-        comparison = compare_runs([(path, MeasuredRows(stores.enter_context(Store(path)))) for path in paths], settings)
-    for note in comparison.notes:
+        opened = {path: stores.enter_context(Store(path)) for path in paths}
+        comparison = compare_runs([(path, MeasuredRows(store)) for path, store in opened.items()], settings)
+        goals = any(measure.startswith("MEG towards") for measure in comparison.measures)
+        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
+    for note in (*comparison.notes, *untold):
         say(note, error=True)
     tests = len(comparison.pairs)
     family = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"

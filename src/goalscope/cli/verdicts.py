@@ -11,8 +11,8 @@ from goalscope.cli.studies import load_study
 from goalscope.evaluation import Evaluation, evaluate, subjects_of
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
-from goalscope.evaluation.claims import verdict
 from goalscope.evaluation.failures import FAILURES, Failures, does_not_fit, not_played
+from goalscope.evaluation.sentences import verdict
 from goalscope.evaluation.subject import Subject
 from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed

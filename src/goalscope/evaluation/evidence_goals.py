@@ -15,6 +15,7 @@ import numpy as np
 
 from goalscope.evaluation.evidence import ArmData, Evidence, Side
 from goalscope.measures.goals import GoalContrast, GoalEstimate
+from goalscope.measures.goals.results import LEAST_BOUND
 from goalscope.measures.goals.settings import title_of
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_pooled, holm
 
@@ -26,7 +27,6 @@ MARGIN: Final = 0.25
 
 GOAL: Final = "goal"
 
-_LEAST_BOUND: Final = 0.1  # nats an episode of an optimal agent below which a share says nothing
 _FEWEST_ERRORS: Final = 20
 _DISTANT: Final = 3  # turns
 
@@ -40,7 +40,7 @@ def shares(data: ArmData) -> dict[str, Estimate]:
 
 def share_of(goal: GoalEstimate) -> Estimate | None:
     """Return signed MEG as a share of the bound on the side of the optimal agent; None where it says nothing."""
-    if math.isnan(goal.signed) or not goal.bound >= _LEAST_BOUND:
+    if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     return Estimate.of_ends(
         *(number / goal.bound for number in (goal.signed, goal.low, goal.high)),

@@ -1,6 +1,5 @@
 """Statistics: rows in, estimates with intervals over clusters out."""
 
-from goalscope.stats.between import spread_between
 from goalscope.stats.compare import PairedComparison, SignedRank, paired_difference, signed_rank
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.equivalence import Equivalence, equivalence
@@ -59,5 +58,4 @@ __all__ = [
     "sensitivity",
     "signed_rank",
     "simulate_power",
-    "spread_between",
 ]

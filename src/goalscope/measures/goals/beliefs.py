@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.estimate import measure_goals, one_family
-from goalscope.measures.goals.results import GoalFindings
+from goalscope.measures.goals.estimate import measure_goals
+from goalscope.measures.goals.results import GoalFindings, one_family
 from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
 from goalscope.rng import stream
 from goalscope.rows import Rows

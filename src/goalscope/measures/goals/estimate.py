@@ -30,16 +30,17 @@ from goalscope.measures.goals.results import (
     GoalFindings,
     goal_estimate,
     joined_notes,
+    one_family,
 )
 from goalscope.measures.goals.returns import Returns, work_items
-from goalscope.measures.goals.separability import told_apart
+from goalscope.measures.goals.separability import Separability
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
 from goalscope.measures.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.stats import LESS, corrected
+from goalscope.stats import LESS
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
@@ -172,7 +173,7 @@ class _Estimator:
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
-        self._apart: dict[tuple[str, str, int], bool] = {}
+        self._apart = Separability(bank.settings.utility, bank.settings.invalid)
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
         """Measure the agents in a cell; contrasts and rows only for cells of conditions."""
@@ -354,12 +355,13 @@ class _Estimator:
         if short_name := self.settings.less.get(second):
             (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
             self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts)
-        apart, same = self._told_apart(first, second, tuple(common[0]))
-        counts = {
-            "grids": len(set(self.bank.clusters(apart))),
-            "common": len(set(self.bank.clusters(common[0]))),
-            "same": len(set(self.bank.clusters(same))),
-        }
+        # Hypotheses that are drawn, or measured on other grids, count as told apart: draws differ by chance.
+        apart, same = list(common[0]), list[int]()
+        returns = [self.bank.returns[self.bank.names[name][0]] for name in (first, second)]
+        if not {first, second} & set(self.settings.drawn) and returns[0] is returns[1]:
+            apart, same = self._apart.divided(returns[0].units, first, second, apart)
+        parts = {"grids": apart, "common": common[0], "same": same}
+        counts = {name: len(set(self.bank.clusters(numbers))) for name, numbers in parts.items()}
         about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
         if not apart:
             self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **about))
@@ -389,36 +391,8 @@ class _Estimator:
         )
         return left, right
 
-    def _told_apart(self, first: str, second: str, numbers: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Return the worlds that tell two hypotheses apart, and those in which they are the same states.
-
-        Hypotheses that are drawn, or measured on other grids, count as told apart everywhere: draws differ by chance.
-        """
-        returns = [self.bank.returns[self.bank.names[name][0]] for name in (first, second)]
-        if first in self.settings.drawn or second in self.settings.drawn or returns[0] is not returns[1]:
-            return list(numbers), []
-        apart, same, settings = [], [], self.settings
-        for number in numbers:
-            unit = returns[0].units[number]
-            if (first, second, number) not in self._apart:
-                self._apart[first, second, number] = told_apart(
-                    unit, first, second, utility=settings.utility, invalid=settings.invalid
-                )
-            if self._apart[first, second, number]:
-                apart.append(number)
-            elif np.array_equal(unit.masks[first], unit.masks[second]):
-                same.append(number)
-        return apart, same
-
 
 def _on_common(samples: Sequence[Sample]) -> list[Sample]:
     """Return samples on the worlds common to all; none without such a world."""
     common = [number for number in samples[0] if all(number in other for other in samples)]
     return [{number: sample[number] for number in common} for sample in samples] if common else []
-
-
-def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
-    """Return the contrasts with Holm's correction: all of a run are one family."""
-    by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
-    tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
-    return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())

@@ -1,7 +1,7 @@
 """Results of measuring the goals of a run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from goalscope.measures.goals.separability import FEWEST
 from goalscope.measures.goals.settings import title_of
 from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
+from goalscope.stats import corrected
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -25,6 +26,8 @@ FEW = (  # by simulation, see docs/meg-runs.md
     (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
 )
 """Numbers of grids below which an interval has a note."""
+LEAST_BOUND: Final = 0.1
+"""Nats an episode of an optimal agent below which a share of them says nothing."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
 
@@ -40,8 +43,8 @@ class GoalEstimate:
         signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN without any
             action.
         low, high: interval of ``signed``, NaN where there is none.
-        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable. NaN where
-            the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
+        beta: the common rationality in nats per unit of utility; infinite at the upper end of what is attainable. NaN
+            at the lower end, and where the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
         bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the value of an optimal agent.
         bound_lowest: the same for an agent that avoids the goal optimally.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
@@ -86,6 +89,8 @@ class GoalEstimate:
 
     def __post_init__(self) -> None:
         chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
+        if self.beta == -math.inf:  # an agent that is never there, or there as seldom as can be
+            object.__setattr__(self, "beta", math.nan)
         if not chance:
             return
         object.__setattr__(self, "beta", math.nan)
@@ -99,11 +104,14 @@ class GoalEstimate:
 
     @property
     def share(self) -> float:
-        """``signed`` as a fraction of the tight bound on its side; NaN where the interval contains 0."""
-        if math.isnan(self.signed) or chance_note(self.low, self.high):
+        """``signed`` as a fraction of the tight bound of an optimal agent.
+
+        NaN where it says nothing: the interval contains 0, the agent does worse than a random one, or the bound is
+        below `LEAST_BOUND`.
+        """
+        if math.isnan(self.signed) or chance_note(self.low, self.high) or self.signed < 0:
             return math.nan
-        bound = self.bound if self.signed >= 0 else self.bound_lowest
-        return self.signed / bound if bound > 0 else 0.0
+        return self.signed / self.bound if self.bound >= LEAST_BOUND else math.nan
 
 
 def goal_estimate(
@@ -217,6 +225,13 @@ class GoalContrast:
         if not self.grids:
             return f"in these worlds {pair} ask for the same actions"
         return f"{pair} ask for different actions in {self.grids} of {self.common} grids, too few to tell"
+
+
+def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
+    """Return the contrasts with Holm's correction: all of a run are one family."""
+    by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
+    tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
+    return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

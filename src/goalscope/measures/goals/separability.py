@@ -9,8 +9,9 @@ The smaller of both directions counts. A world tells them apart from `ENOUGH` na
 to within the horizon tells nothing there.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,33 @@ def told_apart(unit: Unit, first: str, second: str, *, utility: Utility, invalid
         return False
     (left, left_mass), (right, right_mass) = (side for side in sides if side is not None)
     return min(_nats(left, right, left_mass), _nats(right, left, right_mass)) >= ENOUGH
+
+
+class Separability:
+    """The worlds that tell pairs of hypotheses apart, each computed once.
+
+    Args:
+        utility, invalid: as in `GoalSettings`.
+    """
+
+    def __init__(self, utility: Utility, invalid: Invalid) -> None:
+        self._options: dict[str, Any] = {"utility": utility, "invalid": invalid}
+        self._known: dict[tuple[str, str, int], bool] = {}
+
+    def divided(
+        self, units: Sequence[Unit], first: str, second: str, numbers: Iterable[int]
+    ) -> tuple[list[int], list[int]]:
+        """Return which of some worlds tell two hypotheses apart, and in which they are the same states."""
+        apart, same = [], []
+        for number in numbers:
+            key, unit = (first, second, number), units[number]
+            if key not in self._known:
+                self._known[key] = told_apart(unit, first, second, **self._options)
+            if self._known[key]:
+                apart.append(number)
+            elif np.array_equal(unit.masks[first], unit.masks[second]):
+                same.append(number)
+        return apart, same
 
 
 class _Side:

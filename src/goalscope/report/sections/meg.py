@@ -14,6 +14,7 @@ from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.verdicts import NETWORKS
 from goalscope.rows import Tag
 from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.store import Store
 from goalscope.stats import Estimate
 
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
@@ -135,9 +136,35 @@ def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
         ("interval", lambda contrast: _between(contrast.low, contrast.high)),
         ("p", lambda contrast: _p(contrast.p_value)),
         ("p (Holm)", lambda contrast: _p(contrast.adjusted)),
-        ("grids", lambda contrast: str(contrast.grids)),
+        ("grids that tell them apart", lambda contrast: f"{contrast.grids} of {contrast.common}"),
     ]
-    return plain_table(contrasts, columns, range(3, 8), caption=caption)
+    table = plain_table(contrasts, columns, range(3, 8), caption=caption)
+    return replace(table, notes=tuple(untold(contrasts)))
+
+
+def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
+    """Return a sentence for each pair of hypotheses that the worlds of some agent do not tell apart."""
+    reasons = dict.fromkeys(
+        f"{contrast.why_not}{'' if not contrast.cell else f' ({where(contrast.cell)})'}"
+        for contrast in contrasts
+        if contrast.why_not
+    )
+    return [f"cannot be told which of the two an agent is after: {reason}" for reason in reasons]
+
+
+def untold_in(store: Store) -> list[str]:
+    """Return the sentences of `untold` on the figures of goals that a run stores; none where it stores none.
+
+    Raises:
+        ValueError: the stored figures are invalid.
+    """
+    stored = store.info().get("meg")
+    if stored is None:
+        return []
+    try:
+        return untold([_restored(GoalContrast, entry) for entry in stored["contrasts"]])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
 
 
 def held_out_table(entries: Sequence[HeldOut]) -> Table:
