@@ -15,10 +15,9 @@ from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import verdicts
 from goalscope.evaluation import Evaluation, evaluate, page, subject_of
 from goalscope.evaluation.arms import arms
-from goalscope.evaluation.evidence import ArmData
 from goalscope.evaluation.failures import FAILURES, does_not_fit
 from goalscope.evaluation.plan import EvaluationRun
-from goalscope.measures.behaviour import measured_parts
+from goalscope.measures.behaviour import put_measured
 from goalscope.registry import resolve
 from goalscope.runs import Store
 from goalscope.worlds.gridworld import GridView
@@ -122,11 +121,11 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     def fail(*_: Any, **__: Any) -> Any:
         raise KeyError("mine")
 
-    def parts(store: Store, *rest: Any) -> Any:
-        return fail() if store.path.name == "fog" else measured_parts(store, *rest)
+    def measured(store: Store, *rest: Any) -> None:
+        (fail if store.path.name == "fog" else put_measured)(store, *rest)
 
-    monkeypatch.setattr("goalscope.evaluation.playing.measured_parts", parts)
-    monkeypatch.setattr(ArmData, "error_runs", fail)
+    monkeypatch.setattr("goalscope.evaluation.playing.put_measured", measured)
+    monkeypatch.setattr("goalscope.evaluation.questions.lapses", fail)
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
     monkeypatch.setattr(
         "goalscope.evaluation.compare._behaviour",

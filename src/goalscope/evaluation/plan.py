@@ -12,7 +12,7 @@ from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, describe
-from goalscope.plain_files import path_in
+from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 
 PLAN: Final = "evaluation.json"
@@ -138,7 +138,7 @@ def prepare(
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
     path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
-    if path.exists():
+    if check_file(path).exists():
         plan = Plan.read(path)
         if plan.models != models or plan.seed != seed:
             raise ValueError(
