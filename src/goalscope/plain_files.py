@@ -113,9 +113,10 @@ def remove_folder(path: Path) -> None:
 
 def _check(path: Path, status: os.stat_result, one_name: bool) -> None:
     if not stat.S_ISREG(status.st_mode) or (one_name and status.st_nlink > 1):
-        file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-        copied, other = "put a copy of the file in its place if you trust it", "remove it, or give the path of a file"
-        raise StrangeFileError(f"{path} must be a file of its own", f"{described(path, status)}: {copied if file else other}")
+        advice = "remove it, or give the path of a file"
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            advice = "put a copy of the file in its place if you trust it"
+        raise StrangeFileError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
 
 
 def described(path: Path, status: os.stat_result) -> str:
