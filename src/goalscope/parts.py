@@ -60,9 +60,9 @@ def _of_the_run(error: BaseException) -> bool:
 
 
 def blamed(error: BaseException) -> str:
-    """Return a sentence on an error in the code of somebody else's part, "" where none of it was at work."""
+    """Return a sentence on an error in the code of somebody else's part, "" where none of it is at fault."""
     frame = _frame(error)
-    if frame is None:
+    if frame is None or isinstance(error, DamagedError | StrangeFileError):
         return ""
     module = str(frame.f_globals.get("__name__", ""))
     found = registry.part_at(module, frame.f_code.co_qualname)
