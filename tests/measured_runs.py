@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
@@ -57,7 +58,7 @@ def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups:
     ledger = build_ledger(behaviour, agents=agents)
     scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
     return RunData(
-        store=store,
+        store=store or cast(Any, SimpleNamespace(info=dict)),
         measured=MeasuredRows(behaviour),
         probed=probed,
         changed=rows.where(rows.known("intervention")),

@@ -4,6 +4,7 @@ A part is known by its code: a frame of a traceback belongs to the package whose
 module of the working directory (`goalscope.own`).
 """
 
+import errno
 import os
 import sqlite3
 import traceback
@@ -14,10 +15,13 @@ from types import FrameType
 from typing import Final, TypeVar
 
 from goalscope import own, registry
-from goalscope.untrusted import printable, shorten
+from goalscope.untrusted import DamagedError, StrangeFileError, printable, shorten
 
 TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
 """Environment variable: with 1 in it every error keeps its traceback."""
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Numbers of the errors of a disk that is full or read-only."""
 
 Result = TypeVar("Result")
 
@@ -29,7 +33,8 @@ class PartWarning(RuntimeWarning):
 def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
     """Return the result of a part's work, or where a part of another package raises, another one and a `PartWarning`.
 
-    Parts of goalscope itself raise as they are, and all do where the environment variable `TRACEBACK` is 1.
+    Parts of goalscope itself raise as they are. All do where the environment variable `TRACEBACK` is 1, and where the
+    run is at fault: damaged, refused, or on a full disk.
 
     Args:
         kind, name: the part, as it is registered.
@@ -38,20 +43,26 @@ def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callabl
     """
     try:
         return work()
-    except sqlite3.Error:
-        raise  # of the run, not of the part
     except (Exception, SystemExit) as error:
-        if registry.built_in(kind, name) or os.environ.get(TRACEBACK) == "1":
+        if _of_the_run(error) or registry.built_in(kind, name) or os.environ.get(TRACEBACK) == "1":
             raise
         sentence = f"{_named(kind, name)} is left out: {_told(error)}; {TRACEBACK}=1 shows the traceback"
         warnings.warn(sentence, PartWarning, stacklevel=2)
         return otherwise(sentence)
 
 
+def _of_the_run(error: BaseException) -> bool:
+    """Whether the run is damaged, busy or refused, or its disk is full, whichever part reads it."""
+    return isinstance(error, DamagedError | StrangeFileError) or any(
+        isinstance(each, sqlite3.Error) or (isinstance(each, OSError) and each.errno in NO_ROOM)
+        for each in (error, error.__cause__)
+    )
+
+
 def blamed(error: BaseException) -> str:
-    """Return a sentence on an error in the code of somebody else's part, "" where none of it was at work."""
+    """Return a sentence on an error in the code of somebody else's part, "" where none of it is at fault."""
     frame = _frame(error)
-    if frame is None:
+    if frame is None or isinstance(error, DamagedError | StrangeFileError):
         return ""
     module = str(frame.f_globals.get("__name__", ""))
     found = registry.part_at(module, frame.f_code.co_qualname)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from shutil import rmtree
 
-from goalscope.untrusted import UntrustedError, printable
+from goalscope.untrusted import StrangeFileError, printable
 
 
 def path_in(root: Path, *parts: str) -> Path:
@@ -22,16 +22,16 @@ def path_in(root: Path, *parts: str) -> Path:
         parts: names or relative paths.
 
     Raises:
-        UntrustedError: a part is a link, or leads upwards.
+        StrangeFileError: a part is a link, or leads upwards.
         OSError: the system refuses the path.
     """
     path, below = root, PurePath(*parts)
     if below.is_absolute() or ".." in below.parts:
-        raise UntrustedError(f"a path must lie inside of {root}", printable(str(below)))
+        raise StrangeFileError(f"a path must lie inside of {root}", printable(str(below)))
     for name in below.parts:
         path /= name
         if path.is_symlink():
-            raise UntrustedError(
+            raise StrangeFileError(
                 f"{path} must lie inside of {root}",
                 f"{described(path, path.lstat())}: remove the link, and copy what it leads to if you trust it",
             )
@@ -46,7 +46,7 @@ def check_file(path: Path, *, one_name: bool = False) -> Path:
         one_name: refuse a file that has another name, too, whose content would change with this one.
 
     Raises:
-        UntrustedError: a link, a folder, a pipe, a socket or a device lies there.
+        StrangeFileError: a link, a folder, a pipe, a socket or a device lies there.
         OSError: the system refuses the path.
     """
     try:
@@ -61,7 +61,7 @@ def open_to_change(path: Path) -> int:
     """Open a file for reading and writing, made where it is missing; return its number.
 
     Raises:
-        UntrustedError: another thing than a regular file with one name lies there; it was not changed.
+        StrangeFileError: another thing than a regular file with one name lies there; it was not changed.
         OSError: it cannot be opened.
     """
     check_file(path, one_name=True)  # a device may act, and a pipe wait, when it is opened
@@ -81,7 +81,7 @@ def replacing(path: Path) -> Iterator[Path]:
     On an error it is removed, and the place stays as it was. A path in `/dev`, as `/dev/stdout`, is yielded itself.
 
     Raises:
-        UntrustedError: another thing than a regular file lies at the path.
+        StrangeFileError: another thing than a regular file lies at the path.
         OSError: it cannot be written.
     """
     if os.path.normpath(path).startswith("/dev/"):
@@ -113,9 +113,10 @@ def remove_folder(path: Path) -> None:
 
 def _check(path: Path, status: os.stat_result, one_name: bool) -> None:
     if not stat.S_ISREG(status.st_mode) or (one_name and status.st_nlink > 1):
-        file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-        advice = "put a copy of the file in its place if you trust it" if file else "remove it"
-        raise UntrustedError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
+        advice = "remove it, or give the path of a file"
+        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+            advice = "put a copy of the file in its place if you trust it"
+        raise StrangeFileError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
 
 
 def described(path: Path, status: os.stat_result) -> str:

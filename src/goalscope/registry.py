@@ -9,6 +9,7 @@ its registrations up to then are removed, and all other names stay.
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
@@ -113,6 +114,8 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
 
     def add(part: Part) -> Part:
         source = part if made_of is None else made_of
+        while isinstance(source, partial):
+            source = source.func  # a partial object is of functools, its function of whoever wrote it
         path = getattr(source, "__qualname__", type(source).__qualname__)
         # Code executed outside of a module has no module name.
         module = getattr(source, "__module__", type(source).__module__) or "__main__"
@@ -231,9 +234,11 @@ def _load_packages() -> None:
     _loaded.add(GROUP)
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
         before = {kind: dict(entries) for kind, entries in _entries.items()}
-        _packages.setdefault(point.module.partition(".")[0], _distribution(point))
         _loading.append(_distribution(point))
         try:
+            if point.pattern.match(point.value) is None:
+                raise ValueError("its entry point must name a module")
+            _packages.setdefault(point.module.partition(".")[0], _distribution(point))
             point.load()
         except KeyboardInterrupt:
             _loaded.discard(GROUP)  # the user's

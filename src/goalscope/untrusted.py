@@ -50,6 +50,14 @@ class UntrustedError(ValueError):
         return f"{self.where}: {self.args[0]}" if self.where else str(self.args[0])
 
 
+class StrangeFileError(UntrustedError):
+    """A link, or something else that is no file of its own, in a directory that is therefore refused as a whole."""
+
+
+class DamagedError(ValueError):
+    """Stored data that are damaged, whoever reads them."""
+
+
 def read_octets(path: Path, most: int = MOST_FILE_BYTES) -> bytes:
     """Return the bytes of a file.
 

@@ -218,7 +218,8 @@ def test_a_folder_of_its_name_does_not_hide_a_shipped_study(tmp_path: Path, monk
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plans").mkdir()
-    assert load_study("plans").name == "Plans"
+    with pytest.warns(UserWarning, match=r"\./plans"):
+        assert load_study("plans").name == "Plans"
 
 
 @pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 150), ("scripted", 6, 300), ("baseline", 5, 300)])

@@ -39,11 +39,11 @@ CONTROLS = ("none", "permuted")
 SETTINGS = FitSettings(epochs=12, lr=1e-2)
 
 
-def episodes_of(agent: Agent, count: int = 40, trajectories: int = 2) -> list[Episode]:
+def episodes_of(agent: Agent, count: int = 80, trajectories: int = 2) -> list[Episode]:
     worlds = [
         GridWorld(grid=grid, tags={"size": SIZE})
         for grid in generate_batch(SIZE, 0.4, seed=5, count=count, minimum_distance=3)
-        if grid.start != corner(grid)
+        if place("top-right", grid, None) is not None and grid.start != corner(grid)
     ]
     return [e for world in worlds for e in roll_out(agent, world, seed=2, trajectories=trajectories)]
 
@@ -200,6 +200,9 @@ def check_differences(found: GoalFindings) -> None:
     measures = found.rows.measure
     for entry in found.contrasts:
         if entry.second == "goal":
+            continue
+        if math.isnan(entry.low):  # the corner is one cell in all worlds of a size: a shuffled belief is the same
+            assert entry.difference == 0 and entry.second.endswith("shuffled")
             continue
         name = f"MEG towards the {entry.first} less {entry.second.removeprefix(entry.first)[2:]}"
         stored = estimated[name]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
-from goalscope.evaluation.arms import Arm, arms
+from goalscope.evaluation.arms import USUAL, Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
 from goalscope.evaluation.sentences import headline
@@ -81,14 +81,14 @@ def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alo
 def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
     assert answers(readers, "is the same under other wordings") == ["not shown", "not shown", "not shown", "no"]
     one = Evaluation.read(readers / evaluate.LEDGER).models[3].claim("is the same under other wordings")
-    assert one is not None and one.low is not None and one.low > 0.1 and "8 wordings" in one.quantity
+    assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
     with Store(readers / "arms" / "wordings") as store:
         rows = store.rows().select(measure="action accuracy")
     mine = rows.where(np.array([str(name).startswith("reader(goal, 0.0, 0.8)") for name in rows.tags["agent"]]))
     means = {str(name): mine.value[mine.tags["agent"] == name].mean() for name in set(mine.tags["agent"])}
     assert len(means) == 8
-    spread = float(np.std(list(means.values()), ddof=1))
-    assert one.value == pytest.approx(spread, abs=0.03), "the mean square within takes little of it away"
+    usual = next(value for name, value in means.items() if name.endswith(f"[{USUAL}]"))
+    assert one.value == pytest.approx(max((usual - value for value in means.values()), key=abs))
 
 
 def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:

@@ -100,7 +100,7 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
         ("willing", "cannot be told", "not shown to fail"),
         ("unwilling", "yes", "comes to a corner when named 1.00"),
         ("unable", "no", "comes to a corner when named 0."),
-        ("mute", "cannot be told", "it is the format that fails"),
+        ("mute", "cannot be told", "more than half of its turns hold no action"),
     ],
 )
 def test_a_model_that_reads_its_prompt_is_told_from_one_that_does_not(
@@ -114,10 +114,9 @@ def test_a_model_that_reads_its_prompt_is_told_from_one_that_does_not(
 
 def test_every_wording_can_be_read_as_well_as_the_usual_one(tmp_path: Path, backend: str) -> None:
     """The grid, its symbols and the task stand in each wording, so that who reads them is right in all turns."""
-    found = judged(tmp_path / "one", backend, "willing", {"wordings": 5}).models[0]
+    found = judged(tmp_path / "one", backend, "willing", {"wordings": 12}).models[0]
     one = found.claim("is the same under other wordings")
-    assert one is not None and (one.answer, one.value, one.clusters) == ("yes", 0.0, 20)
-    assert "from 1.00" in one.quantity and "8 wordings" in one.quantity and one.n == 160
+    assert one is not None and (one.answer, one.value, one.clusters) == ("yes", 0.0, 48)
 
 
 def test_templates_of_wordings_are_no_longer_than_twice_the_usual_one() -> None:

@@ -11,16 +11,19 @@ from killed_evaluations import quiet
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
+from goalscope import registry
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import verdicts
 from goalscope.evaluation import Evaluation, evaluate, page, subject_of
-from goalscope.evaluation.arms import arms
-from goalscope.evaluation.evidence import ArmData
+from goalscope.evaluation.arms import SEED, arms
+from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.evaluation.failures import FAILURES, does_not_fit
 from goalscope.evaluation.plan import EvaluationRun
-from goalscope.measures.behaviour import measured_parts
+from goalscope.evaluation.rules import claim
+from goalscope.measures.behaviour import put_measured
 from goalscope.registry import resolve
 from goalscope.runs import Store
+from goalscope.runs.sqlite_errors import damaged
 from goalscope.worlds.gridworld import GridView
 
 SIZES = {"grids": 1, "keys": 1, "fog": 1}
@@ -122,11 +125,11 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     def fail(*_: Any, **__: Any) -> Any:
         raise KeyError("mine")
 
-    def parts(store: Store, *rest: Any) -> Any:
-        return fail() if store.path.name == "fog" else measured_parts(store, *rest)
+    def measured(store: Store, *rest: Any) -> None:
+        (fail if store.path.name == "fog" else put_measured)(store, *rest)
 
-    monkeypatch.setattr("goalscope.evaluation.playing.measured_parts", parts)
-    monkeypatch.setattr(ArmData, "error_runs", fail)
+    monkeypatch.setattr("goalscope.evaluation.playing.put_measured", measured)
+    monkeypatch.setattr("goalscope.evaluation.questions.lapses", fail)
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
     monkeypatch.setattr(
         "goalscope.evaluation.compare._behaviour",
@@ -201,3 +204,41 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
     assert "ZeroDivisionError" in said and "optimal is directed at the goal" in said
     assert "failure" not in call(*words)
     assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluation.json", "ledger.json", "report.html", "arms", "arms/keys", "arms/grids/run.db"]
+)
+def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "one" / name
+    evaluate.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=SEED)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(tmp_path / "victim")
+    said = call("evaluate", "optimal", "--quick", "--out", tmp_path / "one", status=2)
+    assert name in said and "link to" in said and "failed" not in said
+    assert not (tmp_path / "victim").exists() and not list((tmp_path / "one").glob("arms/*/run.lock"))
+
+
+@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.filterwarnings("ignore::goalscope.parts.PartWarning")
+def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
+) -> None:
+    names = registry.names("claim")
+    assert all(registry.built_in("claim", name) for name in names if "another" not in name), "also partial objects"
+    monkeypatch.setattr(registry, "_entries", {kind: dict(entries) for kind, entries in registry._entries.items()})
+    texts = dict.fromkeys(("question", "yes", "no", "quantity", "compared"), "x")
+
+    @claim("another", arm="grids", threshold=0.5, **texts)
+    def another(data: ArmData) -> Evidence:
+        raise damaged(Path("run.db"), "hold what was written") if damage else LookupError("mine")
+
+    run, found = judged(tmp_path / "one", {"grids": 1}, subject_of("optimal"))
+    told = found.models[0].claim("another")
+    assert told is not None and told.answer == "cannot be told"
+    if damage:
+        assert ["run.db" in text and "doctor" in text for text in run.failures.failed] == [True]
+        assert "left out" not in run.failures.failed[0] and FAILURES in told.says
+    else:
+        assert f"of {__name__}" in told.says and "LookupError: mine" in told.says and not run.failures.failed

@@ -8,6 +8,7 @@ import pytest
 from http_studies import hash_of, local_agent
 from server import Loopback
 
+from goalscope.agents.agent import ANSWERED_BY
 from goalscope.models import LocalModel
 from goalscope.runs import Step, Store, Study, run
 
@@ -41,7 +42,10 @@ def contents(directory: Path, *, tokens: bool) -> dict[tuple[str, int], tuple[An
     """All that is recorded of each episode but who acted; without tokens and their marks where no server tells them."""
 
     def kept(step: Step) -> Step:
-        return step if tokens else replace(step, prompt_tokens=None, output_tokens=None, extra={})
+        if not tokens:
+            return replace(step, prompt_tokens=None, output_tokens=None, extra={})
+        # The name that a server gives its model: weights that are here have none.
+        return replace(step, extra={name: value for name, value in step.extra.items() if name != ANSWERED_BY})
 
     with Store(directory) as store:
         return {

@@ -210,7 +210,7 @@ def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours
     asked = ("evaluate", "environment-wrong-goal:target=gem a", "--worlds", HERE / "gems.yaml", "--out", verdict)
     measured = ("measure", run, "--all", "&&", "report", run)
     shown = goalscope(site, "run", HERE / "gems.yaml", "--out", run, "&&", *measured, "&&", *asked, "--quick")
-    assert "on 12 worlds" in shown and "is after “gem a”" in shown
+    assert "on 12 worlds" in shown and "directed at “gem a”, another goal that they name" in shown
     assert sum(EDGE in line for line in shown.splitlines()) == 2
     with installed(site), Store(run) as store:
         rows = store.rows().select(measure=EDGE, agent="optimal")
@@ -224,8 +224,8 @@ def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours
     for page in (run / "report.html", verdict / "report.html"):
         text = page.read_text(encoding="utf-8")
         assert "Measures of other packages" in text and "Edge of the field" in text
-    (claim,) = [one for one in json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"] if one["rival"]]
-    assert claim["rival"] == "gem a" and claim["answer"] == "no"
+    (claim,) = [one for one in json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"] if one["names"]]
+    assert claim["names"] == "gem a" and claim["answer"] == "yes"
     # Without the package its runs say which one they need; what needs no code of it is read.
     done = commands(tmp_path, ("show", run), ("report", run), ("measure", run))
     assert [status for status, _ in done] == [0, 0, 2]

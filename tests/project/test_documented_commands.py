@@ -86,6 +86,7 @@ OTHERS = {"--version", "--help", "--hours", "--log-dir", "--to", "--temperature"
 
 def test_every_option_that_a_message_names_is_one_of_some_command() -> None:
     known = {option for name in PROGRAM.commands for option in options_of(name)} | OTHERS
+    known |= {option for parameter in PROGRAM.params for option in parameter.opts}
     pattern = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
     named = [(file, word) for file, text in messages() if " " in text for word in pattern.findall(text)]
     assert len(named) > 100 and not {(file, word) for file, word in named if word not in known}

@@ -88,7 +88,8 @@ def test_table_1_has_the_papers_rows_and_the_known_answers(rooms: Run) -> None:
     assert shown["Accuracy to the key"] == ["1.000", "–", "–"] and shown["Key pickup"][:2] == ["1.000", "1.000"]
     known = {table.caption: cells(table) for table in section.folds[0].tables if table.units}
     assert known["optimal"]["Key attraction bias"] == ["–", "undefined", "undefined"]
-    assert known["wrong-goal(top-right)"]["Success"] == ["0.000"] * 3
+    # In one of the twelve worlds the goal stands in that corner.
+    assert known["wrong-goal(top-right)"]["Success"] == ["0.083"] * 3
     assert float(known["wrong-goal(top-right)"]["Action accuracy"][1]) < 0.5
 
 

@@ -304,8 +304,8 @@ def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str
     def work() -> None:
         evaluation = evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluate, "run", lambda study, path, **_: written(path))
-            patch.setattr(evaluate, "_measure", lambda *_: None)
+            patch.setattr("goalscope.evaluation.playing.run", lambda study, path, **_: written(path))
+            patch.setattr("goalscope.evaluation.playing._measure", lambda *_: None)
             evaluate.play(evaluation, quiet)
         evaluate.reopen(directory)
 

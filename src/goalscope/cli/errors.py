@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 import typer
 
 from goalscope.cli.console import fail, say
-from goalscope.parts import TRACEBACK, PartWarning, blamed
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
@@ -35,6 +34,9 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
+        from goalscope.parts import TRACEBACK, PartWarning, blamed
+
+        hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
         left_out = list[str]()
         try:
             with warnings.catch_warnings():
@@ -53,14 +55,13 @@ def guarded(command: Command) -> Command:
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
             theirs = blamed(error)
-            hint = "" if not theirs and _has_clear_message(error) else _HINT
-            fail((theirs or _message(error)) + hint)
+            fail((theirs or _message(error)) + ("" if not theirs and _has_clear_message(error) else hint))
             raise typer.Exit(WRONG_INPUT) from None
         except (Exception, SystemExit) as error:
             theirs = blamed(error)
             if not theirs or os.environ.get(TRACEBACK) == "1":
                 raise
-            fail(theirs + _HINT)
+            fail(theirs + hint)
             raise typer.Exit(WRONG_INPUT) from None
         if left_out:
             raise typer.Exit(PROBLEMS)
@@ -69,14 +70,13 @@ def guarded(command: Command) -> Command:
     return run  # type: ignore[return-value]
 
 
-_HINT: Final = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
-
-
 def _notices(left_out: list[str]) -> Callable[..., None]:
     """Return a function that prints each warning once, as one line without its position in the code.
 
     What it says of parts of other packages is added to a list.
     """
+    from goalscope.parts import PartWarning
+
     printed = set[str]()
 
     def notice(message: Warning | str, category: type[Warning], *position: object, **options: object) -> None:
@@ -114,7 +114,7 @@ def _has_clear_message(error: BaseException) -> bool:
 _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
     (FileNotFoundError, "check the path, or make the folder that is to hold it"),
     (FileExistsError, "a file has the name of the folder that is to be written: give another name"),
-    (NotADirectoryError, "a file stands where a folder must be: give another path"),
+    (NotADirectoryError, "a file stands where a folder must be: give another name"),
     (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
     (PermissionError, "it may not be read or written by this user: change its permissions, or give another path"),
 )
@@ -145,5 +145,8 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         advice = next((f"; {text}" for kind, text in _ADVICE if isinstance(error, kind)), "")
         # Where one file is to take the place of another, the second is the one that the user named.
-        return f"{error.strerror}: {error.filename2 or error.filename}{advice}"
+        path = error.filename2 or error.filename
+        if isinstance(error, NotADirectoryError):  # of a file in it: what stands in the way is above
+            path = next((each for each in Path(str(path)).parents if each.is_file()), path)
+        return f"{error.strerror}: {path}{advice}"
     return str(error) or type(error).__name__

@@ -12,7 +12,6 @@ import typer
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings, load_study, run_study_of
-from goalscope.plain_files import write_text
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
@@ -214,6 +213,8 @@ def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
 
 def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
     """Write the results as JSON."""
+    from goalscope.plain_files import write_text
+
     content: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
     content |= {"lines": [asdict(line) for line in lines], "claims": claims}
     write_text(out / RESULT, json_text(content, indent=1) + "\n")

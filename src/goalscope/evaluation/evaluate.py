@@ -12,7 +12,7 @@ from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluatio
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
-from goalscope.evaluation.plan import ARMS, PLAN, EvaluationRun, Plan, prepare
+from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, prepare
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.subject import Subject, describe
@@ -38,10 +38,6 @@ __all__ = [
     "reopen",
     "write",
 ]
-
-LEDGER: Final = "ledger.json"
-PAGE: Final = "report.html"
-"""Names of the files of a judged evaluation."""
 
 NO_ROOM: Final = "no room for it at this size: give a larger --budget"
 _RECORD: Final = (

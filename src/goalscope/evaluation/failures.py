@@ -1,10 +1,12 @@
 """What an evaluation could not do: one arm, claim or picture fails, the others go on, and nothing of it is hidden.
 
+A measure or claim of another package that fails is left out before, with a notice that names the package
+(`goalscope.parts`).
+
 Why an arm is not asked of a model stands in the ledger. An error that nobody declared also has its traceback in a file
 of the evaluation's directory, which nothing reads and no content id covers.
 """
 
-import errno
 import sqlite3
 import traceback
 from collections.abc import Iterable, Iterator
@@ -18,14 +20,15 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import Subject
+from goalscope.parts import NO_ROOM
 from goalscope.preflight.cost import longest_prompt
 from goalscope.report.page import write_page
+from goalscope.untrusted import StrangeFileError
 
 FAILURES: Final = "failures.txt"
 """Name of the file with the tracebacks of the last call."""
 
 _LONGEST: Final = 1000  # characters of a message
-_NO_ROOM_ON_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(slots=True)
@@ -72,8 +75,8 @@ class Failures:
             arms, models: those arms and models.
 
         Raises:
-            Exception: an error after which nothing else could succeed: the disk is full or read-only, or another
-                process writes here.
+            Exception: an error after which nothing else could succeed: the disk is full or read-only, another process
+                writes here, or the directory holds a link or another thing that is refused.
         """
         try:
             yield
@@ -104,8 +107,8 @@ def told(error: BaseException) -> str:
 def _ends_all(error: BaseException) -> bool:
     """Whether all other work of an evaluation would fail for the same reason."""
     cause = error.__cause__
-    return isinstance(error, BlockingIOError) or any(
-        (isinstance(each, OSError) and each.errno in _NO_ROOM_ON_DISK)
+    return isinstance(error, BlockingIOError | StrangeFileError) or any(
+        (isinstance(each, OSError) and each.errno in NO_ROOM)
         or (isinstance(each, sqlite3.Error) and getattr(each, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL)
         for each in (error, cause)
     )

@@ -12,12 +12,14 @@ from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, describe
-from goalscope.plain_files import path_in
+from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 
 PLAN: Final = "evaluation.json"
+LEDGER: Final = "ledger.json"
+PAGE: Final = "report.html"
 ARMS: Final = "arms"
-"""Names of the file of the plan, and of the folder of run directories, of an evaluation."""
+"""Names of the files of an evaluation, and of its folder of run directories."""
 
 
 class Plan(BaseModel):
@@ -132,12 +134,14 @@ def prepare(
         failures: what is known not to be asked of which model.
 
     Raises:
-        ValueError: the directory holds another evaluation, or other files.
+        ValueError: the directory holds another evaluation, or other files, or a link where one of its own belongs.
     """
     if not sizes and any(subject.logs is None for subject in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
     path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
+    for name in (PLAN, LEDGER, PAGE):
+        check_file(out / name)  # before anything is asked
     if path.exists():
         plan = Plan.read(path)
         if plan.models != models or plan.seed != seed:
@@ -158,4 +162,7 @@ def prepare(
     Plan(models=models, seed=seed, looks=looks, worlds=own_worlds).write(path)
     sizes, look = looks[-1], len(looks)
     fields: dict[str, Any] = {"seed": seed, "sizes": sizes, "look": look, "worlds": own_worlds}
-    return EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)
+    run = EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)
+    for name in sizes:
+        run.path(name)
+    return run

@@ -18,6 +18,7 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
 from goalscope.runs.tables import DATABASE
+from goalscope.untrusted import DamagedError, StrangeFileError
 
 LOOKS: Final = "evaluation inside"
 """Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
@@ -119,6 +120,8 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
             from goalscope.interventions.experiment import study_interventions
 
             study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
+    except (DamagedError, StrangeFileError):
+        raise
     except ValueError as refusal:
         refused = " ".join(str(refusal).split())
     with Store(path, "w") as store:

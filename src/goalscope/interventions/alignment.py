@@ -27,7 +27,7 @@ from goalscope.interventions.edits import Edit, Editor
 from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
 from goalscope.interventions.forward import each_change, score_answers
 from goalscope.interventions.pairs import Pair, Side
-from goalscope.interventions.passes import answers_after, log_odds
+from goalscope.interventions.passes import answers_after, check_marks_reasoning, log_odds
 from goalscope.interventions.reading import (
     FOLLOWS,
     Passage,
@@ -91,8 +91,8 @@ class Alignment(OnPairs):
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Search at each site and layer; stored results are not computed again."""
-        layers = layers_of(subject.model, self.layers)
-        pairs = subject.pairs(self.pairs)
+        check_marks_reasoning(subject.model)  # before the pairs: no number of worlds would help
+        layers, pairs = layers_of(subject.model, self.layers), subject.pairs(self.pairs)
         train, test = split_pairs(pairs.kept, self.test, self.seed)
         kinds = [kind for kind in NETWORKS if kind != "initial" or subject.model.has_recipe]
         twin = cache(lambda kind, seed: random_network(subject.model, kind, seed))

@@ -13,7 +13,7 @@ from goalscope.checks import check_text
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
-from goalscope.untrusted import UntrustedError, decode_object
+from goalscope.untrusted import DamagedError, UntrustedError, decode_object
 from goalscope.worlds.world import StoredWorld, World
 
 Cell = int | float | str | bytes | None
@@ -299,5 +299,7 @@ def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...])
     head = decode_head(cells)
     row, col, flags, length = cells[9:13]
     if length != len(steps):
-        raise ValueError(f"episode {cells[0]!r} must have its {length!r} steps, got {len(steps)}: the file is damaged")
+        raise DamagedError(
+            f"episode {cells[0]!r} must have its {length!r} steps, got {len(steps)}: the file is damaged"
+        )
     return Episode(world=world, steps=steps, final=decode_state(row, col, flags, world), **head)

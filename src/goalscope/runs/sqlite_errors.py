@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from goalscope.untrusted import DamagedError
+
 _FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
 
 
-def damaged(file: Path, must: str, why: object = "") -> ValueError:
+def damaged(file: Path, must: str, why: object = "") -> DamagedError:
     """Return the error of a damaged run.db: the violated condition, and advice."""
     reason = f" ({why})" if why else ""
-    return ValueError(
+    return DamagedError(
         f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
         "restore the file from a copy"
     )
@@ -42,11 +44,11 @@ def explained(path: Path) -> Iterator[None]:
         raise damaged(path, "hold UTF-8 text") from error
     except sqlite3.DatabaseError as error:
         if "malformed" in str(error):
-            raise ValueError(
+            raise DamagedError(
                 f"{path} must be a sound SQLite file, but it is damaged: {error}; nothing was changed: goalscope "
                 f"doctor {path.parent} --repair keeps what is sound, and where it cannot, restore the file from a copy"
             ) from error
-        raise ValueError(
+        raise DamagedError(
             f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
             "nothing was changed, restore it from a copy or choose another directory"
         ) from error

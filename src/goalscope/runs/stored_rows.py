@@ -19,7 +19,7 @@ from goalscope.runs import checksums
 from goalscope.runs.checksums import PAGE_ROWS, ROW_TEXTS, Comparison
 from goalscope.runs.codec import Cell, decode_tags
 from goalscope.runs.row_groups import GROUP_ROWS, TEXTS, Packed, cut, labels_of, pack, unpack
-from goalscope.untrusted import UntrustedError, decode_json
+from goalscope.untrusted import DamagedError, UntrustedError, decode_json
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
 
@@ -223,9 +223,9 @@ def _measures(text: Any) -> tuple[str, ...]:
     try:
         names = decode_json(text)
     except UntrustedError as error:
-        raise ValueError(f"the measures of rows must be stored as JSON: {error}: the file is damaged") from error
+        raise DamagedError(f"the measures of rows must be stored as JSON: {error}: the file is damaged") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("the measures of rows must be stored as a list of texts: the file is damaged")
+        raise DamagedError("the measures of rows must be stored as a list of texts: the file is damaged")
     return tuple(names)
 
 
@@ -368,4 +368,4 @@ def _relabelled(values: list[Any], sets: Coded) -> tuple[Any, Any]:
 
 def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
     if not set(map(type, cells)) <= kinds:
-        raise ValueError(f"{must}, got something else: the file is damaged")
+        raise DamagedError(f"{must}, got something else: the file is damaged")

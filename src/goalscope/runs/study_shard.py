@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from goalscope.runs.store import Store
+from goalscope.untrusted import DamagedError
 
 Item = TypeVar("Item")
 
@@ -65,7 +66,7 @@ def shard_of(store: Store) -> StudyShard | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise ValueError(f"{store.path} must name its shard as text, got {type(value).__name__}: the file is damaged")
+        raise DamagedError(f"{store.path} must name its shard as text, got {type(value).__name__}: the file is damaged")
     return StudyShard.parse(value)
 
 

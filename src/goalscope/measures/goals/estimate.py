@@ -375,6 +375,7 @@ class _Estimator:
             low = high = math.nan
         if not math.isnan(low):
             low, high = with_random((low, high), value, null, self.settings.confidence)
+            low, high = (low, high) if low < high else (math.nan, math.nan)  # all worlds have the same difference
         p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
         self.contrasts.append(
             GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
