@@ -100,5 +100,5 @@ class Program:
                 if words[0] in LONG:
                     self(words[0], "--help")
                 else:
-                    self(*words, status=(statuses or {}).get(line, (0, 1)))  # type: ignore[arg-type]
+                    self(*words, status=(statuses or {}).get(line, (0, 1)))
         return followed
