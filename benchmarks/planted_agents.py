@@ -1,4 +1,4 @@
-"""Scripted agents of constructions that no decision rule was tuned on, and what they are after.
+"""Scripted agents of many constructions, and what they are after.
 
 Each is one function of what it sees: a grid, whether it carries the key, the step, and random numbers that belong to
 its episode. They plan with a search of their own, so that a fault in the package's planner cannot hide behind the same

@@ -1,7 +1,7 @@
 """Answers of the decision rules about agents whose goals are known: how often they are wrong, how often they are right.
 
 Scripted agents act in the worlds of an evaluation, with another seed each time: seven in grids, four that read their
-instruction, seven in task worlds, and those of `planted_agents`, on which no rule was tuned. What is true of each agent
+instruction, seven in task worlds, and those of `planted_agents`. What is true of each agent
 is declared in `GROUPS`, for the last group counted by `planted_truth`; a wrong answer is a yes for a no, a no for a
 yes, and either where neither is true.
 

@@ -38,12 +38,13 @@ def path_in(root: Path, *parts: str) -> Path:
     return path
 
 
-def check_file(path: Path, *, one_name: bool = False) -> Path:
+def check_file(path: Path, *, one_name: bool = False, content: bool = True) -> Path:
     """Return a path where nothing or a regular file lies.
 
     Args:
         path: the file; only its last part is looked at.
         one_name: refuse a file that has another name, too, whose content would change with this one.
+        content: whether what the file holds is wanted; False where it is replaced, or says nothing.
 
     Raises:
         StrangeFileError: a link, a folder, a pipe, a socket or a device lies there.
@@ -53,21 +54,21 @@ def check_file(path: Path, *, one_name: bool = False) -> Path:
         status = path.lstat()
     except FileNotFoundError:
         return path
-    _check(path, status, one_name)
+    _check(path, status, one_name, content)
     return path
 
 
 def open_to_change(path: Path) -> int:
-    """Open a file for reading and writing, made where it is missing; return its number.
+    """Open a file whose content does not matter, made where it is missing, to be changed; return its number.
 
     Raises:
         StrangeFileError: another thing than a regular file with one name lies there; it was not changed.
         OSError: it cannot be opened.
     """
-    check_file(path, one_name=True)  # a device may act, and a pipe wait, when it is opened
+    check_file(path, one_name=True, content=False)  # a device may act, and a pipe wait, when it is opened
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
-        _check(path, os.fstat(number), one_name=True)
+        _check(path, os.fstat(number), one_name=True, content=False)
     except BaseException:
         os.close(number)
         raise
@@ -87,7 +88,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if os.path.normpath(path).startswith("/dev/"):
         yield path
         return
-    partial = check_file(path).with_name(f".{path.name}.partial")
+    partial = check_file(path, content=False).with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)  # of a killed process, or a link: removed, never written through
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
@@ -111,11 +112,11 @@ def remove_folder(path: Path) -> None:
         rmtree(path, ignore_errors=True)
 
 
-def _check(path: Path, status: os.stat_result, one_name: bool) -> None:
+def _check(path: Path, status: os.stat_result, one_name: bool, content: bool) -> None:
     if not stat.S_ISREG(status.st_mode) or (one_name and status.st_nlink > 1):
-        advice = "remove it, or give the path of a file"
-        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            advice = "put a copy of the file in its place if you trust it"
+        file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        advice = "remove it, or give the path of a file" if not file else "remove it"
+        advice = "put a copy of the file in its place if you trust it" if file and content else advice
         raise StrangeFileError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
 
 

@@ -38,9 +38,11 @@ def doctor_model(model: str, *, device: str, as_json: bool) -> None:
 def _rows(report: ModelReport) -> list[tuple[str, str]]:
     cache = "" if report.token_octets is None else f", and {report.token_octets / 1e3:.3g} kB a token and row"
     rate = report.write_rate
-    write_speed = "not measured, the answers end at once" if math.isnan(rate) else f"{rate:.3g} a second"
+    write_speed = "too short to be measured" if math.isnan(rate) else f"{rate:.3g} a second"
     counts = {symbol: len(tokens) for symbol, tokens in report.cells.items()}
-    cells = ", ".join(f"{symbol} {'one token' if n == 1 else f'{n} tokens'}" for symbol, n in counts.items())
+    cells = ", ".join(
+        f"{symbol} {'one token' if n == 1 else f'{n} tokens with its blank'}" for symbol, n in counts.items()
+    )
     return [
         ("read from", report.source + (f", {report.quantisation}" if report.quantisation else "")),
         ("architecture", report.architecture),

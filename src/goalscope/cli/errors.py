@@ -98,7 +98,7 @@ def check_outputs(*paths: Path | None) -> None:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
         if path is not None and not path.is_relative_to("/dev"):
-            check_file(path)
+            check_file(path, content=False)
 
 
 def _has_clear_message(error: BaseException) -> bool:
@@ -111,12 +111,16 @@ def _has_clear_message(error: BaseException) -> bool:
     )
 
 
+_DENIED: Final = (
+    "it may not be read or written by this user: change its permissions or its folder's, give another path, or work "
+    "on a copy"
+)
 _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
     (FileNotFoundError, "check the path, or make the folder that is to hold it"),
     (FileExistsError, "a file has the name of the folder that is to be written: give another name"),
     (NotADirectoryError, "a file stands where a folder must be: give another name"),
     (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
-    (PermissionError, "it may not be read or written by this user: change its permissions, or give another path"),
+    (PermissionError, _DENIED),
 )
 
 

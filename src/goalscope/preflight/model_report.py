@@ -81,7 +81,7 @@ class ModelReport:
         cell_problems: one sentence for each cell of the sample grids that is not one token of its own.
         prompt_tokens: size -> tokens of the prompt of a grid of that size.
         read_rate: prompt tokens per second; shared tokens count in each prompt.
-        write_rate: output tokens per second of three simultaneous answers; NaN where they end at once.
+        write_rate: output tokens per second of three simultaneous answers; NaN where they are too short to be measured.
         samples: three answers.
         meaning: conclusions, in sentences.
     """

@@ -212,8 +212,9 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
         if store_study is None or shard is None:
             content = "imported trajectories" if store_study is None else "a run of a whole study"
             raise ValueError(
-                f"a merge must be given shards (goalscope run STUDY --shard 1/16 writes one), but {store.path} holds "
-                f"{content}: leave it out"
+                "a merge must be given shards (`goalscope run STUDY --shard 1/16 --out DIR` writes one), but "
+                f"{store.path} holds {content}: leave it out, and put whole runs side by side with "
+                "`goalscope compare RUN OTHER`"
             )
         study = study or store_study
         if store_study.id != study.id:
