@@ -157,8 +157,11 @@ def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_now
     told = [entry.low > 0 or entry.high < 0 for entry in keyed.estimates]
     assert 0 < sum(told) < len(told)
     for yes, entry, written in zip(told, keyed.estimates, plain, strict=True):
-        assert math.isnan(entry.share) == math.isnan(entry.beta) == (not yes), entry
-        assert (written["share"] is None) == (written["beta"] is None) == (not yes)
+        # A share of an optimal agent's is not given of one that does worse than a random one.
+        assert math.isnan(entry.share) == (not yes or entry.signed < 0), entry
+        assert math.isnan(entry.beta) == (written["beta"] is None), entry
+        assert entry.signed < 0 or math.isnan(entry.beta) == (not yes), entry  # nor a rationality of minus infinity
+        assert (written["share"] is None) == math.isnan(entry.share)
         assert ("cannot be told from chance, the interval holds 0" in written["note"]) == (not yes)
         assert math.isfinite(entry.signed) and written["signed"] is not None
         assert replace(entry, beta=-math.inf).note == entry.note  # as an earlier version stored it
