@@ -62,7 +62,8 @@ def test_a_received_run_is_read_measured_and_merged(program: Program) -> None:
     program("merge", "whole", "shard1", "shard2")
     study = "worlds: [{kind: grid, sizes: [5], densities: [0.5], count: 16}]\nagents: [{kind: optimal}]\n"
     (program.folder / "small.yaml").write_text(study)
-    program.follow({"RUN": "sent", "OTHER": "own", "STUDY": "small.yaml", "DIR": "shard"})
+    places = {"RUN": "sent", "OTHER": "own", "STUDY": "small.yaml", "DIR": "shard", "OUT": "merged"}
+    program.follow(places, {"goalscope merge OUT shard": 2})  # one shard of sixteen
 
 
 @pytest.mark.full
