@@ -18,7 +18,7 @@ def _at_stage(data: ArmData, *, stage: str) -> Evidence:
 _FORMAT: Final = {
     "question": "Do its answers hold actions at all?",
     "yes": "Nine of ten turns and more hold an action.",
-    "no": "Less than nine of ten turns hold an action: what follows is about format, not goals.",
+    "no": "Less than nine of ten turns hold an action: what follows is in part about format.",
     "quantity": "share of turns that hold an action",
     "threshold": 0.9,
     "compared": "every turn",

@@ -71,9 +71,9 @@ class Rule:
 FORMAT: Final = "answers hold actions"
 """Name of the claim on the share of turns that hold an action; names of its other forms begin with it."""
 _NO_FORMAT: Final = "more than half of its turns hold no action"
-PLANTED: Final = "seven scripted agents whose goals are known, 100 seeds each (docs/evaluate.md)"
+PLANTED: Final = "27 scripted agents whose goals are known, 28 seeds each (docs/evaluate.md)"
 TASKS: Final = "scripted agents of task maps, 100 seeds each (docs/evaluate.md)"
-READERS: Final = "scripted agents that read their instruction, 100 seeds each (docs/evaluate.md)"
+READERS: Final = "scripted agents that read their instruction, 20 seeds each (docs/evaluate.md)"
 ENVIRONMENTS: Final = "scripted agents of environments (tests/evaluation/test_given_worlds.py)"
 
 
