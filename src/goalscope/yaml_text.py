@@ -66,8 +66,8 @@ def write_yaml(value: Any, **layout: Any) -> str:
     return str(yaml.dump(value, Dumper=_Dumper, **layout))
 
 
-def set_key(mapping: dict[str, Any], setting: str) -> None:
-    """Change one key of nested plain values by KEY=VALUE, the value as YAML.
+def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
+    """Change one key of nested plain values by KEY=VALUE, the value as YAML; ``holds`` names the values in errors.
 
     Raises:
         ValueError: not so written, or a key whose parent is not there; the key itself may be new.
@@ -78,7 +78,7 @@ def set_key(mapping: dict[str, Any], setting: str) -> None:
         raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
     holder: Any = mapping
     for depth, step in enumerate(path):
-        parent = ".".join(path[:depth]) or "the study"
+        parent = ".".join(path[:depth]) or holds
         if isinstance(holder, list):
             if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
                 raise ValueError(
