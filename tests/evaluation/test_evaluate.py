@@ -15,7 +15,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
 from command_line import call
-from goalscope.cli import app, verdicts
+from goalscope.cli import app, claims, verdicts
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.evidence import ArmRun
@@ -126,7 +126,7 @@ def test_a_growth_that_was_cut_short_loses_nothing(tmp_path: Path) -> None:
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose another directory"):
         evaluate.prepare(small, [subject_of("optimal")], SMALL, seed=7)
-    with pytest.raises(ValueError, match="with seed 8"):
+    with pytest.raises(ValueError, match="seed 7 stored, not given; seed 8 given"):
         evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
     (tmp_path / "plan" / evaluate.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
@@ -316,9 +316,9 @@ def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no ledger\.json that goalscope evaluate wrote"):
-        verdicts.ledger(tmp_path)
+        claims.ledger(tmp_path)
     with pytest.raises(ValueError, match="one of them"):
-        verdicts.ledger(small, as_json=True, card=True)
+        claims.ledger(small, as_json=True, card=True)
 
 
 def test_what_a_budget_cannot_change_is_not_offered_for_logs(

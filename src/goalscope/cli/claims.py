@@ -8,8 +8,7 @@ from typing import Final
 from goalscope.cli.console import console, say, table
 from goalscope.evaluation import Evaluation, evaluate
 from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
-from goalscope.evaluation.identity import told
-from goalscope.evaluation.sentences import verdict
+from goalscope.evaluation.identity import paragraphs
 from goalscope.plain_files import check_file
 from goalscope.report.blocks import Footnotes, counted
 from goalscope.report.figures import short
@@ -104,11 +103,6 @@ def estimate(claim: Claim) -> str:
 def threshold(claim: Claim) -> str:
     """Return the threshold of a claim, a dash where there is none."""
     return "–" if claim.threshold is None else f"{claim.threshold:g}"
-
-
-def paragraphs(ledger: ClaimLedger) -> list[str]:
-    """Return the verdict on a model in paragraphs, with what it was."""
-    return [text for text in (*verdict(ledger), told(ledger.agent)) if text]
 
 
 def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:

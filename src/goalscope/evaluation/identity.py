@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TEMPLATES, WORDINGS, read_template, template
+from goalscope.evaluation.claims import ClaimLedger
+from goalscope.evaluation.sentences import verdict
 from goalscope.ids import content_id
 from goalscope.runs.store import Store
 from goalscope.yaml_text import write_yaml
@@ -19,6 +21,11 @@ def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
     """Return what a run stores of the first agent of some names (`Agent.describe`), {} where it holds none of them."""
     known = dict(store.agents().values())
     return next((known[name] for name in names if name in known), {})
+
+
+def paragraphs(ledger: ClaimLedger) -> list[str]:
+    """Return the verdict on a model in paragraphs, and what the model was."""
+    return [text for text in (*verdict(ledger), told(ledger.agent)) if text]
 
 
 def told(description: Mapping[str, Any]) -> str:
