@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from goalscope.cli.console import console, say, table
+from goalscope.cli.console import show as show_table
 from goalscope.evaluation import Evaluation, evaluate
 from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
+from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.identity import paragraphs
 from goalscope.plain_files import check_file
-from goalscope.report.blocks import Footnotes, counted
+from goalscope.report.blocks import counted
 from goalscope.report.figures import short
 
 _WIDEST: Final = 26  # letters of a model's column
@@ -20,7 +22,7 @@ _QUESTION: Final = 46
 def show(result: Evaluation) -> None:
     """Print verdicts, claims, what was not asked, and what differs between models."""
     for ledger in result.models:
-        for text in paragraphs(ledger):
+        for text in paragraphs(ledger, beside=len(result.models) > 1):
             say(text)
         if len(result.models) == 1 and ledger.claims:
             columns = ("question", "answer", "estimate", "threshold", "worlds")
@@ -72,23 +74,9 @@ def _matrix(result: Evaluation) -> None:
 
 def _differences(differences: Sequence[Difference]) -> None:
     """Print the differences that were shown, and how many were not, and why."""
-    shown, notes = [one for one in differences if one.shown], Footnotes()
-    lines = [
-        (
-            one.rule,
-            one.outcome,
-            f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}",
-            f"{one.p:.3g}",
-            str(one.clusters),
-            notes.mark(one.note),
-        )
-        for one in shown
-    ]
+    shown = [one for one in differences if one.shown]
     if shown:
-        headings = ("quantity", "what differs", "the first less the second", "p", "worlds", "note")
-        table(headings, lines, title=f"Differences, Holm over all {len(differences):,}", numbers=(2, 3, 4))
-    for line in notes.lines:
-        say(line)
+        show_table(differences_table(shown, f"Differences, p after Holm's correction over all {len(differences):,}"))
     for why, count in Counter(one.outcome for one in differences if not one.shown).items():
         say(f"{counted(count, 'further comparison' if shown else 'comparison')}: {why}")
 

@@ -14,6 +14,7 @@ from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_goals import GOAL
 from goalscope.evaluation.evidence_inside import FIRST
+from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.rows import Rows, Tag
 from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
 from goalscope.stats.compare import least_p
@@ -123,6 +124,20 @@ def differences(
         fields |= {"p": test.adjusted, "shown": test.rejected}
         reported.append(Difference(first=first, second=second, rule=rule, says=says, **fields))
     return tuple(reported)
+
+
+def differences_table(differences: Sequence[Difference], caption: str) -> Table:
+    """Return differences as a table, a line each, their notes below it."""
+    notes = Footnotes()
+    columns: TextColumns[Difference] = [
+        ("quantity", lambda one: one.rule),
+        ("what differs", lambda one: one.outcome),
+        ("the first less the second", lambda one: f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}"),
+        ("p", lambda one: f"{one.p:.3g}"),
+        ("worlds", lambda one: str(one.clusters)),
+        ("note", lambda one: notes.mark(one.note)),
+    ]
+    return plain_table(differences, columns, (2, 3, 4), caption=caption, footnotes=notes)
 
 
 _Quantity = tuple[str, str, Callable[[ArmData], Rows], str, tuple[float, float]]

@@ -23,9 +23,10 @@ def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
     return next((known[name] for name in names if name in known), {})
 
 
-def paragraphs(ledger: ClaimLedger) -> list[str]:
-    """Return the verdict on a model in paragraphs, and what the model was."""
-    return [text for text in (*verdict(ledger), told(ledger.agent)) if text]
+def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
+    """Return the verdict on a model in paragraphs, and what the model was; ``beside`` others without what was asked."""
+    said = verdict(ledger)
+    return [text for text in (*(said[:1] if beside else said), told(ledger.agent)) if text]
 
 
 def told(description: Mapping[str, Any]) -> str:

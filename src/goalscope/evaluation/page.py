@@ -9,7 +9,7 @@ import numpy as np
 
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
-from goalscope.evaluation.claims import Difference as DifferenceOfModels
+from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
@@ -83,7 +83,11 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     notes = sorted({line for _, _, run in runs_by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
-            *each(lambda model: Declared(anchor="verdict", title="Verdict", paragraphs=paragraphs(model))),
+            *each(
+                lambda model: Declared(
+                    anchor="verdict", title="Verdict", paragraphs=paragraphs(model, beside=len(names) > 1)
+                )
+            ),
             *_side_by_side(evaluation),
             *_pictures(names, runs),
             *each(_claims),
@@ -177,8 +181,8 @@ def _side_by_side(evaluation: Evaluation) -> Iterator[Declared]:
         anchor="matrix",
         title="Side by side",
         paragraphs=(none,) if none else (),
-        tables=[matrix, *([_differences(shown, caption)] if shown else [])],
-        folds=[FoldSpec("Comparisons that show no difference", [_differences(others, caption)])] if others else [],
+        tables=[matrix, *([differences_table(shown, caption)] if shown else [])],
+        folds=[FoldSpec("Comparisons that show no difference", [differences_table(others, caption)])] if others else [],
     )
 
 
@@ -193,21 +197,6 @@ def _answer(claim: Claim | None) -> Phrase | str:
     found = _estimate(claim)
     below = f"{found.value} {found.interval}" if found.estimate is not None else ""
     return Phrase(claim.answer, below=below, target=claim.section, strong=claim.answer in ("yes", "no"))
-
-
-def _differences(differences: Sequence[DifferenceOfModels], caption: str) -> Table:
-    rows = tuple(
-        (
-            Phrase(one.rule, below=one.note),
-            one.outcome,
-            f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}",
-            f"{one.p:.3g}",
-            str(one.clusters),
-        )
-        for one in differences
-    )
-    headings = ("quantity", "what differs", "the first less the second", "p", "worlds")
-    return Table(caption=caption, headings=headings, rows=rows, numbers=(2, 3, 4))
 
 
 def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
