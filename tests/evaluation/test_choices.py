@@ -154,6 +154,11 @@ def test_a_wrong_word_of_a_model_is_refused(text: str, words: str) -> None:
         subject_of(text)
 
 
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"none at nothere\.yaml"):
+        subject_of("nothere.yaml")
+
+
 @pytest.mark.parametrize("text", ["[1, 2]", "model: theseus", "kind: 3", "kind: chat\nmodel: [x]"])
 def test_a_file_that_holds_no_agent_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.yaml").write_text(text)
@@ -202,6 +207,11 @@ def test_what_an_arm_does_not_take_is_said_once(folder: Path) -> None:
     assert choices.changed(some[0]).full == 3 * some[0].full
     with pytest.raises(ValueError, match="no sizes"):
         choices.not_taken([ARMS["keys"]], [agent], 1)
+    far = ARMS["fog"]
+    [line] = chosen(sizes=[5]).not_taken([ARMS["grids"], far], [agent], 1)
+    assert "--sizes 5 is not applied to Fog" in line and "minimum_distance" in line
+    assert chosen(sizes=[5]).changed(far).full == far.full
+    assert chosen(sizes=[5]).changed(far).make([agent], 1, 1).id == far.make([agent], 1, 1).id
     own = chosen(models=["template=completion"])
     [line] = own.not_taken([ARMS["grids"], ARMS["tasks"]], [model], 1)
     assert "template=completion is not applied to Task worlds" in line

@@ -120,9 +120,17 @@ class Choices(BaseModel):
         """Return an arm with the sizes and settings of studies that it takes."""
         if arm.looks is not None or not (self.sizes or self.studies):
             return arm
+        return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=self._full(arm))
+
+    def _full(self, arm: Arm) -> int:
+        """Return the worlds a cell at which an arm's claims are settled: as many in all as with its own sizes."""
         lengths = [len(entry["sizes"]) for entry in arm.worlds(1) if "sizes" in entry] if self.sizes else []
-        full = math.ceil(arm.full * lengths[0] / len(self.sizes)) if lengths else arm.full  # as many worlds in all
-        return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=full)
+        if not lengths:
+            return arm.full
+        study = Study.parse({"worlds": arm.worlds(1), "agents": [{"kind": "random"}], **arm.study})
+        if self._applied(arm, study)[1].keys() & {words for words, _ in self._changes(arm) if "--sizes" in words}:
+            return arm.full
+        return math.ceil(arm.full * lengths[0] / len(self.sizes))
 
     def not_taken(self, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> list[str]:
         """Return a sentence for each choice that some arms do not take, with the reason in the first of them.
@@ -185,6 +193,9 @@ class Choices(BaseModel):
             raise ValueError(f"worlds of kind {kinds} have no sizes")
         for entry in entries:
             entry["sizes"] = list(self.sizes)
+        # Whether there are such worlds at all: a goal may have to be far from the start.
+        single = [{**entry, "count": 1} if "count" in entry else entry for entry in mapping["worlds"]]
+        Study.parse({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
 
 
 def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> None:

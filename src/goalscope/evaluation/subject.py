@@ -144,6 +144,8 @@ def subject_of(text: str) -> Subject:
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
         )
     if text.endswith((".yaml", ".yml")):
+        if not Path(text).expanduser().exists():
+            raise FileNotFoundError(f"a file with a model must be there, found none at {text}: give its path")
         return _of_entry(read_yaml(Path(text).expanduser()), text)
     kind, _, arguments = text.partition(":")
     if kind in MODELS:
