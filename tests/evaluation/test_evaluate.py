@@ -205,8 +205,9 @@ def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path)
 
 
 def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
-    first, claims = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
-    assert first < text.index("<svg") < claims < text.index('class="group"')
+    first, matrix = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
+    claims = text.rindex("Do its answers hold actions at all?", 0, text.index('class="group"'))
+    assert first < matrix < text.index("<svg") < claims
     found = Evaluation.read(small / evaluate.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert "random is not directed at the goal" in text or "What random is after was not shown" in text
@@ -334,7 +335,8 @@ def test_what_a_budget_cannot_change_is_not_offered_for_logs(
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(
     small: Path, text: str, named: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert list(named)[:3] == ["pictures-figure-1", "pictures-figure-2", "claims-table-1"]
+    names = ["matrix-table-1", "matrix-table-2", "matrix-table-3"]  # answers, differences, the others folded
+    assert list(named)[:6] == [*names, "pictures-figure-1", "pictures-figure-2", "claims-table-1"]
     assert all(f'id="{name}"' in text for name in named)
     lines = re.findall(r"<code>(from goalscope\.evaluation import figure; .*?)</code>", text)
     assert len(lines) == text.count("<figure ")
