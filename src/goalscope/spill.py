@@ -1,6 +1,7 @@
 """Data that are kept in a temporary file in place of memory while a command works on them."""
 
 import tempfile
+import weakref
 from array import array
 from types import TracebackType
 from typing import Self
@@ -14,8 +15,8 @@ class Spill:
     """
 
     def __init__(self) -> None:
-        # It lives as long as this object.
         self._file = tempfile.TemporaryFile(prefix="goalscope-", buffering=0)  # noqa: SIM115
+        self._close = weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])
 
     def __len__(self) -> int:
@@ -27,7 +28,7 @@ class Spill:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._close()
 
     def add(self, piece: bytes) -> int:
         """Write a piece and return its number.
@@ -45,15 +46,15 @@ class Spill:
         self._ends.append(self._ends[-1] + len(piece))
         return len(self) - 1
 
-    def read(self, number: int) -> bytes:
-        """Return a piece.
+    def read(self, number: int, first: int = 0, last: int | None = None) -> bytes:
+        """Return a piece, or its bytes from ``first`` on and before ``last``.
 
         Raises:
             OSError: it cannot be read.
         """
-        size = self._ends[number + 1] - self._ends[number]
-        self._file.seek(self._ends[number])
-        parts, missing = list[bytes](), size
+        begin, end = self._ends[number], self._ends[number + 1]
+        parts, missing = list[bytes](), (end if last is None else begin + last) - begin - first
+        self._file.seek(begin + first)
         while missing:
             parts.append(self._file.read(missing))
             if not parts[-1]:
