@@ -242,8 +242,7 @@ def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
     # Exact policies are extra values of steps; without any, actions and states suffice.
     ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
     if grids and not tasks and not extra:
-        for columns, _ in episode_column_parts(store):
-            yield StepTable.from_columns(columns)
+        yield from (StepTable.from_columns(columns) for columns, _ in episode_column_parts(store))
         return
     for worlds in parts_of(store):
         yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)

@@ -98,9 +98,9 @@ def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | No
 
     With ``left`` ``[N]``, states with different numbers of actions left have different numbers.
     """
-    all_states = np.concatenate([table.state, table.final, np.zeros((1, table.state.shape[1]), dtype=np.int64)])
     keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
-    sizes = (all_states.max(axis=0) + 2).tolist()  # -1 pads shorter states
+    # -1 pads shorter states.
+    sizes = (np.maximum(*(states.max(axis=0, initial=0) for states in (table.state, table.final))) + 2).tolist()
     if math.prod(sizes) * (int(keys.max(initial=0)) + 1) >= 2**63:
         numbers = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
         return numbers.reshape(-1).astype(np.int64)
