@@ -121,7 +121,7 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
         else:
             from goalscope.interventions.experiment import study_interventions
 
-            if not study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}")):
+            if study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}")) == []:
                 evaluation.failures.leave_out([arm.name], [subject.name], _LEFT_OUT)
                 return
     except (DamagedError, StrangeFileError):
