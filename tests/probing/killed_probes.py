@@ -43,7 +43,7 @@ def trace_probes(event: Callable[[], None]) -> None:
     """Call something behind the writing of each probe's file."""
     save = Probe.save
 
-    def saved(probe: Probe, path: Path) -> int:
+    def saved(probe: Probe, path: str | Path) -> int:
         size = save(probe, path)
         event()
         return size
