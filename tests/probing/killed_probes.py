@@ -48,7 +48,7 @@ def trace_probes(event: Callable[[], None]) -> None:
         event()
         return size
 
-    Probe.save = saved  # type: ignore[method-assign]
+    Probe.save = saved  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:
