@@ -23,6 +23,9 @@ TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Numbers of the errors of a disk that is full or read-only."""
 
+_PACKAGE: Final = Path(__file__).parent
+_BLAMED: Final = "goalscope_blamed"
+
 Result = TypeVar("Result")
 
 
@@ -59,8 +62,16 @@ def _of_the_run(error: BaseException) -> bool:
     )
 
 
+def sign(error: BaseException) -> None:
+    """Keep with an error what `blamed` says of it: on its way out of another process it loses its traceback."""
+    if sentence := blamed(error):
+        vars(error)[_BLAMED] = sentence
+
+
 def blamed(error: BaseException) -> str:
     """Return a sentence on an error in the code of somebody else's part, "" where none of it is at fault."""
+    if _BLAMED in vars(error):
+        return "; ".join((str(vars(error)[_BLAMED]), *getattr(error, "__notes__", ())))
     frame = _frame(error)
     if frame is None or isinstance(error, DamagedError | StrangeFileError):
         return ""
@@ -68,6 +79,17 @@ def blamed(error: BaseException) -> str:
     found = registry.part_at(module, frame.f_code.co_qualname)
     what = _named(*found) if found else registry.package_of(module) or f"the module {module} of the working directory"
     return f"{what} failed: {_told(error)}"
+
+
+def raised_by_a_check(error: BaseException) -> bool:
+    """Whether a check of goalscope raised an error, which then names the problem of the input."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        not blamed(error)
+        and bool(frames)
+        and (frames[-1].line or "").startswith("raise ")
+        and _PACKAGE in Path(frames[-1].filename).parents
+    )
 
 
 def _named(kind: str, name: str) -> str:

@@ -250,8 +250,8 @@ class Rows:
         measure: str | Sequence[str],
         unit: str | Sequence[str],
         value: npt.ArrayLike,
-        cluster: Sequence[str] | npt.NDArray[np.object_],
-        episode_id: str | Sequence[str] | npt.NDArray[np.object_] = "",
+        cluster: Sequence[str] | Column,
+        episode_id: str | Sequence[str] | Column = "",
         step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
         tags: Mapping[str, Any] | None = None,
     ) -> "Rows":

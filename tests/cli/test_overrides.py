@@ -6,7 +6,7 @@ import pytest
 
 from command_line import call
 from goalscope import studies
-from goalscope.cli.overrides import Overrides, split_names
+from goalscope.cli.overrides import Overrides, layers_of, split_names
 from goalscope.cli.studies import load_study
 from goalscope.runs import Store
 
@@ -119,3 +119,10 @@ def test_a_changed_run_is_kept_with_what_was_passed(tmp_path: Path) -> None:
     assert passed["count"] == "1" and passed["set"] == ["horizon.factor=2.0"]
     refused = call("run", "baseline", "--out", tmp_path / "run", "--count", "2", "--agents", "optimal", status=2)
     assert "another study" in refused or "count" in refused
+
+
+def test_the_embedding_is_a_layer_where_it_can_be_one() -> None:
+    assert layers_of("-1, 0,3", first=-1) == (-1, 0, 3) and layers_of("7,15") == (7, 15)
+    for text, first in (("-1,0", 0), ("-2", -1), ("1;2", 0), ("", 0), ("١", 0), ("9" * 5000, 0)):
+        with pytest.raises(ValueError, match=rf"numbers >= {first} of blocks"):
+            layers_of(text, first=first)

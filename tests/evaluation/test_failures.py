@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from killed_evaluations import quiet
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
+from typer.testing import CliRunner
 
 from command_line import call
 from goalscope import registry
 from goalscope.agents import Observation, Optimal, Turn
-from goalscope.cli import verdicts
+from goalscope.cli import app, verdicts
 from goalscope.evaluation import Evaluation, evaluate, page, subject_of
 from goalscope.evaluation.arms import SEED, arms
 from goalscope.evaluation.evidence import ArmData, Evidence
@@ -183,6 +184,19 @@ def test_the_command_says_what_was_not_asked_before_it_asks_and_after(tmp_path: 
     said = " ".join(call("evaluate", tmp_path / "small", "--quick", "--out", tmp_path / "out", status=2).split())
     assert "no arm can be asked of small" in said and "1,200 positions" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_worlds_that_cannot_be_made_are_refused_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "own.yaml"
+    study.write_text("worlds: [{kind: environment, source: gymnasium, name: None-v0}]\nagents: [{kind: random}]\n")
+    words = ("evaluate", "random", "--worlds", study, "--quick", "--out", tmp_path / "out")
+    said = call(*words, status=2)
+    assert "no arm can be asked of random" in said and "worlds[0]" in said and "Traceback" not in said
+    assert "GOALSCOPE_TRACEBACK=1" in said and not (tmp_path / "out").exists()
+    monkeypatch.setenv("GOALSCOPE_TRACEBACK", "1")
+    assert "Traceback" in CliRunner().invoke(app, [str(word) for word in words]).output
 
 
 def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(

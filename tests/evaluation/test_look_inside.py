@@ -13,6 +13,7 @@ from killed_evaluations import quiet
 from scipy.stats import binom
 from server import Loopback
 
+from goalscope.checks import check_whole
 from goalscope.columns import constant
 from goalscope.evaluation import Claim, evaluate, subject_of
 from goalscope.evaluation import evidence_inside as inside
@@ -411,6 +412,25 @@ def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(
         assert content_hash(store) == before_
 
 
+@pytest.mark.parametrize("raised", [ValueError("shapes do not fit"), KeyError("nothing")])
+def test_an_error_that_no_check_raises_is_a_failure_of_a_look_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    tried: list[str] = []
+
+    def fail(place: Path, *_: Any, **__: Any) -> None:
+        tried.append(place.name)
+        raise raised
+
+    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
+    for _ in range(2):
+        run = evaluate.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
+        evaluate.play(run, quiet)
+        assert type(raised).__name__ in run.failures.failed[0]
+    assert tried == ["grids", "grids"]
+
+
 def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,7 +438,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
 
     def refuse(place: Path, *_: Any, **__: Any) -> None:
         tried.append(place.name)
-        raise ValueError("patching needs pairs in which the agent acts optimally on both sides, there are none")
+        check_whole("pairs in which the agent acts optimally on both sides", 0, 1)  # a check of goalscope
 
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
@@ -428,7 +448,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
         with evaluate.opened(run) as data:
             found = evaluate.judge(run, data)
     why = {one.name: one.why for one in found.models[0].arms}
-    assert "there are none" in why["patching"] and "larger --budget" in why["plans"]
+    assert "on both sides" in why["patching"] and "larger --budget" in why["plans"]
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"
     assert {one.name: one.why for one in found.models[1].arms}["patching"].startswith("its activations cannot be seen")
     assert {one.arm for one in found.models[0].claims} == {"grids"}

@@ -8,6 +8,7 @@ import gc
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -514,3 +515,42 @@ def test_a_hostile_log_is_one_sentence(kind: str, both: Path, tmp_path: Path) ->
     [problem] = result.problems
     assert "\n" not in str(problem)
     assert len(str(problem)) < 600
+
+
+def test_one_strange_sample_is_a_problem_and_the_others_are_imported(both: Path, tmp_path: Path) -> None:
+    """Numbers that no run stores, a name that leads upwards, samples that are listed and not there."""
+    [log] = (both / "logs").glob("*.eval")
+    whole = len(stored(both / "run")[0])
+
+    def described(value: Any) -> Callable[[str, Any], Any]:
+        first: list[str] = []
+
+        def change(name: str, sample: Any) -> Any:
+            if name.startswith("samples/") and name in (first or [name]):
+                first.append(name)
+                sample["store"]["goalscope"]["description"]["note"] = value
+            return sample
+
+        return change
+
+    def listed(name: str, value: Any) -> Any:
+        return (
+            [*value, *({**value[0], "epoch": epoch} for epoch in range(2, 1000))] if name == "summaries.json" else value
+        )
+
+    def upwards(name: str, value: Any) -> Any:
+        return {**value, "id": "../../../planted"} if name.startswith("samples/") else value
+
+    for change, words, lost in (
+        (described(float("inf")), "finite numbers", 1),
+        (described(float("nan")), "finite numbers", 1),
+        (listed, "in a row that cannot be read", 998),
+        (upwards, "", 0),
+    ):
+        result = import_into(changed_log(log, tmp_path / "changed.eval", change), tmp_path / "run")
+        text = "\n".join(result.lines())
+        assert words in text and all(len(line) < 600 for line in text.splitlines())
+        assert result.counts.get("trajectories not imported", 0) == lost
+        assert result.counts["episodes stored"] == whole - (lost if lost == 1 else 0)
+        assert not list(tmp_path.parent.rglob("planted*"))
+        shutil.rmtree(tmp_path / "run")

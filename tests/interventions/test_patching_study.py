@@ -93,7 +93,7 @@ def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(tmp_path: 
     agents = [{**STUDY["agents"][0], "reasoning": "none"}]
     run(Study.parse({name: value for name, value in STUDY.items() if name != "analysis"} | {"agents": agents}), out)
     small = [word for name in ("windows", "controls") for word in ("--set", f"{name}=[]")]
-    few = ("--pairs", 1, "--layers", 7, "--set", "pairs.controls=0", *small, "--set", "components=[residual]")
+    few = ("--pairs", 1, "--layers", "-1,7", "--set", "pairs.controls=0", *small, "--set", "components=[residual]")
     shown = call("patch", out, *few)
     (notice,) = [line for line in shown.splitlines() if "leaves out" in line]
     assert all(what in notice for what in ("site post", "site action", "the forced reading"))

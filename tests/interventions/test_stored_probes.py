@@ -56,7 +56,7 @@ def kept(directory: Path, **changes: Any) -> Path:
                 first="pre/1",
                 tags={},
             ).keep(
-                ProbeKey(head="percell", target="cells", control=control, site=source.site, layer=source.layer), probe
+                {ProbeKey(head="percell", target="cells", control=control, site=source.site, layer=source.layer): probe}
             )
     return directory
 

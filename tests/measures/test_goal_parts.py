@@ -2,12 +2,15 @@
 
 import gc
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from goalscope.measures import StepTable, sample_episodes
+from goalscope.agents import EpsilonGreedy, Uniform
+from goalscope.measures import StepTable, roll_out, sample_episodes
 from goalscope.measures.goals import (
     GoalSettings,
     HypothesisDraw,
@@ -16,10 +19,15 @@ from goalscope.measures.goals import (
     held_out_goals_by_parts,
     measure_goals,
     measure_goals_by_parts,
+    measure_restricted,
+    measure_restricted_by_parts,
+    resamples,
 )
+from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.runs import Episode, Store
+from goalscope.runs import Episode, GridWorld, Store
 from goalscope.runs.episode_columns import parts_of
+from goalscope.worlds import generate
 
 
 def episodes_of(*agents: str) -> list[Episode]:
@@ -63,6 +71,40 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
     )
     assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
     assert told[-1] == (len(whole.length), len(whole.length))
+
+
+def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: Path) -> None:
+    worlds = [GridWorld(grid=generate(5, 0.5, rng=stream(at, "parts")), fog_radius=1) for at in range(6)]
+    agents = (EpsilonGreedy(0.3), Uniform())
+    with Store(tmp_path, "w") as store:
+        store.put_episodes(
+            one for world in worlds for agent in agents for one in roll_out(agent, world, seed=3, trajectories=3)
+        )
+        whole, told = StepTable.from_episodes(store.episodes()), list[tuple[int, int]]()
+        tables = [StepTable.from_episodes(store.episodes(worlds=part)) for part in parts_of(store, most=12)]
+    settings = GoalSettings(by=("size",))
+    wanted = measure_restricted(whole, settings, unseen="known")
+    found = measure_restricted_by_parts(
+        reversed(tables), settings, unseen="known", total=36, progress=lambda done, total: told.append((done, total))
+    )
+    assert len(tables) == 3 and told[-1] == (36, 36)
+    assert found.to_plain() == wanted.to_plain() and len(found.estimates) == 4
+    assert lines(found.rows) == lines(wanted.rows) and len(found.rows) == 12
+
+
+def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = StepTable.from_episodes(episodes_of("optimal", "random"))
+    settings = goal_settings(table.worlds)
+    wanted = measure_goals(table, settings)
+    monkeypatch.setattr(resamples, "WORLDS", 7)
+    found = measure_goals(table, settings)
+    assert len({row.cluster for row in wanted.rows}) > 7
+    for one, other in zip((*wanted.estimates, *wanted.contrasts), (*found.estimates, *found.contrasts), strict=True):
+        mine, theirs = (
+            {name: value for name, value in asdict(each).items() if isinstance(value, float)} for each in (one, other)
+        )
+        assert theirs == pytest.approx(mine, rel=1e-6, abs=1e-9, nan_ok=True)
+    np.testing.assert_allclose(found.rows.value, wanted.rows.value, rtol=1e-6, atol=1e-9)
 
 
 def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:

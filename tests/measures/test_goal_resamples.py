@@ -7,15 +7,13 @@ import pytest
 from scipy import stats as scipy_stats
 
 from goalscope.measures.goals.curves import (
-    HALVES,
-    RESAMPLES,
     interval,
     not_below_random,
     p_value,
     random_p,
-    weigh,
     with_random,
 )
+from goalscope.measures.goals.resamples import HALVES, RESAMPLES, weigh
 from goalscope.rng import stream
 
 NULL = np.array([-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4])
@@ -83,8 +81,9 @@ def test_a_split_puts_every_grid_on_one_side_and_all_its_worlds_with_it() -> Non
     weights = weigh(grids, seed=4)
     assert weights.whole.tolist() == [[0.2, 0.1, 0.2, 0.1, 0.2, 0.2]] and weights.grids == 5
     resampled = weights.resampled @ np.eye(6)
-    assert resampled.shape == (RESAMPLES, 6) and weights.first.shape == weights.second.shape == (HALVES, 6)
-    for first, second in zip(weights.first, weights.second, strict=True):
+    halves = [side @ np.eye(6) for side in (weights.first, weights.second)]
+    assert resampled.shape == (RESAMPLES, 6) and halves[0].shape == halves[1].shape == (HALVES, 6)
+    for first, second in zip(*halves, strict=True):
         assert np.allclose((2 * first[[0, 2, 4, 5]]) % 1, 0) and np.allclose((3 * second[[0, 2, 4, 5]]) % 1, 0)
         assert ((first > 0) != (second > 0)).all()
         sides = [

@@ -16,7 +16,8 @@ from goalscope.measures.goals import (
     held_out_goals,
     measure_goals,
 )
-from goalscope.measures.goals.curves import interval, p_value, weigh
+from goalscope.measures.goals.curves import interval, p_value
+from goalscope.measures.goals.resamples import weigh
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean
@@ -234,9 +235,10 @@ def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
 def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -> None:
     weights = weigh(["a", "b", "b", "c"], seed=0)
     assert weights.whole.tolist() == [[1 / 3, 1 / 6, 1 / 6, 1 / 3]] and weights.grids == 3
-    for part in (weights.resampled @ np.eye(4), weights.first, weights.second):
+    resampled, first, second = (side @ np.eye(4) for side in (weights.resampled, weights.first, weights.second))
+    for part in (resampled, first, second):
         assert part.sum(axis=1) == pytest.approx(1.0) and (part[:, 1] == part[:, 2]).all()
-    assert not ((weights.first > 0) & (weights.second > 0)).any()
+    assert not ((first > 0) & (second > 0)).any()
     assert len(weigh(["a", "a"], seed=0).resampled) == 0
     normal = stream(0, "normal").normal(1.0, 0.2, 4000)
     low, high = interval(normal, 400, 0.95)

@@ -10,9 +10,10 @@ import pytest
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals, random_agents
-from goalscope.measures.goals.curves import TOP, Curves, Ensemble, weigh
+from goalscope.measures.goals.curves import TOP, Curves, Ensemble
 from goalscope.measures.goals.heldout import _fit, _normaliser
 from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.resamples import weigh
 from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
@@ -239,7 +240,8 @@ def test_cross_fitted_scores_of_two_worlds_by_hand(lucky: bool) -> None:
         beta = one.meg(one.uniform + inside * count / (count + 1)).beta
         scored = got[held] if lucky else min(got[held], other.highest)
         scores.append(beta * scored - other.at(beta).log_normaliser)
-    ensemble = Ensemble(Curves.joined([Curves.of(one) for one in curves]), weigh(["a", "b"], seed=0))
+    joined = Curves.joined([Curves.of(one) for one in curves])
+    ensemble = Ensemble([(slice(0, 2), joined)], weigh(["a", "b"], seed=0))
     relative = got - np.array([one.uniform for one in curves])
     found = ensemble.cross_fitted(relative, np.array([count, count]), lucky=lucky)
     assert found == pytest.approx(np.mean(scores), abs=1e-6)

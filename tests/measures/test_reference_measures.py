@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -20,6 +21,7 @@ from goalscope.measures import (
     rare_states,
     sample_episodes,
     state_overlap,
+    visits,
     visits_per_state,
     wall_bumps,
 )
@@ -155,6 +157,30 @@ def test_jaccard() -> None:
         pairs = [len(one & other) / len(one | other) for one, other in itertools.combinations(sets, 2)]
         expected.append(fmean(pairs))
     close(values(state_overlap), expected)
+
+
+@pytest.mark.parametrize("pairs", [1, 10, 40])
+def test_jaccard_of_few_pairs_at_a_time_is_the_same(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = values(state_overlap)
+    monkeypatch.setattr(visits, "_PAIRS", pairs)
+    close(values(state_overlap), expected)
+
+
+def test_jaccard_of_many_trajectories_is_that_of_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = values(state_overlap)
+    for name, number in (("_ALL_PAIRS", 1), ("_PAIRS", 1 << 15)):
+        monkeypatch.setattr(visits, name, number)
+    found = values(state_overlap)
+    assert 0 < max(abs(found - expected)) < 0.014  # five standard errors at most
+
+
+def test_jaccard_of_many_trajectories_takes_little_memory() -> None:
+    present = np.random.default_rng(0).random((8192, 30)) < 0.5
+    tracemalloc.start()
+    exact = visits._mean_overlap(present)
+    assert tracemalloc.get_traced_memory()[1] < 300e6  # all pairs at once: 67 million of them, above 3 GB
+    tracemalloc.stop()
+    assert visits._sampled_overlap(present) == pytest.approx(exact, abs=0.0003)
 
 
 def test_accuracy_and_bumps() -> None:

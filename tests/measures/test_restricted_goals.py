@@ -80,13 +80,13 @@ def test_scores_are_sums_of_literal_choices() -> None:
         one for agent in (Optimal(), Uniform()) for one in roll_out(agent, world, seed=1, trajectories=2, horizon=5)
     ]
     table = StepTable.from_episodes(played)
-    scored = _score(table, np.arange(len(played)), GoalSettings(), "open")
+    _, scores, _ = _score(table, np.arange(len(played)), GoalSettings(), "open")
     for index, episode in enumerate(played):
         cells = [step.state.position for step in episode.steps]
         actions = [int(step.action) for step in episode.steps if step.action is not None]
         for knot in (10, 40, 60):
             expected = literal(world.grid, cells, actions, 5, float(KNOTS[knot]))
-            assert scored.scores[index][knot] == pytest.approx(expected, abs=1e-9)
+            assert scores[index][knot] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("invalid", ["no-op", "action"])
@@ -94,11 +94,11 @@ def test_turns_without_an_action_are_passed_over_or_scored_as_an_action(invalid:
     world = fogged(1)[0]
     played = roll_out(Optimal(), world, seed=2, trajectories=3, invalid=0.5)
     settings = GoalSettings(invalid=invalid)  # type: ignore[arg-type]
-    scored = _score(StepTable.from_episodes(played), np.arange(3), settings, "known")
+    _, scores, _ = _score(StepTable.from_episodes(played), np.arange(3), settings, "known")
     assert all(any(step.action is None for step in episode.steps) for episode in played)
     # To stand still is never what the most rational member does while it has a use for its decisions.
-    assert (min(scored.scores[index][-1] for index in range(3)) < -20) == (invalid == "action")
-    assert all(scored.scores[index][KNOTS == 0] == pytest.approx(0, abs=1e-12) for index in range(3))
+    assert (min(scores[index][-1] for index in range(3)) < -20) == (invalid == "action")
+    assert all(scores[index][KNOTS == 0] == pytest.approx(0, abs=1e-12) for index in range(3))
 
 
 def test_the_command_prints_and_stores_what_is_restricted(tmp_path: Path) -> None:

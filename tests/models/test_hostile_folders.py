@@ -154,3 +154,18 @@ def test_an_untrained_control_is_not_drawn_larger_than_the_weights_that_there_ar
     entry(**change)(folder)
     with pytest.raises(ValueError, match=r"names a model of \d{9,} weights, its files hold \d+ bytes"):
         _ = LocalModel(folder, device="cpu", reasoning="none", untrained=0).model
+
+
+def test_an_expression_that_the_tokenizer_gives_up_is_refused_in_one_line(folder: Path) -> None:
+    """Its compiled library ends such a search by an error that is no Exception."""
+    path = folder / "tokenizer.json"
+    described = json.loads(path.read_text())
+    described["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(?:.|.){26}(?<!.)"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    path.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"retry-limit.*tokenizer\.json"):
+        LocalModel(folder).encode("a" * 40)

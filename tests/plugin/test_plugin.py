@@ -248,8 +248,10 @@ STRANGE = r"""
 from dataclasses import dataclass
 
 from goalscope.agents import Turn, agent_kind
+from goalscope.evaluation.arms import Arm, arm
 from goalscope.evaluation.rules import claim
 from goalscope.measures import measure
+from goalscope.probing import head
 from goalscope.registry import register
 from goalscope.report import section
 import numpy as np
@@ -286,6 +288,36 @@ class Falling:
 
     def fall(self):
         raise LookupError("fell")
+
+class Lost(Exception):
+    def __init__(self, *, where):
+        super().__init__(where)
+
+@agent_kind("losing")
+@dataclass(frozen=True)
+class Losing(Falling):
+    journalled = True
+
+    def describe(self):
+        return {"kind": "losing"}
+
+    def fall(self):
+        raise Lost(where="on the way")
+
+@head("collapsing")
+def collapsing(sizes):
+    from torch import nn
+
+    class Collapsing(nn.Linear):
+        def forward(self, vectors):
+            raise KeyError("no layers")
+
+    return Collapsing(sizes.inputs, sizes.outputs * sizes.classes)
+
+def flat(count):
+    raise ArithmeticError("no worlds")
+
+arm(Arm(name="flat", title="Flat worlds", needs=frozenset({"grids"}), why="x", worlds=flat, quick=1, full=1))
 """
 
 
@@ -346,6 +378,47 @@ def test_an_agent_that_raises_is_named_and_what_was_finished_is_kept(strange: Pa
     assert "LookupError: fell (strange.py, fall)" in said and "is stored" in said
     with Store(run) as store:
         assert {episode.agent for episode in store.episodes()} == {"compass(right, 0.8)"}
+
+
+def test_an_agent_that_raises_in_a_worker_process_is_named(strange: Path, tmp_path: Path) -> None:
+    """Its class of errors cannot be made again from what reaches this process."""
+    study, run = tmp_path / "study.yaml", tmp_path / "run"
+    text = (HERE / "study.yaml").read_text(encoding="utf-8")
+    study.write_text(text.replace("kind: optimal", "kind: losing"), encoding="utf-8")
+    words = ("run", study, "--out", run, "--executor", "processes", "--workers", 2)
+    ((status, said),) = commands(strange, words)
+    assert status == 2 and "the agent 'losing' of goalscope-strange 0.1" in said
+    assert "Lost: on the way (strange.py, fall)" in said and "is stored" in said
+
+
+def test_a_head_that_raises_is_left_out_and_the_others_are_fitted(strange: Path, tmp_path: Path) -> None:
+    study, run = tmp_path / "study.yaml", tmp_path / "run"
+    text = (HERE / "probes.yaml").read_text(encoding="utf-8")
+    study.write_text(text.replace("[narrow]", "[narrow, collapsing]"), encoding="utf-8")
+    ((status, said),) = commands(strange, ("run", study, "--out", run))
+    assert status == 1 and (run / "report.html").exists()
+    (line,) = [line for line in said.splitlines() if "the head 'collapsing'" in line]
+    assert "goalscope-strange 0.1" in line and "KeyError: 'no layers' (strange.py, forward)" in line
+    with installed(strange):
+        assert {"mlp", "narrow"} <= {probe.head for _, probe in stored_probes(run)}
+
+
+def test_an_arm_that_raises_is_named_with_its_package_and_the_others_are_asked(strange: Path, tmp_path: Path) -> None:
+    out = tmp_path / "verdict"
+    ((status, said),) = commands(strange, ("evaluate", "optimal", "--quick", "--out", out))
+    assert status == 1
+    assert "the arm 'flat' of goalscope-strange 0.1 failed: ArithmeticError: no worlds (strange.py, flat)" in said
+    arms = {arm["name"]: arm for arm in json.loads((out / "ledger.json").read_text())["models"][0]["arms"]}
+    assert arms["grids"]["asked"] and "goalscope-strange 0.1" in arms["flat"]["why"]
+
+
+def test_a_run_says_which_package_its_study_lacks(site: Path, tmp_path: Path) -> None:
+    """Without the package a study names a kind alone; the run that it was begun in knows whose it is."""
+    run = tmp_path / "run"
+    goalscope(site, "run", HERE / "ice.yaml", "--out", run)
+    for words in (("run", HERE / "ice.yaml", "--out", run), ("meg", run)):
+        said = call(*words, status=2)
+        assert "'ice'" in said and "goalscope-compass 0.1" in said and "not installed" in said
 
 
 def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Fits of probes that are killed, as processes of their own.
 
-Reads tasks (directory, number) as JSON lines and forks one process for each, which reads a run from the inside and
-kills itself with SIGKILL just before its number-th event: a SQL statement, a sync, a rename, the first byte of a new
-file. Prints for each how it ended; beside the directory of one that was not killed stands how many events it passed.
+Reads tasks (directory, number, files) as JSON lines and forks one process for each, which reads a run from the inside
+and kills itself with SIGKILL just before its number-th event: a SQL statement, a sync, a rename, the first byte of a
+new file; with ``files``, just after the file of its number-th probe is written. Prints for each how it ended; beside
+the directory of one that was not killed stands how many events it passed.
 """
 
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "m
 from killed_runs import Countdown, trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
-from goalscope.probing import Inside, study_inside  # noqa: E402
+from goalscope.probing import Inside, Probe, study_inside  # noqa: E402
 
 DECLARED = Inside.parse(
     {
@@ -37,6 +39,18 @@ def read_inside(directory: Path, model: Any) -> Any:
     return study_inside(directory, DECLARED, model=model)
 
 
+def trace_probes(event: Callable[[], None]) -> None:
+    """Call something behind the writing of each probe's file."""
+    save = Probe.save
+
+    def saved(probe: Probe, path: str | Path) -> int:
+        size = save(probe, path)
+        event()
+        return size
+
+    Probe.save = saved  # type: ignore[assignment, method-assign]
+
+
 def main() -> None:
     model = local(seed=0)
     for line in sys.stdin:
@@ -44,7 +58,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             countdown = Countdown(task["number"])
-            trace_events(countdown)
+            (trace_probes if task["files"] else trace_events)(countdown)
             read_inside(Path(task["directory"]), model)
             Path(f"{task['directory']}.passed").write_text(str(countdown.passed))
             os._exit(0)

@@ -337,18 +337,18 @@ def test_fitted_probes_are_neither_written_nor_read_through_a_link(captured: Pat
             first="",
             tags={},
         )
-        probes.keep(key("pre", "percell"), probe)
+        probes.keep({key("pre", "percell"): probe})
         found = probes.find(key("pre", "percell"))
         assert found is not None and found.id == probe.id
         shutil.move(directory / "probes", tmp_path / "elsewhere")
         (directory / "probes").symlink_to(tmp_path / "elsewhere")
-        for use in (probes.find, lambda one: probes.keep(one, probe)):
+        for use in (probes.find, lambda one: probes.keep({one: probe})):
             with pytest.raises(ValueError, match=r"must lie inside of .* remove the link"):
                 use(key("pre", "percell"))
         (directory / "probes").unlink()
         (directory / "probes").mkdir()
-        probes.keep(key("pre", "percell"), _again(probe, tags={"planted": True}))
-        probes.keep(key("post", "percell"), probe)
+        probes.keep({key("pre", "percell"): _again(probe, tags={"planted": True})})
+        probes.keep({key("post", "percell"): probe})
         files = sorted((directory / "probes").iterdir())
         assert len(files) == 2
         contents = [path.read_bytes() for path in files]

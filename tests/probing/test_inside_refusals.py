@@ -164,7 +164,7 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
     [
         (("--reads", "map"), "reads[0]: must be 'cognitive-map', 'beliefs', 'plans', 'distance' or 'logit-lens'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
-        (("--layers", "1;2"), "--layers must be numbers of blocks such as 7,15,23"),
+        (("--layers", "1;2"), "blocks such as 7,15,23"),
         (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),
         (("--set", "random.seeds=0"), "random.seeds: must be greater than or equal to 1"),
         (("--set", "probes.hiden=3"), "probes.hiden: unknown key; did you mean hidden?"),

@@ -113,7 +113,8 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     told: list[tuple[int, int]] = []
     kept: list[str] = []
     callbacks: Callbacks = Callbacks(
-        keep=lambda key, made: kept.append(key.text), progress=lambda done, total: told.append((done, total))
+        keep=lambda probes: kept.extend(key.text for key in probes),
+        progress=lambda done, total: told.append((done, total)),
     )
     problems = [given(seed=seed) for seed in (0, 1)]
     first, _ = fit(problems, SETTINGS, callbacks)

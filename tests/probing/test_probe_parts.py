@@ -225,7 +225,8 @@ def test_progress_counts_the_passes_of_single_probes() -> None:
     told: list[tuple[int, int]] = []
     kept: list[str] = []
     callbacks: Callbacks = Callbacks(
-        keep=lambda key, probe: kept.append(key.text), progress=lambda done, total: told.append((done, total))
+        keep=lambda probes: kept.extend(key.text for key in probes),
+        progress=lambda done, total: told.append((done, total)),
     )
     problems = [Problem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
     problems.append(Problem(key=key("counted", "majority"), features=given, target=labels))

@@ -1,16 +1,16 @@
 """Probes and decoders train with as many threads as help, on a device that is there, and the same bytes come out."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from planted import key
+from planted import key, noise, rooms
 from planted_plans import QUICK, nothing, random_plans, worlds
 
-from goalscope.probing import Features, FitSettings, Problem, fit
+from goalscope.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
 from goalscope.probing.fitting import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
@@ -125,3 +125,35 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch sees no GPU: fit with device='cpu'"):
         list(train_stacks(work(1), lambda stack, passed: stack, device="cuda", progress=lambda *_: None))
+
+
+class _EndedError(Exception):
+    """The fit ended here."""
+
+
+@pytest.mark.parametrize("penalties", [(), (1e-4, 30.0)])
+@pytest.mark.parametrize("head", ["mlp", "additive"])
+def test_a_fit_that_ends_after_any_stack_goes_on_to_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch, head: str, penalties: tuple[float, ...]
+) -> None:
+    """Widths are odd: then the last bits of a probe depend on its place in a stack."""
+    monkeypatch.setattr(fitting, "PER_STACK", 3)
+    settings = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, seed=4, penalties=penalties)
+    cells = rooms(grids=8, steps=2)
+    problems = [
+        Problem(key=key(str(at), head), features=Features.of(noise(cells, seed=at)), target=cells.labels)
+        for at in range(8)
+    ]
+    whole = [probe.id for probe in fit(problems, settings)]
+    for count in range(1, 8):
+        stored: dict[ProbeKey, Probe] = {}
+
+        def keep(probes: Mapping[ProbeKey, Probe], stored: dict[ProbeKey, Probe] = stored, most: int = count) -> None:
+            stored.update(probes)
+            if len(stored) >= most:
+                raise _EndedError
+
+        with pytest.raises(_EndedError):
+            fit(problems, settings, Callbacks(keep=keep))
+        assert count <= len(stored) < count + 3
+        assert [probe.id for probe in fit(problems, settings, Callbacks(find=stored.get))] == whole

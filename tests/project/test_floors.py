@@ -24,6 +24,7 @@ FLOORS = {
     "rows": 0,
     "untrusted": 0,
     "plain_files": 0,
+    "spill": 0,
     "yaml_text": 0,
     "stats": 0,
     "worlds": 1,

@@ -3,12 +3,17 @@
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from goalscope.ids import canonical_json
 from goalscope.measures import measure_episodes
-from goalscope.runs import Store, Study, content_hash, run
+from goalscope.rows import Rows
+from goalscope.runs import Store, Study, content_hash, row_groups, run
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS
 from goalscope.runs.hashing import keep_content_hash, kept_content_hash, ordered_rows
 
@@ -71,6 +76,54 @@ def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
         assert content_hash(store) == literal(store) != empty
         whole = [line for page in ordered_rows(store) for line in page]
         assert [line for page in ordered_rows(store, most=50) for line in page] == whole
+
+
+def test_rows_are_ordered_alike_whatever_number_is_sorted_at_a_time(tmp_path: Path) -> None:
+    run(two_agents(1), tmp_path)
+    rng = np.random.default_rng(0)
+    values = np.array([math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1.0, -np.finfo(np.float64).max, 0.1 + 0.2])
+    sizes = [3000, 1, 7000, 40]  # parts of a source, and groups of many measures and few
+    with Store(tmp_path, "w") as store:
+        for source in ("probe 3", "behaviour"):
+            rows = [
+                Rows.from_columns(
+                    measure=f"measure {number % 2}",
+                    unit=list(rng.choice(["nats", "bits", "\u00e9"], size)),
+                    value=rng.choice(values, size),
+                    cluster=list(rng.choice(["", "grid b", "grid a"], size)),
+                    episode_id=list(rng.choice(["", "episode 10", "episode 9"], size)),
+                    step=rng.integers(-1, 3, size),
+                    tags={"tag": rng.choice(np.array([None, 1, 1.0, True, "1", "\u00e9"], dtype=object), size)},
+                )
+                for number, size in enumerate(sizes)
+            ]
+            store.put_rows(Rows.concatenate(rows), source=source)
+        whole = [repr(line) for page in ordered_rows(store, most=1 << 21) for line in page]
+        assert len(whole) == 2 * sum(sizes)
+        for most in (1, 64, 700, 4000):
+            assert [repr(line) for page in ordered_rows(store, most=most) for line in page] == whole
+        assert content_hash(store) == literal(store)
+
+
+def test_many_rows_are_read_from_the_store_a_constant_number_of_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(two_agents(1), tmp_path)
+    one, read = "measure", list[int]()
+    rows = Rows.from_columns(measure=one, unit="nats", value=np.arange(40_000.0) % 7, cluster=["grid"] * 40_000)
+    with Store(tmp_path, "w") as store:
+        store.put_rows(rows, source="behaviour")
+        monkeypatch.setattr(row_groups, "_opened", counted(row_groups._opened, read))
+        assert sum(len(page) for page in ordered_rows(store, most=1000)) == len(rows)
+        assert read.count(16_384) == 2 * 2  # both whole groups, twice
+
+
+def counted(work: Callable[[bytes, int], Any], read: list[int]) -> Callable[[bytes, int], Any]:
+    def inside(data: bytes, count: int) -> Any:
+        read.append(count)
+        return work(data, count)
+
+    return inside
 
 
 def test_the_kept_hash_is_believed_until_something_is_written(tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ from typer.testing import CliRunner
 
 from command_line import call
 from goalscope.cli import app
-from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation.claims import ClaimLedger
+from goalscope.evaluation.rules import RULES
+from goalscope.evaluation.subject import Subject
 from goalscope.importers import import_path, write_jsonl
 from goalscope.plain_files import path_in, write_text
 from goalscope.report.blocks import Table
@@ -30,6 +33,7 @@ from goalscope.runs.merge import excerpt, grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
 from goalscope.untrusted import UntrustedError
+from goalscope.yaml_text import write_yaml
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -314,6 +318,48 @@ def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str
     assert contents(home) == before
     if name == "ledger.json":
         assert "link" in call("ledger", directory, status=2)
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_run_deep_in_an_evaluation_is_looked_at_before_anything_is_said(
+    received: Path, home: Path, tmp_path: Path, kind: str
+) -> None:
+    directory = tmp_path / "evaluation"
+    evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    for name in ("grids", "keys-2"):
+        shutil.copytree(received / "run", directory / "arms" / name)
+        plant(kind, directory / "arms" / name / "run.db", home)
+        before = contents(home)
+        said = call("evaluate", "optimal", "--quick", "--out", directory, status=2)
+        assert f"{name}/run.db" in "".join(said.split()) and "budget" not in said and "What is asked" not in said
+        assert "run.db" in tried(lambda: evaluate.reopen(directory)) and contents(home) == before
+        shutil.rmtree(directory / "arms" / name)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../run", "/etc", "a/..", "linked", 3, None])
+def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
+    received: Path, tmp_path: Path, name: object
+) -> None:
+    """Its ledger names them: nothing above it and nothing behind a link is read."""
+    out, logs = tmp_path / "folder" / "verdict", tmp_path / "folder" / "logs"
+    shutil.copytree(received / "run", logs)
+    (tmp_path / "folder" / "linked").symlink_to("logs")
+    for each in (tmp_path, tmp_path / "folder"):
+        shutil.copy(received / "run" / "run.db", each / "run.db")
+    subject = Subject(name="optimal", kind="", access=frozenset({"logs"}), logs=logs)
+    evaluate.prepare(out, [subject], {}, seed=7)
+
+    def judged(folder: object) -> None:
+        described = write_yaml({"kind": "", "run": folder, "agent": "optimal"}, default_flow_style=True).strip()
+        fields: dict[str, Any] = {"rules": RULES, "access": ("logs",), "look": 1, "level": 0.05}
+        ledger = ClaimLedger(model="optimal", described=described, arms=(), claims=(), **fields)
+        (out / "ledger.json").write_text(Evaluation(models=(ledger,), differences=()).to_json())
+
+    judged("logs")
+    assert evaluate.reopen(out)[0].logs == [logs.resolve()]
+    judged(name)
+    said = tried(lambda: evaluate.reopen(out))
+    assert "ledger.json must name the folder of the logs" in said or "link" in said
 
 
 # Folders of logs

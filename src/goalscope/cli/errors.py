@@ -5,9 +5,9 @@ import functools
 import os
 import shutil
 import sqlite3
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Final, TypeVar
@@ -17,8 +17,6 @@ import typer
 from goalscope.cli.console import fail, say
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
-
-_PACKAGE = Path(__file__).parents[1]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,7 +32,7 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
-        from goalscope.parts import TRACEBACK, PartWarning, blamed
+        from goalscope.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
 
         hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
         left_out = list[str]()
@@ -55,7 +53,9 @@ def guarded(command: Command) -> Command:
             if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
                 raise
             theirs = blamed(error)
-            fail((theirs or _message(error)) + ("" if not theirs and _has_clear_message(error) else hint))
+            clear = raised_by_a_check(error) or bool(isinstance(error, OSError) and error.filename)
+            absent = _absent_packages(error, [*arguments, *options.values()])
+            fail((theirs or _message(error)) + absent + ("" if clear and not theirs else hint))
             raise typer.Exit(WRONG_INPUT) from None
         except (Exception, SystemExit) as error:
             theirs = blamed(error)
@@ -101,14 +101,22 @@ def check_outputs(*paths: Path | None) -> None:
             check_file(path, content=False)
 
 
-def _has_clear_message(error: BaseException) -> bool:
-    """Whether an error names the problem of the input: a file's own error, or one that goalscope raised."""
-    if isinstance(error, OSError) and error.filename:
-        return True
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        bool(frames) and (frames[-1].line or "").startswith("raise ") and _PACKAGE in Path(frames[-1].filename).parents
-    )
+def _absent_packages(error: Exception, given: Sequence[object]) -> str:
+    """Return a line for each run in the arguments that has parts of packages which are not installed here."""
+    from goalscope.runs import Store
+    from goalscope.runs.opening import unmade
+    from goalscope.runs.provenance import missing_packages
+    from goalscope.runs.tables import DATABASE
+
+    lines = []
+    for one in given if type(error) is ValueError else ():
+        for path in one if isinstance(one, list | tuple) else (one,):
+            # What cannot be opened has no packages that are known; its error is another.
+            with suppress(ValueError, OSError, sqlite3.Error):
+                if isinstance(path, str | Path) and not unmade(Path(path) / DATABASE):
+                    with Store(path) as store:
+                        lines += [f"\n{path}: {line}" for line in (missing_packages(store),) if line]
+    return "".join(dict.fromkeys(lines))
 
 
 _DENIED: Final = (

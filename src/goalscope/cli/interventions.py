@@ -53,7 +53,7 @@ def patch(
         overrides = {"sites": split(sites), "agent": agent}
         mapping |= {name: value for name, value in overrides.items() if value}
         if layers:
-            mapping["layers"] = layers if layers == "auto" else layers_of(layers)
+            mapping["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
         if pairs is not None:
             mapping["pairs"]["per_size"] = pairs
         for setting in settings or ():

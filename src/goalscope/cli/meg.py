@@ -20,7 +20,7 @@ from goalscope.measures.goals import (
     joined,
     measure_decoded_beliefs,
     measure_goals_by_parts,
-    measure_restricted,
+    measure_restricted_by_parts,
 )
 from goalscope.measures.table import StepTable
 from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
@@ -209,11 +209,13 @@ def meg_run(
                 "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
                 "measures, run them apart"
             )
-        if seen:  # scores of all episodes at once: mazes under fog are few, since each takes seconds
-            steps = StepTable.from_episodes(store.episodes(), tasks=tasks)
-            with progress("worlds as they were seen") as show:
-                relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=show))
-            del steps
+        del worlds  # many of them are large
+        if seen:
+            parts = _parts(store, grids=grids, tasks=tasks)
+            with progress("episodes as their agents saw the worlds") as show:
+                relative.append(
+                    measure_restricted_by_parts(parts, settings, unseen=cast(Unseen, seen), total=total, progress=show)
+                )
         with progress("curves of worlds") as show:
             findings = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=show)
         if unknown:
@@ -240,8 +242,7 @@ def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
     # Exact policies are extra values of steps; without any, actions and states suffice.
     ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
     if grids and not tasks and not extra:
-        for columns, _ in episode_column_parts(store):
-            yield StepTable.from_columns(columns)
+        yield from (StepTable.from_columns(columns) for columns, _ in episode_column_parts(store))
         return
     for worlds in parts_of(store):
         yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)

@@ -131,13 +131,15 @@ def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, 
     return values
 
 
-def layers_of(text: str) -> str | tuple[int, ...]:
-    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks."""
+def layers_of(text: str, *, first: int = 0) -> str | tuple[int, ...]:
+    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks from ``first`` on."""
     if text in ("thirds", "all"):
         return text
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--layers must be numbers of blocks such as 7,15,23, or thirds, or all; got {text!r}")
+    if not parts or not all(re.fullmatch("-?[0-9]{1,9}", part) and int(part) >= first for part in parts):
+        raise ValueError(
+            f"--layers must be numbers >= {first} of blocks such as 7,15,23, or thirds, or all; got {shorten(text)}"
+        )
     return tuple(map(int, parts))
 
 

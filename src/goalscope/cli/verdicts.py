@@ -1,5 +1,6 @@
 """`goalscope evaluate`: run an evaluation within a budget and print its verdict."""
 
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from goalscope.evaluation.budget import Budget, divide, unit_costs
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.failures import FAILURES, Failures, does_not_fit, not_played
 from goalscope.evaluation.subject import Subject
+from goalscope.parts import TRACEBACK
 from goalscope.report.blocks import counted, listed
 
 DEFAULT: Final = "15m"
@@ -52,6 +54,7 @@ def run(
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
     began, chosen = time.monotonic(), choices or Choices()
+    evaluate.check_directory(out)
     subjects = chosen.subjects([subject for text in models for subject in subjects_of(text)])
     names = [subject.name for subject in subjects]
     askable = [subject for subject in subjects if subject.logs is None]
@@ -76,9 +79,10 @@ def run(
     _find_unasked(failures, open_to, askable, seed)
     fitting = [arm for arm in open_to if _asked_of(arm, askable, failures)]
     if askable and not fitting:
-        for text in failures.tracebacks:
+        for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
             say(text, error=True)
-        raise ValueError(f"no arm can be asked of {listed(names)}: {next(iter(failures.unasked.values()))}")
+        hint = f"; {TRACEBACK}=1 shows the traceback" if failures.tracebacks else ""
+        raise ValueError(f"no arm can be asked of {listed(names)}: {next(iter(failures.unasked.values()))}{hint}")
     sizes = (
         {arm.name: arm.quick for arm in fitting if arm.quick}
         if quick

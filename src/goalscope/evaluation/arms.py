@@ -111,7 +111,7 @@ class Arm:
 
 def arm(new: Arm) -> Arm:
     """Register an arm under its name."""
-    return registry.register("arm", new.name, made_of=new.worlds)(new)
+    return registry.register("arm", new.name, made_of=new.worlds if new.looks is None else new.looks.settings)(new)
 
 
 def arms() -> list[Arm]:

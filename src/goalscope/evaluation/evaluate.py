@@ -14,15 +14,17 @@ from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
 from goalscope.evaluation.identity import stored_description
-from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, prepare
+from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.subject import Subject, describe
+from goalscope.plain_files import path_in
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
 from goalscope.runs import Store
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
+from goalscope.untrusted import shorten
 from goalscope.yaml_text import read_yaml_text
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "PLAN",
     "EvaluationRun",
     "Opened",
+    "check_directory",
     "judge",
     "opened",
     "play",
@@ -57,6 +60,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
     out = Path(directory)
+    check_directory(out)
     plan, ledger = Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
     if ledger.models[0].look != len(plan.looks):
         raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
@@ -64,7 +68,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
     for model in ledger.models:
         logs = None
         if "logs" in model.access:
-            logs = out.resolve().parent / Path(str(read_yaml_text(model.described, str(out))["run"])).name
+            logs = _logs_beside(out, model)
             if unmade(logs / DATABASE):
                 raise FileNotFoundError(
                     f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
@@ -83,6 +87,15 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
             if not arm.asked:
                 fields["failures"].leave_out([arm.name], [model.model], arm.why)
     return EvaluationRun(directory=out, subjects=tuple(subjects), **fields), ledger
+
+
+def _logs_beside(out: Path, model: ClaimLedger) -> Path:
+    """Return where the logs that were judged lie: beside the evaluation, under the name that its ledger gives."""
+    described = read_yaml_text(model.described, str(out / LEDGER))
+    name = described.get("run") if isinstance(described, dict) else None
+    if not isinstance(name, str) or name != Path(name).name or name in ("", ".."):
+        raise ValueError(f"{out / LEDGER} must name the folder of the logs of a model, got {shorten(name)}")
+    return path_in(out.resolve().parent, name)
 
 
 Opened = dict[tuple[str, str], ArmRun]

@@ -20,7 +20,7 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import Subject
-from goalscope.parts import NO_ROOM
+from goalscope.parts import NO_ROOM, blamed
 from goalscope.preflight.cost import longest_prompt
 from goalscope.report.page import write_page
 from goalscope.untrusted import StrangeFileError
@@ -83,10 +83,11 @@ class Failures:
         except Exception as error:
             if _ends_all(error):
                 raise
-            self.leave_out(arms, models, f"it failed: {told(error)}")
+            theirs = blamed(error)[:_LONGEST]
+            self.leave_out(arms, models, theirs or f"it failed: {told(error)}")
             if isinstance(error, ConnectionError):
                 self.silent |= dict.fromkeys(models, f"its server did not answer before: {told(error)}")
-            self.failed.append(f"{what} failed: {told(error)}")
+            self.failed.append(f"{what}: {theirs}" if theirs else f"{what} failed: {told(error)}")
             self.tracebacks.append(f"{self.failed[-1]}\n\n{''.join(traceback.format_exception(error))}")
             if self._begun:
                 self._write()

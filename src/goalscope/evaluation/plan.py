@@ -16,6 +16,8 @@ from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
+from goalscope.runs.opening import check_files
+from goalscope.runs.tables import DATABASE
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"
@@ -121,6 +123,20 @@ class EvaluationRun:
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
 
+def check_directory(out: Path) -> None:
+    """Look at the files of an evaluation and at the databases of its runs before anything is read.
+
+    Raises:
+        StrangeFileError: a link lies there, or another thing than a file.
+    """
+    for name in (PLAN, LEDGER, PAGE):
+        check_file(out / name)
+    runs = path_in(out, ARMS)
+    for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
+        if path_in(runs, folder.name).is_dir():
+            check_files(folder / DATABASE)
+
+
 def prepare(
     directory: str | Path,
     subjects: Sequence[Subject],
@@ -152,8 +168,7 @@ def prepare(
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
     path, own_worlds, chosen = out / PLAN, None if worlds is None else dict(worlds), choices or Choices()
-    for name in (PLAN, LEDGER, PAGE):
-        check_file(out / name)  # before anything is asked
+    check_directory(out)  # before anything is asked
     if path.exists():
         plan = Plan.read(path)
         stored = {"": plan.choices.words, "seed ": [str(plan.seed)], "model ": plan.models}

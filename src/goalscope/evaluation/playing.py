@@ -11,6 +11,7 @@ from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import put_measured
+from goalscope.parts import raised_by_a_check
 from goalscope.runs import Store, Study, run
 from goalscope.runs.merge import excerpt, grow, settle
 from goalscope.runs.opening import unmade
@@ -19,6 +20,7 @@ from goalscope.runs.provenance import note, noted
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import DamagedError, StrangeFileError
 
+_LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
 LOOKS: Final = "evaluation inside"
 """Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
 
@@ -99,7 +101,7 @@ def _play_worlds(
 def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Stage) -> None:
     """Read or change activations, unless that was done before with the same settings on as many worlds.
 
-    Where the model or the worlds do not allow it, the message of the error is stored as the reason.
+    Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
     """
     path, settings = evaluation.run_path(arm, subject), look.settings(subject.name, evaluation.sizes[arm.name])
     if path != evaluation.path(look.at):
@@ -118,10 +120,14 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
         else:
             from goalscope.interventions.experiment import study_interventions
 
-            study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
+            if study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}")) == []:
+                evaluation.failures.leave_out([arm.name], [subject.name], _LEFT_OUT)
+                return
     except (DamagedError, StrangeFileError):
         raise
     except ValueError as refusal:
+        if not raised_by_a_check(refusal):
+            raise
         refused = " ".join(str(refusal).split())
     with Store(path, "w") as store:
         record = {"mark": request_id, "model": subject.name, "refused": refused}

@@ -29,6 +29,9 @@ _HELD: Final = 64 * 2**20
 """Bytes of samples that are read together."""
 
 _MOST_TOGETHER: Final = 16
+_MOST_LOST: Final = 100
+"""Samples in a row that cannot be read, after which no more are tried."""
+
 _HEAD: Final = 4096
 _MOST_MESSAGE: Final = 300
 
@@ -100,17 +103,24 @@ class _Log:
         with _inspect("the list of samples"):
             summaries = self.reader.read_eval_log_sample_summaries(self.location)
         self._count_missing(len(summaries))
-        keys = iter([(key.id, key.epoch) for key in summaries])
+        keys, lost = iter(dict.fromkeys((key.id, key.epoch) for key in summaries)), 0
         while part := list(islice(keys, self.together)):
             try:
                 with _inspect("the samples"):
                     yield from self._read_part(part)
+                lost = 0
             except UntrustedError:
                 for key in part:
+                    lost += 1
                     with self.ledger.reporting(self.source, count="trajectories not imported"):
                         with _inspect(f"sample {shorten(key[0])} epoch {key[1]}"):
                             samples = self._read_part([key])
+                        lost = 0
                         yield from samples
+            if lost >= _MOST_LOST:  # each takes the time to open the log
+                self.ledger.counts["trajectories not imported"] += (rest := len(list(keys)))
+                must = "the samples that a log lists must be in it"
+                raise UntrustedError(must, f"{lost} in a row that cannot be read; {rest} more are not tried")
 
     def _read_part(self, part: list[tuple[Any, int]]) -> list[Any]:
         samples: list[Any] = self.reader.read_eval_log_samples_by_id(self.location, part, resolve_attachments="full")

@@ -139,6 +139,7 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
     agent = recorded.agent or header.eval.model
     task = header.eval.task
     try:
+        agent.encode()  # half of a character cannot be stored
         world = RecordedWorld(
             source=task,
             sample=f"{sample.id}",

@@ -3,9 +3,10 @@
 from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.agents.agent import Turn
+from goalscope.ids import canonical_json
 from goalscope.models.base import Completion
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
@@ -27,6 +28,17 @@ VERSION: Final = 1
 
 TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 _Name = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+def _storable(values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        canonical_json(values)
+    except RecursionError:
+        raise ValueError("it must not be nested deeper than JSON can be read") from None
+    return values
+
+
+_Plain = Annotated[dict[str, Any], AfterValidator(_storable)]
 _Step = Annotated[tuple[list[int], int | None, str | None], Field(strict=False)]
 
 
@@ -129,7 +141,7 @@ class EpisodeRecord(_Values):
 
     version: Literal[1]
     agent: Annotated[str, Field(max_length=500)]
-    description: dict[str, Any]
+    description: _Plain
     agent_id: _Name
     tags: dict[str, Tag] = Field(default_factory=dict)
     trajectory: Annotated[int, Field(ge=0, lt=2**53)]
@@ -217,7 +229,7 @@ class TurnRecord(_OutputRecord):
     action: Annotated[int, Field(ge=0)] | None = None
     failure: str | None = None
     reward: float | None = None
-    extra: dict[str, Any] = Field(default_factory=dict)
+    extra: _Plain = Field(default_factory=dict)
 
     def turn(self) -> Turn:
         """Return the turn.

@@ -190,7 +190,10 @@ def measured_parts(
     for columns, apart in episode_column_parts(store, progress, most=most):
         if len(columns.world):
             empty = False
-            yield from _numbered_rows(StepTable.from_columns(columns), 0, failed, begun)
+            table = StepTable.from_columns(columns)
+            del columns
+            yield from _numbered_rows(table, 0, failed, begun)
+            del table
         for number, table in _tables(store.episodes(apart)) if apart else ():
             empty = False
             if number not in offers:

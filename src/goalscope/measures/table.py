@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape, freeze
+from goalscope.columns import Coded, encoded
 from goalscope.planning.oracle import oracle
 from goalscope.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.runs.episode_columns import NO_ACTION, EpisodeColumns, episode_columns
@@ -23,8 +24,7 @@ Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
 Per = Literal["episode", "step", "group"]
-"""The unit that a measure has a value for; a group is all trajectories of one agent on one world, see
-`StepTable.groups`."""
+"""The unit that a measure has a value for; a group is all trajectories of one agent on one world."""
 
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
 """Tags that separate worlds which must not be averaged; they group every table and cell where they vary."""
@@ -168,14 +168,15 @@ class StepTable:
                 optimal = np.pad(optimal, ((0, 0), (0, sets.shape[1] - optimal.shape[1])))
             optimal[in_world, : sets.shape[1]] = sets
             shortest[index] = world_oracle.length
-        episode_tags = [
-            _tags(tags, columns.worlds[index]) for tags, index in zip(columns.tags, world.tolist(), strict=True)
-        ]
+        episode_tags = [_tags(tags, columns.worlds[at]) for tags, at in zip(columns.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
+        del following, left, order
         same = ("world", "length", "state", "action", "reward", "final", "worlds")
         cells: dict[str, Any] = {name: getattr(columns, name) for name in same}
         cells |= {name: _text(getattr(columns, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
         cells |= {name: np.array(getattr(columns, name), dtype=np.int64) for name in ("trajectory", "horizon")}
+        for column in (episode, step, optimal, distance, after):
+            column.flags.writeable = False  # not to be copied
         return cls(
             **cells,
             world_id=_text([each.id for each in columns.worlds])[world],
@@ -305,15 +306,16 @@ class StepTable:
             )
         episode = episode_of_unit[units]
         excluded_tags = PROVENANCE if per == "group" else frozenset()
+        cluster, identity, own_tags = self.once(_encoded)
         return Rows.from_columns(
             measure=measure,
             unit=unit,
             value=value,
-            cluster=self.cluster[episode],
-            episode_id="" if per == "group" else self.episode_id[episode],
+            cluster=cluster[episode],
+            episode_id="" if per == "group" else identity[episode],
             step=self.step[units] if per == "step" else WHOLE_EPISODE,
             tags={
-                **{name: column[episode] for name, column in self.tags.items() if name not in excluded_tags},
+                **{name: column[episode] for name, column in own_tags.items() if name not in excluded_tags},
                 **(tags or {}),
             },
         )
@@ -368,6 +370,11 @@ def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
 
 def _begin(table: StepTable) -> Ints:
     return freeze(np.cumsum(table.length) - table.length)
+
+
+def _encoded(table: StepTable) -> tuple[Coded, Coded, dict[str, Coded]]:
+    """Return the clusters, ids and tags of the episodes, of which rows of steps hold codes."""
+    return encoded(table.cluster), encoded(table.episode_id), {name: encoded(tag) for name, tag in table.tags.items()}
 
 
 def _groups(table: StepTable) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ from goalscope.models.chat_templates import check_source, render_bounded
 from goalscope.models.folders import bundled_templates, model_folder, read_json, read_template_form, tokenizer_identity
 from goalscope.models.gguf_files import read_header
 from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
-from goalscope.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.models.loading import explained, load_tokenizer, needed, quiet, token_ids
 from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
@@ -188,7 +188,7 @@ class Dialect:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a rendered prompt; nothing is added to it."""
         # Whether a prompt fits is checked, and said, by the decoder.
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        return token_ids(self.tokenizer, text, self._folder or self._source)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""

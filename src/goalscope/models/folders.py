@@ -94,7 +94,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {ADVICE}") from error
 
 
-def brief(error: Exception) -> str:
+def brief(error: BaseException) -> str:
     """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
     text = " ".join(str(error).split())[:_LONGEST]
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -66,6 +66,19 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
         return AutoTokenizer.from_pretrained(source, **where)
 
 
+def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
+    """Return the ids of a text, to which nothing is added; a ValueError where an expression of the tokenizer fails."""
+    try:
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of compiled code, which is no Exception
+            raise
+        raise ValueError(
+            f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular "
+            "expressions of its tokenizer.json"
+        ) from None
+
+
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
     """Return the model with the weights of a folder that `check_folder` has seen, or of the hub.
 

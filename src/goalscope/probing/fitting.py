@@ -53,13 +53,14 @@ Passed = Callable[[int], None]
 class Callbacks:
     """Callbacks of a fit.
 
-    ``find`` returns the stored probe of a key, or None; ``keep`` is called with each probe as soon as it is fitted, so
-    that an interrupted fit can go on; ``progress`` with finished units and all. ``pool``, where given, trains stacks in
-    other processes; the results are the same to the byte.
+    ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes of each stack as soon as all
+    are fitted, so that an interrupted fit can go on: it must keep all of them or none, since the last bits of a probe
+    can depend on which train with it. ``progress`` is called with finished units and all. ``pool``, where given, trains
+    stacks in other processes; the results are the same to the byte.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
-    keep: Callable[[ProbeKey, Probe], None] = lambda key, made: None
+    keep: Callable[[Mapping[ProbeKey, Probe]], None] = lambda probes: None
     progress: Progress = lambda done, total: None
     pool: Executor | None = None
 
@@ -67,7 +68,7 @@ class Callbacks:
 def fit(
     problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
 ) -> list[Probe]:
-    """Fit problems; those of one company train together, each as it would alone.
+    """Fit problems; those of one company train together, each as it would alone (to rounding).
 
     Everything that is learned, the normalisation too, comes from the given training steps alone.
 
@@ -91,7 +92,10 @@ def fit(
     missing = [problem for problem in problems if problem.key not in probes]
     distinct = {id(problem.features): problem.features.vectors for problem in missing}
     norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
-    for fit_settings, group in _groups(missing, norms, used, hooks):
+    # Stored probes have their place in a stack, too: an interrupted fit goes on with the stacks that it began with.
+    planned = [[one for one in stack if one.key not in probes] for stack in stacks(problems if missing else [], used)]
+    plan_of = {problem.key: stack for stack in planned for problem in stack}
+    for fit_settings, group in _groups([stack for stack in planned if stack], norms, used, hooks):
         for stack, trained in _trained(group, norms, fit_settings, hooks):
             for index, problem in enumerate(stack):
                 weights = {name: np.ascontiguousarray(array[index]) for name, array in trained.weights.items()}
@@ -104,40 +108,46 @@ def fit(
                 probes[problem.key] = problem.finished(
                     norms[id(problem.features)], weights, fit_settings, kept_epoch, solved
                 )
-                hooks.keep(problem.key, probes[problem.key])
+            whole = [problem.key for problem in plan_of[stack[0].key]]
+            if all(key in probes for key in whole):
+                hooks.keep({key: probes[key] for key in whole})
     return [probes[key] for key in keys]
 
 
 def _groups(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, hooks: Callbacks
-) -> list[tuple[FitSettings, list[Problem]]]:
-    """Return the problems by the settings that each is fitted with: trained ones with the best decay on inner grids."""
-    modules = {problem.key: problem.module(used) for problem in problems}
-    solved = [problem for problem in problems if hasattr(modules[problem.key], "solve")]
-    trained = [problem for problem in problems if not hasattr(modules[problem.key], "solve")]
-    losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in trained}
+    planned: Sequence[list[Problem]], norms: Mapping[int, Norm], used: FitSettings, hooks: Callbacks
+) -> list[tuple[FitSettings, list[list[Problem]]]]:
+    """Return stacks by the settings that each is fitted with: trained problems with the best decay on inner grids."""
+    modules = {problem.key: problem.module(used) for stack in planned for problem in stack}
+    solved = [stack for stack in planned if hasattr(modules[stack[0].key], "solve")]
+    trained = [stack for stack in planned if not hasattr(modules[stack[0].key], "solve")]
+    losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for stack in trained for problem in stack}
     for penalty in used.penalties:
         inner = replace(used, weight_decay=penalty, validation=used.validation or INNER)
         for stack, trained_stack in _trained(trained, norms, inner, hooks):
             for problem, loss in zip(stack, trained_stack.loss, strict=True):
                 losses[problem.key][penalty] = loss
-    groups: dict[FitSettings, list[Problem]] = {}
-    for problem in trained:
-        by_penalty = losses[problem.key]
-        decay = min(by_penalty, key=by_penalty.__getitem__, default=used.weight_decay)
-        validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
-        groups.setdefault(replace(used, weight_decay=decay, validation=validation), []).append(problem)
+    groups: dict[FitSettings, list[list[Problem]]] = {}
+    for stack in trained:
+        parts: dict[FitSettings, list[Problem]] = {}
+        for problem in stack:
+            by_penalty = losses[problem.key]
+            decay = min(by_penalty, key=by_penalty.__getitem__, default=used.weight_decay)
+            validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
+            parts.setdefault(replace(used, weight_decay=decay, validation=validation), []).append(problem)
+        for settings, part in parts.items():
+            groups.setdefault(settings, []).append(part)
     # What is solved comes first: it takes little time.
     return [(used, solved), *groups.items()]
 
 
 def _trained(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, hooks: Callbacks
+    planned: Sequence[list[Problem]], norms: Mapping[int, Norm], settings: FitSettings, hooks: Callbacks
 ) -> Iterator[tuple[list[Problem], _Trained]]:
-    """Train problems with the same settings, stack by stack."""
+    """Train stacks of problems with the same settings."""
     work = [
         Work(stack=stack, weights=stack[0].weights(settings), units=len(stack) * _cost(stack[0], settings))
-        for stack in stacks(problems, settings)
+        for stack in planned
     ]
 
     def train(stack: Sequence[Problem], passed: Passed) -> _Trained:

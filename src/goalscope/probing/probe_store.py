@@ -108,8 +108,14 @@ class ProbeStore:
         self.reused += 1
         return probe
 
-    def keep(self, key: ProbeKey, probe: Probe) -> None:
-        """Write one file and enter it into the index."""
+    def keep(self, probes: Mapping[ProbeKey, Probe]) -> None:
+        """Write one file for each, and enter all into the index at once: where a fit ends here, none is there."""
+        rows = [self._written(key, probe) for key, probe in probes.items()]
+        put_artifacts(self.store, *rows)
+        self._index.update({row.id: row for row in rows})
+        self.fitted += len(rows)
+
+    def _written(self, key: ProbeKey, probe: Probe) -> Artifact:
         identity = self._id(key)
         about: dict[str, Tag] = {
             **self.tags,
@@ -128,9 +134,7 @@ class ProbeStore:
         row = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
         target = place(self.store, row)
         target.parent.mkdir(parents=True, exist_ok=True)
-        self._index[identity] = replace(row, size=probe.save(target))
-        put_artifacts(self.store, self._index[identity])
-        self.fitted += 1
+        return replace(row, size=probe.save(target))
 
 
 def _format(head: Tag) -> int:

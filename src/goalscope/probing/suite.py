@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from goalscope import registry
 from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.parts import attempt
 from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.inputs import (
@@ -120,12 +122,55 @@ def fit_suite(
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
-    """Fit and score every entry of a suite at every site and layer: the one loop over heads and controls.
+    """Fit and score every entry of a suite at every site and layer.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name.
+    ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name. A head
+    of another package that raises is left out, with a `goalscope.parts.PartWarning`.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
+    registered = {name: (heads or {}).get(name, (name, {}))[0] for name, _ in suite}
+    theirs = [
+        name
+        for name, head in registered.items()
+        if registry.resolve("head", head) and not registry.built_in("head", head)
+    ]
+    fitted = partial(
+        _fit_entries,
+        data,
+        truth_of=truth_of,
+        score=score,
+        target=target,
+        settings=settings,
+        callbacks=callbacks,
+        tags=tags,
+        scope=scope,
+        heads=heads,
+    )
+    ours = without(suite, *theirs)
+    parts: list[FittedProbes | None] = [fitted(ours)] if ours else []
+    for name in theirs:
+        entries = [entry for entry in suite if entry[0] == name]
+        parts.append(attempt("head", registered[name], partial(fitted, entries), lambda sentence: None))
+    kept = [part for part in parts if part is not None]
+    probes = {key: probe for part in kept for key, probe in part.probes.items()}
+    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in kept]))
+
+
+def _fit_entries(
+    data: ProbeInputs,
+    suite: Sequence[Entry],
+    truth_of: Mapping[str, Truth],
+    score: Score,
+    *,
+    target: Target,
+    settings: FitSettings,
+    callbacks: Callbacks | None,
+    tags: _Tags | None,
+    scope: str,
+    heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None,
+) -> FittedProbes:
+    """Fit and score entries: the one loop over heads and controls."""
     parts: dict[tuple[int, int], Features] = {}
     problems: list[Problem] = []
     tested: list[tuple[Features, Truth]] = []

@@ -179,12 +179,14 @@ def _read(
     store: Store, pages: Iterable[list[tuple[Any, ...]]], progress: Callable[[int], None]
 ) -> tuple[EpisodeColumns, list[str]]:
     heads, unreadable, done = _Heads(), list[str](), 0
-    parts = [(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64))]
+    parts: list[list[Numbers]]
+    parts = [[np.zeros((0, 3), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros((0, 3), dtype=np.int64)]]
     for page in pages:
         readable = [row for row in page if _readable(store.world(row[2]))]
         unreadable += [row[1] for row in page if not _readable(store.world(row[2]))]
         try:
-            parts.append(_read_page(store, readable, heads))
+            for arrays, array in zip(parts, _read_page(store, readable, heads), strict=True):
+                arrays.append(array)
         except (ValueError, TypeError):
             # Read again one by one: the error then names the episode.
             with suppress(KeyError):  # the indices of a damaged file disagree: the first error is enough
@@ -193,8 +195,15 @@ def _read(
             raise
         done += len(page)
         progress(done)
-    state, action, final = map(np.concatenate, zip(*parts, strict=True))
-    return heads.columns(state, action, np.full(len(action), np.nan), final), unreadable
+    # Each part is given up as soon as it is joined, and what is read-only is not copied by `freeze`.
+    state, action, final = (_joined(parts.pop(0)) for _ in range(3))
+    return heads.columns(state, action, _joined([np.full(len(action), np.nan)]), final), unreadable
+
+
+def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    whole = np.concatenate(arrays)
+    whole.flags.writeable = False
+    return whole
 
 
 def _readable(world: World) -> bool:
@@ -318,7 +327,8 @@ def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> 
         raise ValueError("the steps of an episode must be numbered 0, 1, 2, ... and hold an action or a failure")
     size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     state = _states(np.stack(cell, axis=1), np.repeat(size, length, axis=0))
-    return state, action, _states(_as_integers(ends, 3), size)
+    # A copy: a column of all cells would keep the others in memory.
+    return state, action.copy(), _states(_as_integers(ends, 3), size)
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:

@@ -23,6 +23,7 @@ from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import own_cores, share_cores
+from goalscope.parts import sign
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray", "dask")
@@ -66,14 +67,25 @@ def answer(agent: Agent, observations: Sequence[Observation]) -> list[Turn]:
 
 
 def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
-    """Return the turns of a recipe's agent, built once in each worker; without observations, only load its model."""
-    agent = _built(recipe)
-    if not observations:
-        model = getattr(agent, "model", None)
-        if isinstance(model, LocalModel):
-            _ = model.model  # weights are read when they are first needed
-        return []
-    return answer(agent, observations)
+    """Return the turns of a recipe's agent, built once in each worker; without observations, only load its model.
+
+    An error says which package raised it.
+    """
+    try:
+        agent = _built(recipe)
+        if not observations:
+            model = getattr(agent, "model", None)
+            if isinstance(model, LocalModel):
+                _ = model.model  # weights are read when they are first needed
+            return []
+        return answer(agent, observations)
+    except Exception as error:
+        sign(error)
+        if type(error).__module__ == "builtins" or type(error).__module__.startswith("goalscope."):
+            raise
+        told = RuntimeError(f"{type(error).__name__}: {error}")  # a class of theirs may not reach another process
+        vars(told).update(vars(error))
+        raise told from None
 
 
 @lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go

@@ -2,14 +2,14 @@
 
 Rows are hashed in one order, whatever order they were stored in: by source, measure, unit, value (undefined ones
 first), grid, episode, step and tags as JSON. Few rows are sorted at a time: those of one measure, or of a range of its
-values and grids where they are many.
+values, grids and episodes where they are many, which a temporary file then holds together.
 """
 
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -18,13 +18,19 @@ import numpy.typing as npt
 
 from goalscope.agents.agent import ANSWERED_BY
 from goalscope.columns import encoded
+from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json, encode_tags
+from goalscope.runs.row_groups import GROUP_ROWS, pack, unpack
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
+from goalscope.spill import Spill
 
-MAX_SORTED_ROWS: Final = 1 << 21
-"""Maximum number of rows sorted at a time; rows that share measure, value and grid may be more."""
+MAX_SORTED_ROWS: Final = 1 << 19
+"""Number of rows from which on those of a measure are sorted in parts, of about half as many on average."""
+
+_DRAWN_A_PART: Final = 32  # rows that are drawn for each part, so that its size is near what is meant
+_TEXT_NAMES: Final = ("measure", "unit", "cluster", "episode_id")
 
 _SETTING: Final = "content_hash"
 """Name of the setting that holds the hash of a run."""
@@ -148,50 +154,72 @@ def ordered_rows(store: Store, most: int = MAX_SORTED_ROWS) -> Iterator[list[Lin
 
 
 def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[list[Line]]:
-    """Yield the rows of one measure, those of a range of units, values and grids at a time."""
-    grids: set[str] = set()
-    units: set[str] = set()
-    values = np.zeros(0)
-    for rows in store.rows_of(source, [measure], names=("unit", "cluster")):
-        grids.update(rows.numbered("cluster")[1])
-        units.update(rows.numbered("unit")[1])
-        values = np.unique(np.concatenate([values, _value_keys(rows)]))
-    labels = {"unit": units, "cluster": grids}
-    ranks = {
-        name: {label: rank for rank, label in enumerate(sorted(values_of_column))}
-        for name, values_of_column in labels.items()
-    }
+    """Yield the rows of one measure, those of a range of units, values, grids, episodes and steps at a time.
 
-    def keys(rows: Rows) -> npt.NDArray[np.int64]:
-        unit, grid = (_ranked(rows, name, ranks[name]) for name in ("unit", "cluster"))
-        value = np.searchsorted(values, _value_keys(rows))
-        result: npt.NDArray[np.int64] = (unit * len(values) + value) * len(grids) + grid
-        return result
+    Each row is read twice from the store, and once from a temporary file that holds the rows of each range together.
+    """
+    bounds = _bounds(store.rows_of(source, [measure]), most)
+    with Spill() as spill:
+        pieces: list[list[tuple[int, int]]] = [[] for _ in range(len(bounds) + 1)]  # of each part: number and rows
+        for rows in _bunches(store.rows_of(source, [measure]), most):
+            # A row that equals a bound comes after it, since the sort is stable.
+            order = _order(Rows.concatenate([bounds, rows]))
+            edges = np.flatnonzero(order < len(bounds))
+            for part, chosen in zip(pieces, np.split(order, edges), strict=True):
+                in_part = rows.at(chosen[chosen >= len(bounds)] - len(bounds))
+                for begin in range(0, len(in_part), GROUP_ROWS):
+                    group = in_part.at(slice(begin, begin + GROUP_ROWS))
+                    part.append((spill.add(_spilled(group)), len(group)))
+        for part in pieces:
+            yield from _sorted(source, Rows.concatenate(_unspilled(spill.read(at), count) for at, count in part))
 
-    pages = store.rows_of(source, [measure], names=("unit", "cluster"))
-    all_keys = np.sort(np.concatenate([keys(rows) for rows in pages]))
-    lower_bounds = np.unique(all_keys[::most]).tolist()
-    del all_keys
-    for lower, upper in zip(lower_bounds, [*lower_bounds[1:], math.inf], strict=True):
-        parts = []
-        for rows in store.rows_of(source, [measure]):
-            key = keys(rows)
-            parts.append(rows.where((key >= lower) & (key < upper)))
-        yield from _sorted(source, Rows.concatenate(part for part in parts if len(part)))
+
+def _bounds(groups: Iterable[Rows], most: int) -> Rows:
+    """Return rows, in order, that divide all rows into parts of about half of ``most``; they are drawn."""
+    rng = stream(0, "bounds of sorted rows")
+    drawn = Rows.concatenate([rows.at(rng.random(len(rows)) * most < 2 * _DRAWN_A_PART) for rows in groups])
+    return drawn.at(_order(drawn)[_DRAWN_A_PART::_DRAWN_A_PART])
+
+
+def _bunches(groups: Iterable[Rows], most: int) -> Iterator[Rows]:
+    """Yield the rows of groups, about ``most`` at a time."""
+    bunch, count = list[Rows](), 0
+    for rows in groups:
+        bunch.append(rows)
+        count += len(rows)
+        if count >= most:
+            yield Rows.concatenate(bunch)
+            bunch, count = [], 0
+    if bunch:
+        yield Rows.concatenate(bunch)
+
+
+def _spilled(rows: Rows) -> bytes:
+    """Return rows as bytes, their values bit by bit."""
+    packed = pack(rows.changed(value=np.zeros(len(rows))), level=0)
+    return rows.value.astype("<f8").tobytes() + packed.data
+
+
+def _unspilled(data: bytes, count: int) -> Rows:
+    value = np.frombuffer(data[: 8 * count], dtype="<f8").astype(np.float64)
+    return unpack(data[8 * count :], count).changed(value=value)
+
+
+def _order(rows: Rows, tags: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.intp]:
+    """Return the order of rows: by measure, unit, value, grid, episode and step, then by ``[N]`` ranks of tags."""
+    measure, unit, grid, episode = (_ranked(rows, name) for name in _TEXT_NAMES)
+    keys = (rows.step, episode, grid, _value_keys(rows), unit, measure)
+    return np.lexsort(keys if tags is None else (tags, *keys))
 
 
 def _sorted(source: str, rows: Rows) -> Iterator[list[Line]]:
     tags, texts = _tag_texts(rows)
-    names = ("measure", "unit", "cluster", "episode_id")
-    rank = {name: _ranked(rows, name, None) for name in names}
-    order = np.lexsort(
-        (tags, rows.step, rank["episode_id"], rank["cluster"], _value_keys(rows), rank["unit"], rank["measure"])
-    )
+    order = _order(rows, tags)
     for begin in range(0, len(order), _PAGE):
         indices = order[begin : begin + _PAGE]
         page = rows.at(indices)
         values = [None if math.isnan(value) else value for value in page.value.tolist()]
-        measure, unit, grid, episode = (page[name].tolist() for name in names)
+        measure, unit, grid, episode = (page[name].tolist() for name in _TEXT_NAMES)
         tag_json = [texts[code] for code in tags[indices].tolist()]
         yield [
             (source, *cells)
@@ -208,10 +236,10 @@ def _value_keys(rows: Rows) -> npt.NDArray[np.float64]:
     return np.where(np.isnan(values), -math.inf, shifted)
 
 
-def _ranked(rows: Rows, name: str, given_ranks: dict[Any, int] | None) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` ranks of a column's values in alphabetical order, or the given ranks."""
+def _ranked(rows: Rows, name: str) -> npt.NDArray[np.int64]:
+    """Return ``[N]`` ranks of a column's values in alphabetical order."""
     codes, labels = rows.numbered(name)
-    ranks = {label: rank for rank, label in enumerate(sorted(labels))} if given_ranks is None else given_ranks
+    ranks = {label: rank for rank, label in enumerate(sorted(labels))}
     result: npt.NDArray[np.int64] = np.array([ranks[label] for label in labels], dtype=np.int64)[codes]
     return result
 

@@ -102,7 +102,9 @@ class UnknownWorlds(BaseModel):
 
     def expand(self, seed: int, path: str, taken: Any) -> Iterator[World]:
         """Raise a ValueError: worlds of an unregistered kind cannot be made."""
-        raise ValueError(f"{path}: the kind of a world must be registered, got {self.kind!r}: install its package")
+        raise ValueError(
+            f"{path}: the kind of a world must be registered, got {shorten(self.kind)}: install its package"
+        )
 
 
 class UnknownSettings(BaseModel):

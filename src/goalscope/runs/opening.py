@@ -92,7 +92,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open a run.db read-only."""
-    _check_files(path)
+    check_files(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
@@ -125,7 +125,7 @@ def unmade(path: Path) -> bool:
         ValueError: it is damaged, of a newer version or no run.db, or a log lies beside it whose database is gone.
         OSError: it cannot be read.
     """
-    _check_files(path)
+    check_files(path)
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
@@ -149,7 +149,7 @@ def unmade(path: Path) -> bool:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """Open a run.db in autocommit mode, and close it again where it is no run.db."""
-    _check_files(path, one_name=mode == "rw")
+    check_files(path, one_name=mode == "rw")
     address = f"{(path.parent.resolve() / path.name).as_uri()}?mode={mode}"
     shared = mode == "rw"  # requests are counted by the threads that make them
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
@@ -163,7 +163,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _check_files(path: Path, *, one_name: bool = False) -> None:
+def check_files(path: Path, *, one_name: bool = False) -> None:
     """Refuse a run.db, or a file of SQLite's beside it, that is another thing than a regular file.
 
     A run.db that is only read may have other names, as in copies of folders that share their files; SQLite's own files

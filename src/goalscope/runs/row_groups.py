@@ -66,8 +66,12 @@ def _slices(rows: Rows, begin: int, end: int) -> Iterator[Rows]:
         yield rows.at(slice(at, min(at + GROUP_ROWS, end)))
 
 
-def pack(rows: Rows) -> Packed:
+def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
     """Pack some rows.
+
+    Args:
+        rows: the rows.
+        level: of compression, 0 for none.
 
     Raises:
         TypeError: a tag is neither text nor number, boolean or None.
@@ -90,7 +94,7 @@ def pack(rows: Rows) -> Packed:
     described.append(["step", *_packed_steps(rows.step, numbers)])
     measures = described[0][2]
     head = canonical_json({"rows": len(rows), "columns": described}).encode("ascii")
-    data = zlib.compress(b"".join([head, b"\n", *numbers]), _LEVEL)
+    data = zlib.compress(b"".join([head, b"\n", *numbers]), level)
     return Packed(count=len(rows), measures=canonical_json(measures), data=data)
 
 

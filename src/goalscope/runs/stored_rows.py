@@ -129,7 +129,7 @@ def write_places(database: sqlite3.Connection, parts: Iterable[tuple[int, Rows]]
             *full, remainder = _whole_groups(Rows.concatenate(buffer))
             for group in full:
                 writer.add(position, pack(group))
-            buffers[position] = [remainder]
+            buffers[position] = [remainder.at(np.arange(len(remainder)))]  # a slice would keep all rows in memory
     for position, buffer in sorted(buffers.items()):
         for group in _whole_groups(Rows.concatenate(buffer)):
             writer.add(position, pack(group))

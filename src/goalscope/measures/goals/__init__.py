@@ -3,7 +3,7 @@
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
 from goalscope.measures.goals.estimate import measure_goals, measure_goals_by_parts
 from goalscope.measures.goals.heldout import held_out_goals, held_out_goals_by_parts
-from goalscope.measures.goals.restricted import measure_restricted
+from goalscope.measures.goals.restricted import measure_restricted, measure_restricted_by_parts
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
 from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
 
@@ -26,4 +26,5 @@ __all__ = [
     "measure_goals",
     "measure_goals_by_parts",
     "measure_restricted",
+    "measure_restricted_by_parts",
 ]

@@ -1,99 +1,28 @@
-"""W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples.
-
-Also: the weights of worlds in the whole cell, in resamples and halves of its grids, and intervals.
-"""
+"""W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples; intervals."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import narrowed
 from goalscope.measures.goals.random_agents import random_returns
+from goalscope.measures.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
 from goalscope.measures.goals.returns import Returns
 from goalscope.measures.goals.settings import GoalSettings, process
 from goalscope.meg import RationalityCurve
 from goalscope.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.planning import TabularMDP
 from goalscope.planning.process import Process
-from goalscope.rng import stream
+from goalscope.spill import Spill
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
 
-RESAMPLES = 2000
-HALVES = 50
-_DRAWN = 100  # resamples drawn at a time
-_PRODUCT = 1 << 20  # cells of weights that are multiplied at a time, in blocks of a multiple of so many resamples:
-_FEWEST = 80  # products of few rows are summed in another order, and differ in the last bit
 _COUNTED = 10  # minimum number of resamples beyond 0 for a p value by counting
 METHOD = "bootstrap of grids, beta refitted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Weights:
-    """Weights of U worlds in C grids: each grid the same, its worlds equal parts of it."""
-
-    whole: Array  # [1, U]
-    resampled: "Resampled"  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
-    first: Array  # [HALVES, U] one half of random splits of the grids; empty with fewer than two
-    second: Array  # [HALVES, U] the other half
-    grids: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resampled:
-    """Weights ``[R, U]`` of worlds in resamples of their grids, stored as counts of the grids.
-
-    ``weights @ values`` is a product like that of an array: of ``[U]`` or ``[U, K]`` values.
-    """
-
-    counts: npt.NDArray[np.unsignedinteger]  # [R, C] of the smallest type
-    grid: npt.NDArray[np.int64]  # [U] the grid of each world
-    within: Array  # [U] one part of as many as there are worlds of that grid
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def __matmul__(self, values: Array) -> Array:
-        rows = max(_FEWEST, _PRODUCT // max(1, len(self.grid)) // _FEWEST * _FEWEST)
-        blocks = (self.counts[at : at + rows] for at in range(0, len(self), rows))
-        parts = [normalized(counts, self.grid, self.within) @ values for counts in blocks]
-        return np.concatenate(parts) if parts else np.zeros((0, *values.shape[1:]))
-
-
-def normalized(counts: npt.NDArray[np.integer], grid: npt.NDArray[np.int64], within: Array) -> Array:
-    """Return ``[R, U]`` weights of worlds from how often their grids count, ``[R, C]``; each row has the sum 1."""
-    chosen = counts[:, grid] * within
-    chosen /= counts.sum(axis=1, keepdims=True)
-    return chosen
-
-
-def weigh(clusters: Sequence[str], *, seed: int) -> Weights:
-    """Return the weights of worlds from their grids ``[U]``; equal numbers of grids share their draws."""
-    _, code, size = np.unique(np.array(clusters, dtype=str), return_inverse=True, return_counts=True)
-    count = len(size)
-    within = 1 / size[code]
-    whole = normalized(np.ones((1, count), dtype=np.int64), code, within)
-    resampled = Resampled(counts=np.zeros((0, count), dtype=np.uint8), grid=code, within=within)
-    if count < 2:
-        none = np.zeros((0, len(code)))
-        return Weights(whole=whole, resampled=resampled, first=none, second=none, grids=count)
-    rng, even = stream(seed, "resampled grids", count), np.full(count, 1 / count)
-    drawn = (rng.multinomial(count, even, size=_DRAWN) for _ in range(0, RESAMPLES, _DRAWN))
-    counts = np.concatenate([narrowed(part, int(part.max()) + 1) for part in drawn])
-    order = stream(seed, "halves of grids", count).permuted(np.tile(np.arange(count), (HALVES, 1)), axis=1)
-    half = (order < count // 2).astype(np.int64)
-    return Weights(
-        whole=whole,
-        resampled=replace(resampled, counts=counts),
-        first=normalized(half, code, within),
-        second=normalized(1 - half, code, within),
-        grids=count,
-    )
 
 
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
@@ -212,8 +141,18 @@ class Curves:
         uniform, values, ends = map(np.concatenate, parts)
         return cls(uniform=uniform, values=values, ends=ends)
 
-    def mixed(self, weights: "Array | Resampled") -> "Curves":
-        """Return means of the curves with weights ``[B', B]``, each row >= 0 with sum 1."""
+    def to_bytes(self) -> bytes:
+        """Return the numbers of the curve of one world."""
+        return b"".join(part.tobytes() for part in (self.uniform, self.values, self.ends))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Curves":
+        """Return the curve of `to_bytes`."""
+        numbers = np.frombuffer(data, dtype=np.float64)
+        return cls(uniform=numbers[:1], values=numbers[1:-4].reshape(1, 3, len(KNOTS)), ends=numbers[-4:][None])
+
+    def mixed(self, weights: Array | Resampled) -> "Curves":
+        """Return means of the curves with weights ``[B', B]``, each row >= 0 with sum 1, or part of such a mean."""
         flat = weights @ self.values.reshape(len(self.values), -1)
         values = flat.reshape(len(weights), 3, len(KNOTS))
         return Curves(uniform=weights @ self.uniform, values=values, ends=np.asarray(weights @ self.ends))
@@ -271,12 +210,23 @@ class Curves:
 
 
 class Ensemble:
-    """The curves of some worlds under several weightings: all worlds, resamples of grids, halves of them."""
+    """The curves of some worlds under several weightings: all worlds, resamples of grids, halves of them.
 
-    def __init__(self, curves: Curves, weights: Weights) -> None:
+    Args:
+        curves: the curves of the worlds, in parts of `parts_of_worlds`.
+        weights: the weightings.
+    """
+
+    def __init__(self, curves: Iterable[tuple[slice, Curves]], weights: Weights) -> None:
         self.weights = weights
-        self.whole, self.resampled = curves.mixed(weights.whole), curves.mixed(weights.resampled)
-        self.first, self.second = curves.mixed(weights.first), curves.mixed(weights.second)
+        uniform, mixes = list[Array](), list[list[Curves]]()
+        for worlds, part in curves:
+            parts = [side.of(worlds) for side in (weights.resampled, weights.first, weights.second)]
+            mixed = [part.mixed(weights.whole[:, worlds]), *map(part.mixed, parts)]
+            mixes = [_sum(before, one) for before, one in zip(mixes or [[]] * 4, mixed, strict=True)]
+            uniform.append(part.uniform)
+        (self.whole,), (self.resampled,), (self.first,), (self.second,) = mixes
+        self.uniform = np.concatenate(uniform)  # [U]
 
     def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64], *, lucky: bool = False) -> float:
         """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
@@ -292,15 +242,23 @@ class Ensemble:
         scores = []
         halves = ((self.weights.first, self.first), (self.weights.second, self.second))
         for (fitted, curve), (held_out, other) in (halves, halves[::-1]):
-            episodes = (fitted > 0) @ counts
+            episodes = fitted.total(counts)
             beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
             scored = held_out @ relative
             scores.append(beta * (scored if lucky else other.within(scored)) - other.at(beta))
         return float(np.mean(scores))
 
 
+def _sum(before: list[Curves], part: Curves) -> list[Curves]:
+    """Return the sum of a mean so far, none or one, and its next part."""
+    names = ("uniform", "values", "ends")
+    return [Curves(**{name: getattr(one, name) + getattr(part, name) for name in names}) for one in before] or [part]
+
+
 class CurveBank:
     """The curves, simulated random agents and ensembles of the draws of hypotheses, each computed once.
+
+    Curves and random agents are kept in a temporary file: those of many worlds are large.
 
     ``names`` are the draws of each hypothesis, ``returns`` those of each draw; ``progress`` is called with done and
     total curves and worlds of random agents.
@@ -319,8 +277,9 @@ class CurveBank:
         places = {self._place(draw, number) for draw, number, unit in units if draw in unit.masks}
         self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
         self._done = 0
-        self._curves: dict[Place, Curves] = {}
-        self._random: dict[tuple[Place, int, bool], Array] = {}
+        self._spill = Spill()
+        self._curves: dict[Place, int] = {}  # numbers of pieces of the file
+        self._random: dict[tuple[Place, int, bool], int] = {}
         self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
         self._weights: dict[tuple[int, ...], Weights] = {}
 
@@ -329,9 +288,10 @@ class CurveBank:
         units = next(iter(self.returns.values())).units  # numbered alike for all draws
         return [units[number].cluster for number in numbers]
 
-    def curves(self, draw: str, numbers: Sequence[int]) -> Curves:
-        """Return the curves of some worlds."""
-        return Curves.joined([self._curve(draw, number) for number in numbers])
+    def curves(self, draw: str, numbers: Sequence[int]) -> Iterator[tuple[slice, Curves]]:
+        """Yield the curves of some worlds, in parts of `parts_of_worlds`."""
+        for worlds in parts_of_worlds(len(numbers)):
+            yield worlds, Curves.joined([self._curve(draw, number) for number in numbers[worlds]])
 
     def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
         """Return the ensemble of some worlds."""
@@ -339,7 +299,7 @@ class CurveBank:
         if stored is not None:
             return stored
         if numbers not in self._weights:
-            self._weights[numbers] = weigh(self.clusters(numbers), seed=self.settings.seed)
+            self._weights[numbers] = weigh(self.clusters(numbers), seed=self.settings.seed, spill=self._spill)
         ensemble = Ensemble(self.curves(draw, numbers), self._weights[numbers])
         if draw in self.names:  # ensembles of draws are many and large
             self._ensembles[draw, numbers] = ensemble
@@ -350,17 +310,30 @@ class CurveBank:
         self._ensembles.clear()
         self._weights.clear()
 
-    def null(self, draw: str, number: int, episodes: int, *, exact: bool) -> Array:
-        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes.
+    def null(self, draw: str, counts: Mapping[int, int], fraction: Array, uniform: Array, *, exact: bool) -> Array:
+        """Return ``[NULL_AGENTS]`` mean utilities of random agents in some worlds, less that of the uniform policy.
 
-        ``exact``: with their policies instead of their drawn actions, as for the agent.
+        Args:
+            draw: of the hypothesis.
+            counts: number of a world -> episodes of each agent in it.
+            fraction: ``[U]`` weights of the worlds.
+            uniform: ``[U]`` expected utility of the uniform policy.
+            exact: with their policies instead of their drawn actions, as for the agent.
         """
+        total, items = np.zeros(NULL_AGENTS), list(counts.items())
+        for worlds in parts_of_worlds(len(items)):
+            drawn = np.stack([self._null(draw, number, episodes, exact) for number, episodes in items[worlds]])
+            total += fraction[worlds] @ (drawn - uniform[worlds, None])
+        return total
+
+    def _null(self, draw: str, number: int, episodes: int, exact: bool) -> Array:
+        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes."""
         place, unit = self._place(draw, number), self.returns[draw].units[number]
         if (place, episodes, exact) not in self._random:
             for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings, exact=exact).items():
-                self._random[self._place(name, number), episodes, exact] = values
+                self._random[self._place(name, number), episodes, exact] = self._spill.add(values.tobytes())
             self._advance()
-        return self._random[place, episodes, exact]
+        return np.frombuffer(self._spill.read(self._random[place, episodes, exact]), dtype=np.float64)
 
     def process(self, draw: str, number: int) -> TabularMDP:
         """Return the decision process of a world."""
@@ -370,9 +343,10 @@ class CurveBank:
     def _curve(self, draw: str, number: int) -> Curves:
         place = self._place(draw, number)
         if place not in self._curves:
-            self._curves[place] = Curves.of(RationalityCurve(self.process(draw, number)))
+            curve = Curves.of(RationalityCurve(self.process(draw, number)))
+            self._curves[place] = self._spill.add(curve.to_bytes())
             self._advance()
-        return self._curves[place]
+        return Curves.from_bytes(self._spill.read(self._curves[place]))
 
     def _place(self, draw: str, number: int) -> Place:
         unit = self.returns[draw].units[number]

@@ -267,20 +267,19 @@ class _Estimator:
 
     def _fit_draw(self, draw: str, sample: Sample) -> _Fit:
         numbers, values = tuple(sample), self.bank.returns[draw].values[draw]
-        ensemble, curves = self.bank.ensemble(draw, numbers), self.bank.curves(draw, numbers)
+        ensemble = self.bank.ensemble(draw, numbers)
         weights, whole = ensemble.weights, ensemble.whole
         means = np.array([values[members].mean() for members in sample.values()])
         counts = np.array([len(members) for members in sample.values()])
-        relative, fraction = means - curves.uniform, weights.whole[0]
+        relative, fraction = means - ensemble.uniform, weights.whole[0]
         signed, beta = (float(part[0]) for part in whole.fit(weights.whole @ relative))
         ends = None
         if len(sample) == 1:
             signed, beta, ends = self._one_world(draw, sample)
-        exact = self._exact(draw, sample)
-        drawn = np.stack(
-            [self.bank.null(draw, number, len(members), exact=exact) for number, members in sample.items()]
-        )
-        terms, uniform = curves.terms(beta, relative), float(fraction @ curves.uniform)
+        episodes = dict(zip(numbers, counts.tolist(), strict=True))
+        null = self.bank.null(draw, episodes, fraction, ensemble.uniform, exact=self._exact(draw, sample))
+        terms = np.concatenate([part.terms(beta, relative[at]) for at, part in self.bank.curves(draw, numbers)])
+        uniform = float(fraction @ ensemble.uniform)
         figures = {
             "signed": signed,
             "bound": float(whole.ends[0, 3]),
@@ -294,7 +293,7 @@ class _Estimator:
             figures=figures,
             beta=beta,
             resampled=ensemble.resampled.fit(weights.resampled @ relative)[0],
-            null=whole.fit(fraction @ (drawn - curves.uniform[:, None]))[0],
+            null=whole.fit(null)[0],
             parts=terms if signed >= 0 else -terms,
             grids=weights.grids,
             ends=ends,
@@ -311,12 +310,12 @@ class _Estimator:
             for number, cluster in zip(numbers, clusters, strict=True)
         ]
         ensemble = self.bank.ensemble(draw, numbers)
-        relative = ensemble.weights.whole @ (np.array(utilities) - self.bank.curves(draw, numbers).uniform)
+        relative = ensemble.weights.whole @ (np.array(utilities) - ensemble.uniform)
         return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
 
     def _lucky(self, draw: str, sample: Sample) -> bool:
         """Return whether episodes of one policy may differ by chance in some world."""
-        return any(self.bank.returns[draw].units[number].process.lucky for number in sample)
+        return any(self.bank.returns[draw].units[number].lucky for number in sample)
 
     def _exact(self, draw: str, sample: Sample) -> bool:
         """Return whether exact policies replace all drawn actions."""

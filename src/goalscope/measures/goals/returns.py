@@ -44,6 +44,11 @@ class Unit:
         """Its transitions."""
         return grid_process(self.grid) if isinstance(self.grid, Grid) else self.grid
 
+    @property
+    def lucky(self) -> bool:
+        """Whether episodes of one policy may differ by chance, as in `Process`; never on a grid."""
+        return not isinstance(self.grid, Grid) and self.grid.lucky
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Returns:
@@ -254,6 +259,7 @@ def _units(
     numbers: dict[tuple[str, int], int] = {}
     units: list[Unit] = []
     unit = np.zeros(len(table.length), dtype=np.int64)
+    same: dict[bytes, Mask] = {}  # many worlds have equal masks
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         if (world_id, horizon) not in numbers:
             world = table.worlds[table.world[index]]
@@ -263,6 +269,7 @@ def _units(
             else:
                 key = (int(cells[index, 0]), int(cells[index, 1])) if has_key_cell[index] else None
                 model, masks = _placed(world_id, world.grid, key, hypotheses, believed, hypothesis_cells)
+            masks = {name: same.setdefault(mask.tobytes(), mask) for name, mask in masks.items()}
             numbers[world_id, horizon] = len(units)
             cluster = str(table.cluster[index])
             units.append(Unit(world_id=world_id, cluster=cluster, grid=model, horizon=horizon, masks=masks))
