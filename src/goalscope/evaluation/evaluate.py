@@ -144,7 +144,8 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 continue
             data = by_arm[arm.name]
             names = arm.names(subject) if subject.logs is None else [subject.name]
-            agent = agent or stored_description(data.run.store, names)
+            with evaluation.failures.kept_apart(f"reading what {subject.name} is in {arm.title}"):
+                agent = agent or stored_description(data.run.store, names)
             episodes = data.rows.select(measure="success")
             counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
