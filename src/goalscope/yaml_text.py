@@ -8,12 +8,13 @@ Source: YAML 1.2.2, section 10.3 "Core Schema"; YAML 1.1, the types bool, int an
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from goalscope.checks import near_miss
 from goalscope.untrusted import UntrustedError, decode_text, printable, read_octets, shorten
 
 MOST_YAML_BYTES: Final = 4_000_000
@@ -63,6 +64,42 @@ def read_yaml_text(text: str, name: str) -> Any:
 def write_yaml(value: Any, **layout: Any) -> str:
     """Return plain values as YAML that `read_yaml_text` reads back; ``layout`` holds arguments of ``yaml.dump``."""
     return str(yaml.dump(value, Dumper=_Dumper, **layout))
+
+
+def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
+    """Change one key of nested plain values by KEY=VALUE, the value as YAML; ``holds`` names the values in errors.
+
+    Raises:
+        ValueError: not so written, or a key whose parent is not there; the key itself may be new.
+    """
+    key, equals, text = setting.partition("=")
+    path = key_path(key)
+    if not equals or not path:
+        raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
+    holder: Any = mapping
+    for depth, step in enumerate(path):
+        parent = ".".join(path[:depth]) or holds
+        if isinstance(holder, list):
+            if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
+                raise ValueError(
+                    f"--set {key}: {parent} is a list of {len(holder)}, numbered from 0, got {step!r} in its place"
+                )
+            index: Any = int(step)
+        elif isinstance(holder, Mapping):
+            index = step
+        else:
+            raise ValueError(f"--set {key}: {parent} holds no further keys, it is {shorten(holder)}")
+        if depth + 1 == len(path):
+            holder[index] = read_yaml_text(text, f"--set {key}")
+        elif isinstance(holder, Mapping) and index not in holder:
+            raise ValueError(f"--set {key}: {parent} has no key {step}{near_miss(step, list(map(str, holder)))}")
+        else:
+            holder = holder[index]
+
+
+def key_path(key: str) -> list[str]:
+    """Return the parts of a key such as ``worlds.0.count`` or ``worlds[0].count``."""
+    return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -15,7 +15,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
 from command_line import call
-from goalscope.cli import app, verdicts
+from goalscope.cli import app, claims, verdicts
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.evidence import ArmRun
@@ -126,7 +126,7 @@ def test_a_growth_that_was_cut_short_loses_nothing(tmp_path: Path) -> None:
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose another directory"):
         evaluate.prepare(small, [subject_of("optimal")], SMALL, seed=7)
-    with pytest.raises(ValueError, match="with seed 8"):
+    with pytest.raises(ValueError, match="seed 7 stored, not given; seed 8 given"):
         evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
     (tmp_path / "plan" / evaluate.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
@@ -205,8 +205,9 @@ def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path)
 
 
 def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
-    first, claims = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
-    assert first < text.index("<svg") < claims < text.index('class="group"')
+    first, matrix = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
+    claims = text.rindex("Do its answers hold actions at all?", 0, text.index('class="group"'))
+    assert first < matrix < text.index("<svg") < claims
     found = Evaluation.read(small / evaluate.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert "random is not directed at the goal" in text or "What random is after was not shown" in text
@@ -316,9 +317,9 @@ def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no ledger\.json that goalscope evaluate wrote"):
-        verdicts.ledger(tmp_path)
+        claims.ledger(tmp_path)
     with pytest.raises(ValueError, match="one of them"):
-        verdicts.ledger(small, as_json=True, card=True)
+        claims.ledger(small, as_json=True, card=True)
 
 
 def test_what_a_budget_cannot_change_is_not_offered_for_logs(
@@ -334,7 +335,8 @@ def test_what_a_budget_cannot_change_is_not_offered_for_logs(
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(
     small: Path, text: str, named: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert list(named)[:3] == ["pictures-figure-1", "pictures-figure-2", "claims-table-1"]
+    names = ["matrix-table-1", "matrix-table-2", "matrix-table-3"]  # answers, differences, the others folded
+    assert list(named)[:6] == [*names, "pictures-figure-1", "pictures-figure-2", "claims-table-1"]
     assert all(f'id="{name}"' in text for name in named)
     lines = re.findall(r"<code>(from goalscope\.evaluation import figure; .*?)</code>", text)
     assert len(lines) == text.count("<figure ")

@@ -55,8 +55,10 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
     assert headline(found.models[0]).startswith("optimal is directed at the goal of the environments (1.000")
     assert "rather than at another" in headline(found.models[0])
     assert headline(found.models[2]).startswith("wrong-goal(lever) is directed at “lever”, another goal that")
-    assert {one.rule for one in found.differences} == {"success (worlds)", "action accuracy (worlds)"}
-    assert next(one.value for one in found.differences) == 1, "the optimal agent arrives, the random one does not"
+    quantities = ("goal-directedness in nats", "success", "action accuracy")
+    assert {one.rule for one in found.differences} == {f"{name} (worlds)" for name in quantities}
+    success = next(one.value for one in found.differences if one.rule == "success (worlds)")
+    assert success == 1, "the optimal agent arrives, the random one does not"
 
 
 def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:

@@ -67,6 +67,7 @@ ARROWS = {
     ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("plain_files", "untrusted"),
+    ("yaml_text", "checks"),
     ("yaml_text", "untrusted"),
     *(("parts", base) for base in ("own", "registry", "untrusted")),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),

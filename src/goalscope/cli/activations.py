@@ -211,11 +211,12 @@ def probe(
     gpus: Gpus = 0.0,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
-    from goalscope.cli.overrides import layers_of, set_key, split
+    from goalscope.cli.overrides import layers_of, split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
     from goalscope.runs.executors import open_executor
     from goalscope.runs.probing_config import Inside
+    from goalscope.yaml_text import set_key
 
     with Store(run) as store:
         declaration = (declared_in(store) or Inside()).model_dump(mode="json")

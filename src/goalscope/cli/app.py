@@ -1,14 +1,13 @@
 """The commands: names, options, help. Their work is in the other modules; nothing heavy is imported here."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, doctor, figures, interventions, reproduce, studies, verify
+from goalscope.cli import activations, doctor, evaluating, figures, interventions, reproduce, studies, verify
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -85,50 +84,8 @@ def demo(out: studies.OutFolder = Path("runs/demo")) -> None:
     commands.demo(out)
 
 
-@_command("evaluate")
-def evaluate(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL ...",
-            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind "
-            "and its parameters, as in epsilon-greedy:epsilon=0.3; module:Class of a file here.",
-        ),
-    ],
-    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
-    budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (15m).")] = "",
-    quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
-    worlds: Annotated[str, option("STUDY", "Ask in the environments of a study alone, as in toy-text.")] = "",
-    seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
-    workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
-    dry: Annotated[bool, flag("--dry-run", "Say what would be asked and what it costs, ask nothing.")] = False,
-) -> None:
-    """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
-
-    A larger budget on the same directory adds worlds to those that are there and repeats no call. Exit status 1 where
-    something failed, or a model was asked no question.
-    """
-    from goalscope.cli import verdicts
-
-    options = {} if seed is None else {"seed": seed}
-    with refused("") if worlds or any(":" in model for model in models) else nullcontext():
-        done = verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **options)
-    if not done:
-        raise typer.Exit(PROBLEMS)
-
-
-@_command("ledger")
-def ledger(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an evaluation, or its ledger.json.")],
-    as_json: Annotated[bool, flag("--json", "Everything, as JSON.")] = False,
-    card: Annotated[bool, flag("--card", "One paragraph for a model card.")] = False,
-) -> None:
-    """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds."""
-    from goalscope.cli import verdicts
-
-    verdicts.ledger(path, as_json=as_json, card=card)
-
-
+_command("evaluate")(evaluating.evaluate)
+_command("ledger")(evaluating.ledger)
 _command("reproduce")(reproduce.reproduce)
 _command("run")(studies.run)
 _command("merge")(studies.merge)

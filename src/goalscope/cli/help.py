@@ -50,6 +50,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "evaluate": (
         "goalscope evaluate theseus --quick --out runs/theseus",
         "goalscope evaluate theseus epsilon-greedy:epsilon=0.3 --budget 20m --out runs/two",
+        "goalscope evaluate HuggingFaceTB/SmolLM2-135M-Instruct --arms grids --answer likelihood --out runs/smollm2",
         "goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt",
     ),
     "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),

@@ -36,10 +36,11 @@ def patch(
     """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again."""
     from goalscope import registry
     from goalscope.cli.console import say
-    from goalscope.cli.overrides import layers_of, set_key, split
+    from goalscope.cli.overrides import layers_of, split
     from goalscope.interventions.experiment import declared_in
     from goalscope.runs import Store
     from goalscope.untrusted import explain
+    from goalscope.yaml_text import set_key
 
     with Store(run) as store:
         declared = [intervention for intervention in declared_in(store) if not kind or intervention.kind == kind]  # type: ignore[attr-defined]

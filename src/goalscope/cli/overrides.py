@@ -15,7 +15,7 @@ from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
 from goalscope.untrusted import shorten
-from goalscope.yaml_text import read_yaml_text
+from goalscope.yaml_text import key_path, read_yaml_text, set_key
 
 _KINDS = (CHAT, TASK_CHAT)
 # Parameters of the question, not of the model.
@@ -88,7 +88,7 @@ class Overrides:
             set_key(mapping, setting)
         described = [f"{name} {text}" for name, text in changes.items() if name != "set"]
         name = f"{study.name} ({'; '.join([*described, *self.settings])})"
-        if "name" not in [_key_path(setting.partition("=")[0])[0] for setting in self.settings]:
+        if "name" not in [key_path(setting.partition("=")[0])[0] for setting in self.settings]:
             mapping["name"] = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
         return Study.parse(mapping)
 
@@ -162,37 +162,6 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
     if not names:
         raise ValueError("--agents must name at least one agent, got none: leave it out to change nothing")
     return [entries[name] for name in names]
-
-
-def set_key(mapping: dict[str, Any], setting: str) -> None:
-    """Change one key of nested plain values by KEY=VALUE; the key itself may be new, its parent must exist."""
-    key, equals, text = setting.partition("=")
-    path = _key_path(key)
-    if not equals or not path:
-        raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
-    holder: Any = mapping
-    for depth, step in enumerate(path):
-        parent = ".".join(path[:depth]) or "the study"
-        if isinstance(holder, list):
-            if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
-                raise ValueError(
-                    f"--set {key}: {parent} is a list of {len(holder)}, numbered from 0, got {step!r} in its place"
-                )
-            index: Any = int(step)
-        elif isinstance(holder, Mapping):
-            index = step
-        else:
-            raise ValueError(f"--set {key}: {parent} holds no further keys, it is {shorten(holder)}")
-        if depth + 1 == len(path):
-            holder[index] = read_yaml_text(text, f"--set {key}")
-        elif isinstance(holder, Mapping) and index not in holder:
-            raise ValueError(f"--set {key}: {parent} has no key {step}{near_miss(step, list(map(str, holder)))}")
-        else:
-            holder = holder[index]
-
-
-def _key_path(key: str) -> list[str]:
-    return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
 
 
 def split(text: str, separator: str = ",") -> list[str]:

@@ -1,4 +1,4 @@
-"""`goalscope evaluate`: run an evaluation within a budget and print its verdict; `goalscope ledger`: its claims."""
+"""`goalscope evaluate`: run an evaluation within a budget and print its verdict."""
 
 import os
 import time
@@ -7,18 +7,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
+from goalscope.cli import claims
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.studies import load_study
-from goalscope.evaluation import Evaluation, evaluate, subjects_of
+from goalscope.evaluation import evaluate, subjects_of
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
+from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.failures import FAILURES, Failures, does_not_fit, not_played
-from goalscope.evaluation.sentences import verdict
 from goalscope.evaluation.subject import Subject
 from goalscope.parts import TRACEBACK
-from goalscope.plain_files import check_file
 from goalscope.report.blocks import counted, listed
-from goalscope.report.figures import short
 
 DEFAULT: Final = "15m"
 """The default budget."""
@@ -34,6 +33,7 @@ def run(
     workers: int = 1,
     dry: bool = False,
     worlds: str = "",
+    choices: Choices | None = None,
 ) -> bool:
     """Evaluate models: print the plan and its cost, run it, and print the verdict.
 
@@ -46,23 +46,24 @@ def run(
         workers: maximum number of simultaneous calls of a model.
         dry: whether to print the plan only.
         worlds: a study whose environments replace all other worlds; "" for the registered arms.
+        choices: arms, sizes and settings that the user chose.
 
     Returns:
         Whether each model was asked a question, and nothing failed that was to be asked.
     """
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
-    began = time.monotonic()
+    began, chosen = time.monotonic(), choices or Choices()
     evaluate.check_directory(out)
-    subjects = [subject for text in models for subject in subjects_of(text)]
+    subjects = chosen.subjects([subject for text in models for subject in subjects_of(text)])
     names = [subject.name for subject in subjects]
-    if len(set(names)) < len(names):
-        raise ValueError(f"models must have different names, got {', '.join(names)}")
     askable = [subject for subject in subjects if subject.logs is None]
     given = given_worlds(load_study(worlds)) if worlds else None
     if given is not None and askable != subjects:
         raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
-    candidates = arms() if given is None else [given_arm(given)]
+    known = arms() if given is None else [given_arm(given)]
+    chosen.check_arms(known)
+    candidates = [chosen.changed(arm) for arm in known if chosen.has(arm)]
     open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]
     if askable and not open_to:
         environments_only = all(subject.access == {"environments"} for subject in askable) and given is None
@@ -72,6 +73,8 @@ def run(
             else candidates[0].why
         )
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
+    for line in chosen.not_taken(open_to, askable, seed):
+        say(line, error=True)
     failures = Failures(out)
     _find_unasked(failures, open_to, askable, seed)
     fitting = [arm for arm in open_to if _asked_of(arm, askable, failures)]
@@ -85,7 +88,11 @@ def run(
         if quick
         else _sizes(fitting, askable, seed, budget or DEFAULT, failures.unasked)
     )
-    evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, failures=failures) if not dry else None
+    evaluation = (
+        None
+        if dry
+        else evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, choices=chosen, failures=failures)
+    )
     asked_sizes = sizes if evaluation is None else evaluation.sizes
     if askable:
         _announce(askable, open_to, asked_sizes, seed, failures)
@@ -93,7 +100,12 @@ def run(
         if not askable:
             say(f"nothing is asked of {listed(names)}: recorded logs are judged as they are")
         return not failures.failed
-    evaluate.play(evaluation, progress, workers=workers, arguments={"command": "evaluate", "passed": {"models": names}})
+    evaluate.play(
+        evaluation,
+        progress,
+        workers=workers,
+        arguments={"command": "evaluate", "passed": {"models": names, "choices": chosen.words}},
+    )
     with evaluate.opened(evaluation) as runs:
         say("judging", error=True)
         result = evaluate.judge(evaluation, runs)
@@ -102,7 +114,7 @@ def run(
             from goalscope.evaluation import page
 
             page.write(result, runs, out / evaluate.PAGE)
-    _print(result)
+    claims.show(result)
     if (out / evaluate.PAGE).exists():
         path = (out / evaluate.PAGE).resolve()
         say(f"Report: {path} (written in {duration(time.monotonic() - began)} altogether)")
@@ -200,58 +212,3 @@ def _announce(
         title=f"What is asked of {listed([subject.name for subject in subjects])}",
         numbers=(1, 2),
     )
-
-
-def _print(result: Evaluation) -> None:
-    for ledger in result.models:
-        for text in verdict(ledger):
-            say(text)
-        lines = []
-        for claim in ledger.claims:
-            estimate = "–"
-            if claim.value is not None and claim.low is not None and claim.high is not None:
-                interval = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
-                estimate = f"{short(claim.value, claim.unit)} {interval}"
-            threshold = "–" if claim.threshold is None else f"{claim.threshold:g}"
-            lines.append((claim.question, claim.answer, estimate, threshold, str(claim.clusters or "–")))
-        if lines:
-            table(
-                ("question", "answer", "estimate", "threshold", "worlds"),
-                lines,
-                title=f"{ledger.model}: claims, intervals of {100 * (1 - ledger.level):.3g} %",
-                numbers=(2, 3, 4),
-            )
-        reasons: dict[str, list[str]] = {}
-        for arm in ledger.arms:
-            if not arm.asked:
-                reasons.setdefault(arm.why, []).append(arm.title)
-        unasked = [("; ".join(titles), why) for why, titles in reasons.items()]
-        if unasked:
-            table(("not asked", "why"), unasked, title=f"{ledger.model}: what was not asked")
-    for difference in result.differences:
-        interval = f"[{difference.low:+.3f}, {difference.high:+.3f}]"
-        say(
-            f"{difference.says}: {difference.first} less {difference.second} {difference.value:+.3f} {interval}, "
-            f"p {difference.p:.3g}"
-        )
-
-
-def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
-    """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
-    if as_json and card:
-        raise ValueError("--json prints everything and --card a paragraph: give one of them")
-    file = check_file(path / evaluate.LEDGER) if path.is_dir() else path
-    if not file.exists():
-        raise FileNotFoundError(
-            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
-            "directory of --out, or run the evaluation to its end"
-        )
-    result = Evaluation.read(file)
-    if as_json:
-        say(result.to_json())
-    elif card:
-        for model in result.models:
-            say(" ".join(verdict(model)))
-    else:
-        _print(result)
-        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card a paragraph for a model card")

@@ -62,6 +62,7 @@ class Arm:
         variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
         looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
         repeats: whether its sizes count the trajectories on each of its worlds, which are always the same.
+        chosen: returns its study as the user has changed it, see `goalscope.evaluation.choices`; None for no change.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Arm:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     looks: Look | None = None
     repeats: bool = False
+    chosen: Callable[[Study], Study] | None = None
 
     @property
     def at(self) -> str:
@@ -101,9 +103,10 @@ class Arm:
         ]
         repeated = {"trajectories": count} if self.repeats else {}
         worlds = self.worlds(count)
-        return Study.parse(
+        study = Study.parse(
             {"name": self.title, "seed": seed, "worlds": worlds, "agents": agents, **self.study, **repeated}
         )
+        return study if self.chosen is None else self.chosen(study)
 
 
 def arm(new: Arm) -> Arm:

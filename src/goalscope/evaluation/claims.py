@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -133,7 +133,8 @@ class ClaimLedger(_Record):
     Attributes:
         rules: version of the decision rules.
         model: name of the model.
-        described: what it is, as the run stores it.
+        described: the choices that were made for it, as a study lists them; for recorded episodes run and agent.
+        agent: what its run stores of it (`Agent.describe`), in the first arm that was asked; {} where none was.
         access: what could be seen of it: acts, weights, logs, ...
         look: number of the look at the data; each later look has a smaller level.
         level: greatest chance of a wrong answer that this look allows a claim.
@@ -144,6 +145,7 @@ class ClaimLedger(_Record):
     rules: int
     model: str
     described: str = ""
+    agent: dict[str, Any] = Field(default_factory=dict)
     access: tuple[str, ...] = Field(strict=False)
     look: int = Field(ge=1)
     level: float = Field(gt=0, lt=1)
@@ -166,6 +168,8 @@ class Difference(_Record):
         p: p value after Holm's correction over all differences of the evaluation.
         clusters: number of worlds that both met.
         unit: unit of the difference.
+        shown: whether it remains after that correction.
+        note: what a reader must know beside it, "" for nothing.
     """
 
     first: str
@@ -178,6 +182,13 @@ class Difference(_Record):
     p: float = Field(ge=0, le=1)
     clusters: int
     unit: str
+    shown: bool = False
+    note: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What was found of it: "higher for A than for B", or why nothing was shown."""
+        return self.says.removeprefix(f"{self.rule}: ")
 
 
 class Evaluation(_Record):
@@ -189,9 +200,14 @@ class Evaluation(_Record):
         differences: what differs between them; empty for one model.
     """
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
+
+    def by_question(self) -> list[tuple[Claim | None, ...]]:
+        """Return the claims on each question, one a model in their order; None where it was not asked of a model."""
+        names = dict.fromkeys(claim.name for model in self.models for claim in model.claims)
+        return [tuple(model.claim(name) for model in self.models) for name in names]
 
     def to_json(self) -> str:
         """Return it as JSON, with a digest of all of it; the same evaluation gives the same text."""

@@ -6,12 +6,17 @@ from functools import partial
 from itertools import combinations
 from typing import Final
 
+import numpy as np
+
 from goalscope.evaluation import evidence_inside as inside
+from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
+from goalscope.evaluation.evidence_goals import GOAL
 from goalscope.evaluation.evidence_inside import FIRST
+from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Family, PairedComparison, holm, paired_difference
+from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
 from goalscope.stats.compare import least_p
 
 COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
@@ -30,6 +35,9 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("worlds", "action accuracy", {}),
 )
 """The declared family: arm, measure, and the worlds in which it is compared."""
+
+DIRECTED: Final = ("grids", GIVEN)
+"""The arms in which goal-directedness is compared, the ones that ask about it."""
 
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
@@ -85,7 +93,7 @@ def differences(
         kept_apart: opened around each comparison with its name; one that fails within it is left out.
     """
     comparisons: dict[str, tuple[str, str, str, PairedComparison]] = {}
-    for arm, measure, rows_of, bounds in _quantities():
+    for arm, measure, rows_of, unit, bounds in _quantities():
         for pair in combinations(names, 2):
             if any((arm, name) not in runs for name in pair):
                 continue
@@ -94,7 +102,7 @@ def differences(
                 if len(first_rows) and len(second_rows):
                     compared = paired_difference(
                         *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
-                        unit="share",
+                        unit=unit,
                         bounds=bounds,
                         confidence=1 - level,
                     )
@@ -112,18 +120,47 @@ def differences(
         difference = compared.difference
         word = compared.direction if test.rejected else test.note or "no difference was shown"
         says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
-        fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit")}
-        reported.append(Difference(first=first, second=second, rule=rule, says=says, p=test.adjusted, **fields))
+        fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit", "note")}
+        fields |= {"p": test.adjusted, "shown": test.rejected}
+        reported.append(Difference(first=first, second=second, rule=rule, says=says, **fields))
     return tuple(reported)
 
 
-def _quantities() -> Iterator[tuple[str, str, Callable[[ArmData], Rows], tuple[float, float]]]:
-    """Yield the compared quantities: arm, name, rows, bounds; a difference to a control may be below 0."""
+def differences_table(differences: Sequence[Difference], caption: str) -> Table:
+    """Return differences as a table, a line each, their notes below it."""
+    notes = Footnotes()
+    columns: TextColumns[Difference] = [
+        ("quantity", lambda one: one.rule),
+        ("what differs", lambda one: one.outcome),
+        ("the first less the second", lambda one: f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}"),
+        ("p", lambda one: f"{one.p:.3g}"),
+        ("worlds", lambda one: str(one.clusters)),
+        ("note", lambda one: notes.mark(one.note)),
+    ]
+    return plain_table(differences, columns, (2, 3, 4), caption=caption, footnotes=notes)
+
+
+_Quantity = tuple[str, str, Callable[[ArmData], Rows], str, tuple[float, float]]
+
+
+def _quantities() -> Iterator[_Quantity]:
+    """Yield the compared quantities: arm, name, rows, unit, bounds; a difference to a control may be below 0."""
+    for arm in DIRECTED:
+        yield arm, "goal-directedness in nats", _goal_directedness, "nats", UNBOUNDED
     for arm, measure, tags in COMPARED:
-        yield arm, measure, partial(_behaviour, measure=measure, tags=tags), (0.0, 1.0)
+        yield arm, measure, partial(_behaviour, measure=measure, tags=tags), "share", (0.0, 1.0)
     for arm, measure, rows_of in INSIDE:
-        yield arm, measure, rows_of, (-1.0, 1.0)
+        yield arm, measure, rows_of, "share", (-1.0, 1.0)
 
 
 def _behaviour(data: ArmData, *, measure: str, tags: Mapping[str, Tag]) -> Rows:
     return data.among(measure, **tags)
+
+
+def _goal_directedness(data: ArmData) -> Rows:
+    """Return each world's part of the signed MEG towards the goal, at the rationality that fits the model best.
+
+    Its mean over worlds is the MEG. The rationality is where that is greatest, so that an error of it hardly moves it.
+    """
+    rows = data.run.goals.rows.select(measure=f"MEG towards the {GOAL}", agent=data.agent)
+    return rows.where(np.full(len(rows), not data.speechless))

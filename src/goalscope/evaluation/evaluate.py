@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from goalscope import registry
 from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
+from goalscope.evaluation.identity import stored_description
 from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
@@ -77,6 +79,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
         "sizes": plan.looks[-1],
         "look": len(plan.looks),
         "worlds": plan.worlds,
+        "choices": plan.choices,
         "failures": Failures(out),
     }
     for model in ledger.models:
@@ -119,7 +122,8 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
             recorded_runs = {path: ArmRun.of(store, confidence, arm.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
                 recorded = recorded_runs.get(subject.logs) if subject.logs is not None else None
-                if recorded is None or (arm.name, subject.name) in failures.unasked:
+                left_out = not evaluation.choices.has(arm) or (arm.name, subject.name) in failures.unasked
+                if recorded is None or left_out:
                     continue
                 if recorded.has_agent(subject.name, arm.varies):
                     opened_runs[arm.name, subject.name] = recorded
@@ -132,12 +136,16 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
     ledgers = []
     for subject in evaluation.subjects:
         reports, claims, by_arm = [], [], data_by_arm(evaluation.arms, subject, runs)
+        agent: dict[str, Any] = {}
         for arm in evaluation.arms:
             if (arm.name, subject.name) not in runs:
                 why = _why(evaluation, arm, subject)
                 reports.append(ArmReport(name=arm.name, title=arm.title, asked=False, why=why))
                 continue
             data = by_arm[arm.name]
+            names = arm.names(subject) if subject.logs is None else [subject.name]
+            with evaluation.failures.kept_apart(f"reading what {subject.name} is in {arm.title}"):
+                agent = agent or stored_description(data.run.store, names)
             episodes = data.rows.select(measure="success")
             counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
@@ -149,6 +157,7 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 rules=RULES,
                 model=subject.name,
                 described=describe(subject),
+                agent=agent,
                 access=tuple(sorted(subject.access)),
                 look=evaluation.look,
                 level=evaluation.level,
@@ -156,8 +165,8 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 claims=tuple(claims),
             )
         )
-    names = [arm.name for arm in evaluation.subjects]
-    found = differences(names, runs, evaluation.level, evaluation.failures.kept_apart)
+    models = [subject.name for subject in evaluation.subjects]
+    found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
     return Evaluation(models=tuple(ledgers), differences=found)
 
 
@@ -182,9 +191,11 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
     """Return why an arm was not run with a model, and what would make it possible."""
     if (arm.name, subject.name) in evaluation.failures.unasked:
         return evaluation.failures.unasked[arm.name, subject.name]
-    if subject.logs is not None:
+    if subject.logs is not None and evaluation.choices.has(arm):
         varied = f" with two values of the tag {arm.varies}" if arm.varies else ""
         return f"the logs hold no such episodes{varied}, but {_kinds_in(subject.logs, subject.name)}: {_RECORD}"
+    if not evaluation.choices.has(arm):
+        return LEFT_OUT
     if not arm.open_to(subject):
         return arm.why
     if not evaluation.subjects_for(arm):

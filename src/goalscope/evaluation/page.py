@@ -9,12 +9,13 @@ import numpy as np
 
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
+from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
+from goalscope.evaluation.identity import paragraphs
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
-from goalscope.evaluation.sentences import verdict
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
@@ -82,10 +83,14 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     notes = sorted({line for _, _, run in runs_by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
-            *each(lambda model: Declared(anchor="verdict", title="Verdict", paragraphs=verdict(model))),
+            *each(
+                lambda model: Declared(
+                    anchor="verdict", title="Verdict", paragraphs=paragraphs(model, beside=len(names) > 1)
+                )
+            ),
+            *_side_by_side(evaluation),
             *_pictures(names, runs),
             *each(_claims),
-            *_differences(evaluation),
             *_maps(names, runs),
             *each(_behind),
             _method(evaluation, notes),
@@ -153,25 +158,45 @@ def _estimate(claim: Claim) -> Cell:
     return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
 
 
-def _differences(evaluation: Evaluation) -> Iterator[Declared]:
-    if evaluation.differences:
-        rows = tuple(
+def _side_by_side(evaluation: Evaluation) -> Iterator[Declared]:
+    """Yield the answers of several models question by question, and beside them what differs between the models."""
+    questions = evaluation.by_question()
+    if len(evaluation.models) == 1 or not questions:
+        return
+    matrix = Table(
+        caption=f"Answer and estimate on each question, intervals of {100 * (1 - evaluation.models[0].level):.3g} %",
+        headings=("question", *(model.model for model in evaluation.models)),
+        rows=tuple(
             (
-                f"{difference.first} less {difference.second}",
-                difference.says,
-                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
-                f"{difference.p:.3g}",
-                str(difference.clusters),
+                next(Phrase(one.question, below=_decides(one)) for one in claims if one is not None),
+                *map(_answer, claims),
             )
-            for difference in evaluation.differences
-        )
-        table = Table(
-            caption="Differences on the worlds that both met, p after Holm's correction over this table",
-            headings=("models", "what differs", "difference", "p", "worlds"),
-            rows=rows,
-            numbers=(2, 3, 4),
-        )
-        yield Declared(anchor="differences", title="Side by side", tables=[table])
+            for claims in questions
+        ),
+    )
+    shown, others = ([one for one in evaluation.differences if one.shown is side] for side in (True, False))
+    caption = f"Differences on the worlds that both met, p after Holm's correction over all {len(shown + others):,}"
+    none = "" if shown or not others else f"None of {counted(len(others), 'comparison')} shows a difference."
+    yield Declared(
+        anchor="matrix",
+        title="Side by side",
+        paragraphs=(none,) if none else (),
+        tables=[matrix, *([differences_table(shown, caption)] if shown else [])],
+        folds=[FoldSpec("Comparisons that show no difference", [differences_table(others, caption)])] if others else [],
+    )
+
+
+def _decides(claim: Claim) -> str:
+    return "" if claim.threshold is None else f"threshold {claim.threshold:g}"
+
+
+def _answer(claim: Claim | None) -> Phrase | str:
+    """Return the cell of the matrix for a claim; it links to the section behind it."""
+    if claim is None:
+        return "not asked"
+    found = _estimate(claim)
+    below = f"{found.value} {found.interval}" if found.estimate is not None else ""
+    return Phrase(claim.answer, below=below, target=claim.section, strong=claim.answer in ("yes", "no"))
 
 
 def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm
+from goalscope.evaluation.choices import Choices, differences
 from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
@@ -28,11 +30,12 @@ class Plan(BaseModel):
     """The stored plan of an evaluation: models, seed, and the worlds a cell of each look."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     models: tuple[str, ...] = Field(strict=False, min_length=1)
     seed: int
     looks: tuple[dict[str, int], ...] = Field(strict=False)
     worlds: dict[str, Any] | None = None
+    choices: Choices = Choices()
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
@@ -48,7 +51,7 @@ class Plan(BaseModel):
         write_page(path, seal(self) + "\n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationRun:
     """An evaluation on disk, ready to be run or read.
 
@@ -60,6 +63,7 @@ class EvaluationRun:
         look: number of the look with these sizes.
         worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
             registered arms.
+        choices: what the user chose of arms, sizes and settings.
         failures: what is not asked of which model, and what failed.
     """
 
@@ -69,12 +73,18 @@ class EvaluationRun:
     sizes: Mapping[str, int] = field(default_factory=dict)
     look: int = 1
     worlds: Mapping[str, Any] | None = None
+    choices: Choices = field(default_factory=Choices)
     failures: Failures
 
-    @property
+    @cached_property
     def arms(self) -> list[Arm]:
-        """The arms that may be run."""
-        return arms() if self.worlds is None else [given_arm(self.worlds)]
+        """The arms that may be run, as they were chosen; those that were not among them."""
+        known = arms() if self.worlds is None else [given_arm(self.worlds)]
+        return [self.choices.changed(arm) for arm in known]
+
+    def arm(self, name: str) -> Arm:
+        """Return the arm of a name."""
+        return next(arm for arm in self.arms if arm.name == name)
 
     @property
     def level(self) -> float:
@@ -134,6 +144,7 @@ def prepare(
     *,
     seed: int = SEED,
     worlds: Mapping[str, Any] | None = None,
+    choices: Choices | None = None,
     failures: Failures | None = None,
 ) -> EvaluationRun:
     """Declare an evaluation, or continue one; the plan is stored before anything is run.
@@ -147,6 +158,7 @@ def prepare(
         sizes: arm -> worlds a cell.
         seed: root seed of the worlds.
         worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`.
+        choices: what the user chose of arms, sizes and settings; those of models are in the subjects, too.
         failures: what is known not to be asked of which model.
 
     Raises:
@@ -155,14 +167,15 @@ def prepare(
     if not sizes and any(subject.logs is None for subject in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
-    path, own_worlds = out / PLAN, None if worlds is None else dict(worlds)
+    path, own_worlds, chosen = out / PLAN, None if worlds is None else dict(worlds), choices or Choices()
     check_directory(out)  # before anything is asked
     if path.exists():
         plan = Plan.read(path)
-        if plan.models != models or plan.seed != seed:
+        stored = {"": plan.choices.words, "seed ": [str(plan.seed)], "model ": plan.models}
+        if differ := differences(stored, {"": chosen.words, "seed ": [str(seed)], "model ": models}):
             raise ValueError(
-                f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
-                f"{'; '.join(models)} with seed {seed}: choose another directory"
+                f"{out} holds another evaluation ({differ}): give the same models and options, or choose another "
+                "directory"
             )
         if plan.worlds != own_worlds:
             raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
@@ -174,9 +187,9 @@ def prepare(
         if any(path.name != f".{PLAN}.partial" for path in out.iterdir()):  # a process may have died writing the plan
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
         looks = (dict(sizes),)
-    Plan(models=models, seed=seed, looks=looks, worlds=own_worlds).write(path)
+    Plan(models=models, seed=seed, looks=looks, worlds=own_worlds, choices=chosen).write(path)
     sizes, look = looks[-1], len(looks)
-    fields: dict[str, Any] = {"seed": seed, "sizes": sizes, "look": look, "worlds": own_worlds}
+    fields: dict[str, Any] = {"seed": seed, "sizes": sizes, "look": look, "worlds": own_worlds, "choices": chosen}
     run = EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)
     for name in sizes:
         run.path(name)

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope import registry
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.failures import does_not_fit, not_played
 from goalscope.evaluation.plan import EvaluationRun
@@ -137,8 +136,7 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
 
 def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, path: Path, stage: Stage) -> None:
     """Write the measured run with the episodes of one model of an arm, again where the arm grew."""
-    arm: Arm = registry.resolve("arm", at)
-    study = arm.make([subject], evaluation.sizes[at], evaluation.seed)
+    study = evaluation.arm(at).make([subject], evaluation.sizes[at], evaluation.seed)
     stored = _stored(path)
     if stored is None or stored.id != study.id:
         excerpt(evaluation.path(at), study, path)

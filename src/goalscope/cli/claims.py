@@ -1,0 +1,114 @@
+"""Verdicts and claims of an evaluation on the terminal; `goalscope ledger`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from goalscope.cli.console import console, say, table
+from goalscope.cli.console import show as show_table
+from goalscope.evaluation import Evaluation, evaluate
+from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
+from goalscope.evaluation.compare import differences_table
+from goalscope.evaluation.identity import paragraphs
+from goalscope.plain_files import check_file
+from goalscope.report.blocks import counted
+from goalscope.report.figures import short
+
+_WIDEST: Final = 26  # letters of a model's column
+_QUESTION: Final = 46
+
+
+def show(result: Evaluation) -> None:
+    """Print verdicts, claims, what was not asked, and what differs between models."""
+    for ledger in result.models:
+        for text in paragraphs(ledger, beside=len(result.models) > 1):
+            say(text)
+        if len(result.models) == 1 and ledger.claims:
+            columns = ("question", "answer", "estimate", "threshold", "worlds")
+            lines = [
+                (claim.question, claim.answer, estimate(claim), threshold(claim), str(claim.clusters or "–"))
+                for claim in ledger.claims
+            ]
+            table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
+    if len(result.models) > 1:
+        _matrix(result)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for ledger in result.models:
+        of_model: dict[str, list[str]] = {}
+        for arm in ledger.arms:
+            if not arm.asked:
+                of_model.setdefault(arm.why, []).append(arm.title)
+        for why, titles in of_model.items():
+            reasons.setdefault(("; ".join(titles), why), []).append(ledger.model)
+    if reasons:
+        rows = [(titles, why, "; ".join(names)) for (titles, why), names in reasons.items()]
+        table(("not asked", "why", "of"), rows, title="What was not asked")
+    _differences(result.differences)
+
+
+def _title(ledger: ClaimLedger) -> str:
+    return f"claims, intervals of {100 * (1 - ledger.level):.3g} %"
+
+
+def _matrix(result: Evaluation) -> None:
+    """Print the answers question by question, as many models beside each other as the terminal has room for."""
+    questions = result.by_question()
+    together = max(2, (console().width - _QUESTION) // _WIDEST)
+    for start in range(0, len(result.models) if questions else 0, together):
+        models = result.models[start : start + together]
+        lines = []
+        for claims in questions:
+            known = next(claim for claim in claims if claim is not None)
+            among = claims[start : start + together]
+            asked = [claim for claim in among if claim is not None]
+            counts = sorted({claim.clusters for claim in asked if claim.clusters})
+            worlds = f"  {'–'.join(dict.fromkeys(f'{count:,}' for count in (*counts[:1], *counts[-1:])))} worlds"
+            lines.append(
+                (known.question, threshold(known), *("not asked" if one is None else one.answer for one in among))
+            )
+            lines.append((worlds if counts else "", "", *("" if one is None else estimate(one) for one in among)))
+        headings = ("question", "threshold", *(ledger.model for ledger in models))
+        table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
+
+
+def _differences(differences: Sequence[Difference]) -> None:
+    """Print the differences that were shown, and how many were not, and why."""
+    shown = [one for one in differences if one.shown]
+    if shown:
+        show_table(differences_table(shown, f"Differences, p after Holm's correction over all {len(differences):,}"))
+    for why, count in Counter(one.outcome for one in differences if not one.shown).items():
+        say(f"{counted(count, 'further comparison' if shown else 'comparison')}: {why}")
+
+
+def estimate(claim: Claim) -> str:
+    """Return the estimate of a claim with its interval, a dash where there is none."""
+    if claim.value is None or claim.low is None or claim.high is None:
+        return "–"
+    return f"{short(claim.value, claim.unit)} [{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
+
+
+def threshold(claim: Claim) -> str:
+    """Return the threshold of a claim, a dash where there is none."""
+    return "–" if claim.threshold is None else f"{claim.threshold:g}"
+
+
+def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
+    """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
+    if as_json and card:
+        raise ValueError("--json prints everything and --card a paragraph: give one of them")
+    file = check_file(path / evaluate.LEDGER) if path.is_dir() else path
+    if not file.exists():
+        raise FileNotFoundError(
+            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
+            "directory of --out, or run the evaluation to its end"
+        )
+    result = Evaluation.read(file)
+    if as_json:
+        say(result.to_json())
+    elif card:
+        for model in result.models:
+            say(" ".join(paragraphs(model)))
+    else:
+        show(result)
+        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card a paragraph for a model card")

@@ -1,0 +1,98 @@
+"""The commands `evaluate` and `ledger`: their options."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from goalscope.cli.errors import PROBLEMS
+from goalscope.cli.help import flag, option
+from goalscope.own import refused
+
+ARMS = (
+    "Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, inside, patching, reasoning, "
+    "plans, beliefs."
+)
+
+
+def evaluate(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL ...",
+            help="theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL; a "
+            "YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an agent kind and its "
+            "parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file here.",
+        ),
+    ],
+    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
+    budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (15m).")] = "",
+    quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
+    arms: Annotated[str, option("NAMES", ARMS)] = "",
+    sizes: Annotated[str | None, option("LIST", "Other side lengths of the grids, e.g. 7 or 7,9.")] = None,
+    worlds: Annotated[str, option("STUDY", "Ask in the environments of a study alone, as in toy-text.")] = "",
+    answer: Annotated[
+        str | None,
+        option("HOW", "Language models: generated (an action is read out of the text), or likelihood of each action."),
+    ] = None,
+    template: Annotated[
+        str | None,
+        option("FORM", "Language models: example (a filled-in answer in the prompt), schema, or completion."),
+    ] = None,
+    temperature: Annotated[float | None, option("T", "Language models: 0 takes the most likely.")] = None,
+    dtype: Annotated[str | None, option("TYPE", "Models here: auto, float32, bfloat16 or float16.")] = None,
+    device: Annotated[str | None, option("NAME", "Models here: auto, cpu, cuda, cuda:1.")] = None,
+    batch: Annotated[int | None, option("N", "Models here: most requests that are decoded at once.", min=1)] = None,
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "Any parameter of the language models, e.g. max_tokens=64, or key of the arms' studies, e.g. "
+            "horizon.factor=2. Repeatable.",
+            "--set",
+        ),
+    ] = None,
+    seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
+    workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
+    dry: Annotated[bool, flag("--dry-run", "Say what would be asked and what it costs, ask nothing.")] = False,
+) -> None:
+    """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
+
+    A larger budget on the same directory adds worlds to those that are there and repeats no call. Exit status 1 where
+    something failed, or a model was asked no question.
+    """
+    from goalscope.cli import verdicts
+    from goalscope.cli.overrides import numbers, split
+    from goalscope.evaluation.choices import Choices
+
+    options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
+    chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
+    chosen += [] if temperature is None else [f"temperature={temperature!r}"]
+    choices = Choices.of(split(arms), numbers("--sizes", sizes, int), chosen, settings or ())
+    own = worlds or any(":" in model or model.endswith((".yaml", ".yml")) for model in models)
+    with refused("") if own else nullcontext():
+        done = verdicts.run(
+            models,
+            out,
+            budget=budget,
+            quick=quick,
+            workers=workers,
+            dry=dry,
+            worlds=worlds,
+            choices=choices,
+            **({} if seed is None else {"seed": seed}),
+        )
+    if not done:
+        raise typer.Exit(PROBLEMS)
+
+
+def ledger(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an evaluation, or its ledger.json.")],
+    as_json: Annotated[bool, flag("--json", "Everything, as JSON.")] = False,
+    card: Annotated[bool, flag("--card", "One paragraph for a model card.")] = False,
+) -> None:
+    """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds."""
+    from goalscope.cli.claims import ledger as show_ledger
+
+    show_ledger(path, as_json=as_json, card=card)
