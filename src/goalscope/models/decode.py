@@ -23,7 +23,7 @@ Streams = Sequence[np.random.Generator]
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Context around a forward pass of prompts; arguments: prompt index of each row, position of the row's first token."""
 
-_TOKENS_PER_STEP = 64  # prompt tokens read for each step until more enter: a step takes as long as some 15 of them
+_TOKENS_PER_STEP = 96  # prompt tokens read for each step until more enter: a step takes as long as some 15 of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

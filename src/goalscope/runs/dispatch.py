@@ -216,6 +216,8 @@ class Caller:
                     raise
                 failure = interrupt
                 stop.set()
+                if (budget := budget_of(self.agent)) is not None:
+                    budget.stopped.set()
                 under_way = sum(len(each.indices) - len(each.handed) for each in running.values())
                 if under_way:
                     TALLY.tell(self._ending(under_way))
