@@ -156,6 +156,8 @@ class ModelsAtWork:
         since, earlier = self._samples[0]
         seconds = max(now - since, 1e-3)
         answers, invalid = (counts[name] - self._first[name] for name in ("answers", "invalid"))
+        if not answers and not counts["under_way"]:  # weights are read, or prompts written
+            return memory_words()
         # The answers of models elsewhere tell their tokens when they arrive.
         here = counts["computed_prompt"] > self._first["computed_prompt"]
         read, written = (

@@ -110,10 +110,11 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
     try:
         begun = [pool.submit(work, item) for item in items]
         ended = wait(begun, return_when=FIRST_EXCEPTION).done
-        problems = [problem for each in ended if (problem := each.exception()) is not None]
-        if problems:
+        if any(each.exception() is not None for each in ended):
             pool.shutdown(wait=True, cancel_futures=True)  # the others may hand out what they have finished
-            raise problems[0]
+            problems = [each.exception() for each in begun if not each.cancelled()]
+            # Where one fails, the others are stopped.
+            raise min(filter(None, problems), key=lambda problem: isinstance(problem, StoppedError))
         return [each.result() for each in begun]
     finally:
         # An interrupt does not wait for the batches under way.

@@ -209,7 +209,7 @@ class Caller:
                         continue
                     if rest and isinstance(problem, Exception):
                         failed(rest, problem)
-                    if not isinstance(problem, StoppedError):
+                    if not (stop.is_set() and isinstance(problem, StoppedError)):
                         failure = failure or lost_worker(problem) or problem
             except KeyboardInterrupt as interrupt:
                 if failure is not None:
