@@ -25,8 +25,9 @@ import torch
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.models import Sampling
+from goalscope.models.determinism import measure_determinism
 from goalscope.models.dialect import Dialect
-from goalscope.models.local import LocalModel, measure_determinism
+from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import generate

@@ -2,6 +2,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from command_line import call
-from goalscope.cli.console import duration, fail, progress, safe, table
+from goalscope.cli.console import Pace, duration, fail, progress, safe, table
 from goalscope.cli.doctor import NEEDS, examine
 from goalscope.extras import how_to_install
+from goalscope.progress import TALLY
 
 
 def command(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -63,6 +65,46 @@ def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
         "work: 60 of 100 (60 %), time left 27 s",
         "work: 100 of 100 (100 %), in 1 min 05 s",
     ]
+
+
+def test_while_models_work_a_line_comes_without_a_word_of_theirs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goalscope.cli.console._QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("goalscope.cli.console._BEAT_SECONDS", 0.01)
+    with progress("scripted") as show:
+        show(1, 10)
+        time.sleep(0.5)
+    assert not capsys.readouterr().err, "no model is at work"
+    with progress("grids") as show:
+        TALLY.tell("reading the weights of one")
+        TALLY.add(begun=4, under_way=4)
+        time.sleep(0.3)
+        show(1, 10, 60.0)
+        TALLY.add(under_way=-2, answers=2, invalid=1, computed_prompt=900, computed_output=100)
+        time.sleep(0.5)
+        TALLY.add(under_way=-2)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "grids: reading the weights of one"
+    assert 2 <= len(lines) <= 5 and lines[0].startswith("grids: time left unknown; 0 answers (4 under way); 0 tokens/s")
+    assert lines[-1].startswith("grids: 1 of 10 (10 %), time left ")
+    assert "2 answers (2 under way), 50 % invalid; " in lines[-1]
+    rates = [int(line.split("; ")[2].split(" tokens/s")[0]) for line in lines]
+    assert max(rates) > 500 and "written" in lines[-1]
+    assert sys.platform != "linux" or " GB of memory" in lines[-1]
+
+
+def test_the_time_left_grows_while_nothing_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 20.0])
+    monkeypatch.setattr("goalscope.cli.console.time.monotonic", lambda: next(clock))
+    written = list[str]()
+    pace = Pace(lambda done, total, words: written.append(words))
+    pace(1, 4, 30.0)
+    TALLY.add(begun=1)
+    pace.beat()
+    assert [words.split(";")[0] for words in written] == ["time left 30 s", "time left 1 min 00 s"]
 
 
 def test_durations_read_well() -> None:

@@ -17,7 +17,7 @@ from goalscope.models._fast import all_experts, use_grouped_attention
 from goalscope.models.cache import Rows, check_layers, join, rearrange
 from goalscope.models.decode import Decoded, Settings, common_prefix
 from goalscope.models.decode import decode as decode_batch
-from goalscope.models.local import MARGIN
+from goalscope.models.determinism import MARGIN
 from goalscope.rng import stream
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times

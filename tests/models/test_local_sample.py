@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from goalscope.models.decode import draw, log_probabilities
+from goalscope.models.draws import draw, log_probabilities
 from goalscope.rng import stream
 
 

@@ -1,15 +1,18 @@
 """Small models are computed with one thread, several batches side by side; the caller's setting comes back."""
 
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import gpt_oss, request, tokenizer
+from tiny_models import gpt_oss, llama, request, tokenizer
 
 from goalscope.models import LocalModel, Sampling, threads
+from goalscope.models.decode import Decoded, Settings
 
 
 def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> None:
@@ -81,3 +84,23 @@ def test_a_worker_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("GOALSCOPE_CORES", "")
     assert threads.own_cores() == 6
     assert [threads.share_cores(2), threads.own_cores(), threads.share_cores(9)] == [3, 3, 1]
+
+
+def test_where_one_batch_fails_the_others_stop_and_its_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "own_cores", lambda: 2)
+    both, seen, handed = threading.Barrier(2), set[str](), list[int]()
+
+    def arrived(outputs: Sequence[tuple[int, Decoded]]) -> None:
+        handed.extend(index for index, _ in outputs)
+        name = threading.current_thread().name
+        if name not in seen:
+            seen.add(name)
+            if both.wait(60) == 0:
+                raise ConnectionError("one of the two")
+
+    prompts = [[5 + index, 6, 7] for index in range(24)]
+    settings, rngs = Settings(temperature=0.0, max_tokens=300), [np.random.default_rng(0) for _ in prompts]
+    with pytest.raises(ConnectionError, match="one of the two"):
+        threads.decode_on_cores(llama(), settings, prompts, rngs, arrived=arrived)
+    assert len(seen) == 2 and len(handed) < len(prompts)
+    assert not [thread for thread in threading.enumerate() if thread.name in seen], "nothing goes on behind the error"

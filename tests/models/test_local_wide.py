@@ -9,7 +9,7 @@ from transformers import GptOssConfig, GptOssForCausalLM
 
 from goalscope.models import LocalModel, Sampling, measure_determinism
 from goalscope.models._fast import use_grouped_attention
-from goalscope.models.local import MARGIN
+from goalscope.models.determinism import MARGIN
 
 
 @pytest.mark.full

@@ -5,7 +5,8 @@ Of a prompt, only the text of a view depends on the kind of world: see `ChatAgen
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
@@ -37,11 +38,11 @@ from goalscope.models.base import (
     Model,
     Request,
     Sampling,
-    Scoring,
     build_model,
     check_type,
 )
 from goalscope.models.http_budget import Budget
+from goalscope.progress import Arrived, handing_out, takes_arrived
 from goalscope.rows import Tag
 from goalscope.worlds.gridworld import GridView, NamedView
 from goalscope.worlds.world import View
@@ -123,6 +124,16 @@ class ChatAgent:
     def largest_batch(self) -> int:
         """Maximum observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
         return int(getattr(self.model, "largest_batch", sys.maxsize))
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether answers arrive one by one, or in small groups: behind a server, or of a model that hands them out."""
+        return self.largest_batch == 1 or takes_arrived(self._asked)
+
+    @property
+    def _asked(self) -> Callable[..., Sequence[Any]]:
+        """The method of the model that answers."""
+        return self.model.likelihoods if self.choice is not None else self.model.complete  # type: ignore[attr-defined]
 
     @property
     def concurrency(self) -> int | None:
@@ -239,28 +250,52 @@ class ChatAgent:
         key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
         return Request(messages=self.messages(observation), key=key, answers=answers_of(observation.view.actions))
 
-    def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Query the model about each observation and parse its answers, or draw one of them by likelihood."""
-        if self.choice is not None:
-            return self._choose(self.choice, observations)
-        completions = self.model.complete([self.request(observation) for observation in observations], self.sampling)
-        return [
-            turn(completion, observation.view.actions)
-            for completion, observation in zip(completions, observations, strict=True)
-        ]
+    def act(self, observations: Sequence[Observation], arrived: Arrived[Turn] = lambda turns: None) -> list[Turn]:
+        """Query the model about each observation and parse its answers, or draw one of them by likelihood.
 
-    def _choose(self, choice: Choice, observations: Sequence[Observation]) -> list[Turn]:
-        assert isinstance(self.model, Scoring)  # checked in __post_init__
-        requests = [self.request(observation) for observation in observations]
-        count = len(requests)
-        if choice.prior_symbol:
-            requests += [self.request(content_free(observation, choice.prior_symbol)) for observation in observations]
-        scored = self.model.likelihoods(requests, self.sampling, reasoned=choice.after == "reasoning")
-        priors: list[Likelihoods | None] = [*scored[count:]] or [None] * count
-        return [
-            chosen(choice, self.sampling, result, prior, observation)
-            for result, prior, observation in zip(scored[:count], priors, observations, strict=True)
+        ``arrived`` is handed each turn when the answer is there.
+        """
+        turns: dict[int, Turn] = {}
+
+        def take(new: Sequence[tuple[int, Turn]]) -> None:
+            turns.update(new)
+            arrived(new)
+
+        def parsed(completions: Sequence[tuple[int, Completion]]) -> None:
+            take([(index, turn(completion, observations[index].view.actions)) for index, completion in completions])
+
+        if self.choice is not None:
+            self._choose(self.choice, observations, take)
+        else:
+            requests = [self.request(observation) for observation in observations]
+            handing_out(self._asked, parsed, requests, self.sampling)
+        return [turns[index] for index in range(len(observations))]
+
+    def _choose(self, choice: Choice, observations: Sequence[Observation], take: Arrived[Turn]) -> None:
+        # Each question beside the one without its content, so that both are answered soon one after the other.
+        asked = [
+            each
+            for observation in observations
+            for each in (
+                [observation, content_free(observation, choice.prior_symbol)] if choice.prior_symbol else [observation]
+            )
         ]
+        each, scored, lock = len(asked) // max(1, len(observations)), dict[int, Likelihoods](), threading.Lock()
+
+        def drawn(answers: Sequence[tuple[int, Likelihoods]]) -> None:
+            with lock:  # the two may be answered in two threads
+                scored.update(answers)
+                numbers = sorted({index // each for index, _ in answers})
+                pairs = [(number, [scored.get(number * each + part) for part in range(each)]) for number in numbers]
+            turns = []
+            for number, (result, *prior) in pairs:
+                if result is not None and None not in prior:
+                    turn = chosen(choice, self.sampling, result, prior[0] if prior else None, observations[number])
+                    turns.append((number, turn))
+            take(turns)
+
+        requests = [self.request(observation) for observation in asked]
+        handing_out(self._asked, drawn, requests, self.sampling, reasoned=choice.after == "reasoning")
 
     @classmethod
     def build(cls, parameters: Mapping[str, Any]) -> Self:

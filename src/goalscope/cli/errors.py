@@ -33,6 +33,7 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         from goalscope.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
+        from goalscope.progress import TALLY
 
         hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
         left_out = list[str]()
@@ -40,7 +41,8 @@ def guarded(command: Command) -> Command:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", PartWarning)
                 warnings.showwarning = _notices(left_out)
-                result = command(*arguments, **options)
+                with TALLY.heard_by(lambda line: say(line, error=True)):
+                    result = command(*arguments, **options)
         except KeyboardInterrupt as stop:
             text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
             fail(text, title="Stopped")

@@ -92,6 +92,7 @@ def _play_worlds(
                         agents=arm.make([subject], 1, seed).agents(),
                         workers=workers,
                         arguments=arguments,
+                        again="run the same command",
                         progress=lambda done, total, steps, left, show=show: show(done, total, left),  # type: ignore[misc]
                     )
         if any((arm.name, name) not in failures.unasked for name in names):

@@ -18,9 +18,10 @@ from goalscope.models.base import (
 from goalscope.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
+    from goalscope.models.determinism import measure_determinism
     from goalscope.models.folders import folder_identity, parts_identity, read_training
     from goalscope.models.http import HttpModel
-    from goalscope.models.local import LocalModel, measure_determinism
+    from goalscope.models.local import LocalModel
 
 __all__ = [
     "TEMPLATE_FORMS",
@@ -49,7 +50,7 @@ _LATER = {
     "HttpModel": "http",
     "LocalModel": "local",
     "folder_identity": "folders",
-    "measure_determinism": "local",
+    "measure_determinism": "determinism",
     "parts_identity": "folders",
     "read_training": "folders",
 }

@@ -9,18 +9,21 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from goalscope.models.base import Finish
 from goalscope.models.cache import Rows, check_layers, join, rearrange, shifted
+from goalscope.models.draws import draw, log_probabilities
+from goalscope.progress import TALLY, Arrived
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Context around a forward pass of prompts; arguments: prompt index of each row, position of the row's first token."""
+
+_TOKENS_PER_STEP = 96  # prompt tokens read for each step until more enter: a step takes as long as some 15 of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class Settings:
         share_prefix: whether the common prefix is computed once.
         prefill_tokens: maximum prompt tokens of one forward pass; a single prompt may exceed it.
         margins: whether the margin of each draw is kept.
+        gradual: whether requests enter one pass at a time, with steps in between: the first outputs are then complete
+            long before the last prompt is read.
         around: context around each pass of prompts, e.g. to change activations; equal prompts are not merged.
         most_shared: maximum tokens of the common prefix that are computed once, None for all.
     """
@@ -47,6 +52,7 @@ class Settings:
     share_prefix: bool = True
     prefill_tokens: int = 4096
     margins: bool = False
+    gradual: bool = False
     around: Around | None = None
     most_shared: int | None = None
 
@@ -59,7 +65,7 @@ class Decoded:
         tokens: ids, the stop token included.
         finish: how it ended.
         logprobs: one mapping a token where they were asked for, else empty.
-        margins: one number a token where they were asked for, else empty; see `Draws`.
+        margins: one number a token where they were asked for, else empty; see `goalscope.models.draws.Draws`.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -76,25 +82,33 @@ def common_prefix(prompts: Prompts) -> int:
     return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
-def decode(model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> list[Decoded]:
-    """Return the output of each prompt, in order."""
+def decode(
+    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
+) -> list[Decoded]:
+    """Return the output of each prompt, in order; ``arrived`` is called after each pass with those complete now."""
     import torch
 
     if not prompts:
         return []
-    batch = _Batch(model, settings, prompts, rngs)
+    batch = _Batch(model, settings, prompts, rngs, arrived)
     with torch.inference_mode():
         return batch.run()
 
 
-def score(model: Any, settings: Settings, prompts: Prompts, answers: Sequence[Prompts]) -> list[list[list[float]]]:
+def score(
+    model: Any,
+    settings: Settings,
+    prompts: Prompts,
+    answers: Sequence[Prompts],
+    arrived: Arrived[list[list[float]]] = lambda scores: None,
+) -> list[list[list[float]]]:
     """Return the log-probability of each token of some answers to each prompt, as `score_on_cores` does."""
     import torch
 
     if not prompts:
         return []
     with torch.inference_mode():
-        return _Batch(model, settings, prompts, ()).score(answers)
+        return _Batch(model, settings, prompts, ()).score(answers, arrived)
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
@@ -115,7 +129,14 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 class _Batch:
     """The requests of one call of `decode`: waiting ones, and live ones in the rows of a cache."""
 
-    def __init__(self, model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: Settings,
+        prompts: Prompts,
+        rngs: Streams,
+        arrived: Arrived[Decoded] = lambda outputs: None,
+    ) -> None:
         check_layers(model.config)
         accepted = inspect.signature(model.forward).parameters
         if "position_ids" not in accepted:
@@ -130,7 +151,7 @@ class _Batch:
         limit = check_prompts(model, prompts)
         # Maximum output tokens of each prompt.
         self._room = [min(settings.max_tokens, (limit or np.inf) - len(prompt)) for prompt in prompts]
-        self._prompts, self._rngs = prompts, rngs
+        self._prompts, self._rngs, self._arrived = prompts, rngs, arrived
         self._outputs = [Decoded() for _ in prompts]
         self._waiting = list(range(len(prompts)))
         self._live: list[int] = []
@@ -139,27 +160,33 @@ class _Batch:
         if settings.most_shared is not None:
             self._shared = min(self._shared, settings.most_shared)
         self._prefix: Any = None
+        self._steps_due = 0  # before further requests enter
 
     def run(self) -> list[Decoded]:
+        self._arrived([])
         self._share()
         while self._waiting or self._live:
             free = self._settings.slots - len(self._live)
             # Newcomers enter in groups: each entry copies the cache of all live rows.
-            if self._waiting and (not self._live or free >= min(len(self._waiting), -(-self._settings.slots // 4))):
+            few = free < min(len(self._waiting), -(-self._settings.slots // 4))
+            if self._waiting and (not self._live or not (few or self._steps_due)):
                 self._enter(free)
             if self._live:
                 self._step()
         return self._outputs
 
-    def score(self, answers: Sequence[Prompts]) -> list[list[list[float]]]:
+    def score(self, answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]) -> list[list[list[float]]]:
         """Return the log-probability of each token of the answers to each prompt; nothing is drawn."""
+        arrived([])
         self._share()
         max_prompts = max(1, self._settings.slots // max(map(len, answers), default=1))
         scores: dict[int, list[list[float]]] = {}
         for group in self._groups(self._waiting):
             for begin in range(0, len(group), max_prompts):
                 part = group[begin : begin + max_prompts]
-                scores.update(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
+                scored = list(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
+                scores.update(scored)
+                arrived(scored)
         return [scores[index] for index in range(len(answers))]
 
     def _scored(self, group: Sequence[int], answers: Sequence[Prompts]) -> list[list[list[float]]]:
@@ -181,6 +208,7 @@ class _Batch:
             tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in answer_ids]
             starts = [len(self._prompts[group[row]]) for row in owners]
             positions = [list(range(start, start + length)) for start in starts]
+            TALLY.add(computed_prompt=length * len(owners))
             later_logits, _ = self._forward(tokens, rows, positions, all_columns=True)
             later_scores = torch.log_softmax(later_logits.double(), dim=-1)
             for row, answer in enumerate(answer_ids):
@@ -197,6 +225,7 @@ class _Batch:
             # same.
             tokens = [list(self._prompts[0][: self._shared])]
             _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
+            TALLY.add(computed_prompt=self._shared)
 
     def _forward(
         self,
@@ -235,6 +264,7 @@ class _Batch:
         positions = [[len(self._prompts[index]) + len(self._outputs[index].tokens) - 1] for index in self._live]
         logits, cache = self._forward(tokens, self._rows, positions)
         self._rows.cache, self._rows.length = cache, self._rows.length + 1
+        self._steps_due = max(0, self._steps_due - 1)
         finished = self._draw(logits, self._live)
         count = len(finished) - sum(finished)
         if not count:
@@ -247,7 +277,7 @@ class _Batch:
             self._live = [self._live[row] for row in order]
 
     def _draw(self, logits: Any, indices: Sequence[int]) -> list[bool]:
-        """Draw the next token of some outputs and return which of them are complete now."""
+        """Draw the next token of some outputs, hand out those that are complete now, and return which they are."""
         settings = self._settings
         uniforms = np.array([self._rngs[index].random() for index in indices]) if settings.temperature > 0 else None
         draws = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
@@ -265,14 +295,20 @@ class _Batch:
             stopped = tokens[row] in settings.stop
             output.finish = "stop" if stopped else "length"
             finished.append(stopped or len(output.tokens) >= self._room[index])
+        TALLY.add(computed_output=len(finished))
+        self._arrived([(index, self._outputs[index]) for index, done in zip(indices, finished, strict=True) if done])
         return finished
 
     def _enter(self, free: int) -> None:
         """Fill free slots with waiting requests: compute their prompts, draw their first tokens."""
-        entering, self._waiting = self._waiting[:free], self._waiting[free:]
+        groups = self._groups(self._waiting[:free])[: 1 if self._settings.gradual else None]
+        entering = {index for group in groups for index in group}
+        self._waiting = [index for index in self._waiting if index not in entering]
         parts = [self._rows] if self._rows is not None else []
-        for group in self._groups(entering):
+        for group in groups:
             part, logits = self._prefill(group)
+            if self._settings.gradual:
+                self._steps_due = (part.length - self._shared) * len(group) // _TOKENS_PER_STEP
             finished = self._draw(logits, group)
             keep = [row for row, done in enumerate(finished) if not done]
             if keep:
@@ -313,6 +349,7 @@ class _Batch:
         positions = [list(range(len(prompt) - count, len(prompt))) for prompt in prompts]
         with nullcontext() if around is None else around(group, [row[0] for row in positions]):
             logits, cache = self._forward(tokens, prefix_cache, positions)
+        TALLY.add(computed_prompt=count * len(prompts))
         rows = Rows(cache=cache, length=longest, dead=dead)
         if len(prompts) < len(group_prompts):
             row_of = {prompt: row for row, prompt in enumerate(prompts)}
@@ -320,80 +357,3 @@ class _Batch:
             rearrange(rows, order)
             logits = logits[order]
         return rows, logits
-
-
-class Draws(NamedTuple):
-    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: distance of each draw from another token.
-
-    A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
-    probability that changes the draw.
-    """
-
-    tokens: Any
-    margins: Any
-
-
-def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Draws:
-    """Draw one token a row.
-
-    The tokens kept are the most likely ones, as few as reach the mass ``top_p``; the uniform number is then looked
-    up in the cumulative probabilities *in the order of the ids*. Neighbouring probabilities that change places in
-    the last digit, as they do between batch shapes, therefore do not change a draw.
-
-    Args:
-        logits: ``[B, V]`` tensor.
-        temperature: 0 takes the largest logit, the lowest id on exact ties.
-        top_p: in (0, 1].
-        uniforms: ``[B]`` in [0, 1), one number a row; not used at temperature 0.
-
-    Raises:
-        ValueError: logits that are not finite.
-    """
-    import torch
-
-    if bool(torch.isnan(logits).any()) or not bool((logits.amax(dim=-1) < torch.inf).all()):
-        raise ValueError(
-            "the logits of a model must be numbers, got some that are not: check the weights, and the dtype "
-            "(float16 overflows in some models; bfloat16 or float32 does not)"
-        )
-    if temperature == 0:
-        best = torch.topk(logits, 2, dim=-1).values.double()
-        return Draws(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
-    ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-    mass_before = torch.cumsum(ordered, dim=-1) - ordered
-    # The most likely token stays whatever top_p is.
-    dropped = mass_before >= top_p if top_p < 1 else torch.zeros_like(mass_before, dtype=torch.bool)
-    dropped[:, 0] = False
-    kept = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
-    cumulative = torch.cumsum(kept, dim=-1)
-    total = cumulative[:, -1:]
-    target = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
-    # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
-    tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
-    overshot = kept.gather(-1, tokens) == 0  # the target was rounded up to the total mass
-    last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
-    tokens = torch.where(overshot, last, tokens)
-    upper = cumulative.gather(-1, tokens)
-    lower = upper - kept.gather(-1, tokens)
-    margins = torch.minimum(target - lower, upper - target).clamp(min=0.0) / total
-    if top_p < 1:
-        margins = torch.minimum(margins, (mass_before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
-    return Draws(tokens[:, 0], margins[:, 0])
-
-
-def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
-    """Return the log-probabilities of tokens ``[B]`` drawn from logits ``[B, V]``, in nats, before temperature.
-
-    One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely tokens.
-    """
-    import torch
-
-    scores = torch.log_softmax(logits.float(), dim=-1)
-    chosen = scores.gather(-1, tokens[:, None])[:, 0].tolist()
-    best = torch.topk(scores, min(top, scores.shape[-1]), dim=-1)
-    rows = zip(tokens.tolist(), chosen, best.indices.tolist(), best.values.tolist(), strict=True)
-    return [
-        {"token": token, "logprob": score, "top": [list(pair) for pair in zip(ids, values, strict=True)]}
-        for token, score, ids, values in rows
-    ]

@@ -103,7 +103,7 @@ class HttpModel:
         self._reasoning, self._options = reasoning, dict(template_options or {})
         self._name, self.concurrency = name or model, concurrency
         self.budget = Budget(caps, self.prices)
-        self.client = Client(server)
+        self.client = Client(server, self.budget.stopped)
         self._lock = threading.Lock()
         # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
         self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)

@@ -170,6 +170,9 @@ class Budget:
     Args:
         caps: the limits.
         prices: prices of tokens; None where USD are not counted.
+
+    Attributes:
+        stopped: set where nothing is to be requested again until the next `begin`.
     """
 
     def __init__(self, caps: Caps, prices: Prices | None) -> None:
@@ -178,6 +181,7 @@ class Budget:
         self._reservations: list[Reservation] = []
         self.calls, self.tokens, self.usd = 0, 0, 0.0
         self.journal: Requests | None = None
+        self.stopped = threading.Event()
 
     @property
     def priced(self) -> bool:
@@ -198,6 +202,7 @@ class Budget:
         """
         with self._changed:
             self.journal = journal
+            self.stopped.clear()
             self.calls = int(spent.get("requests", 0) + spent.get("lost", 0))
             self.tokens = _tokens(spent)
             self.usd = float(spent.get("usd", 0.0))

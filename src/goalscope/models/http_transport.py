@@ -30,6 +30,7 @@ from goalscope.models.http_errors import (
 )
 from goalscope.models.http_keys import hide, hide_in
 from goalscope.models.http_settings import Server
+from goalscope.progress import StoppedError
 from goalscope.rng import uniform
 
 Answer = TypeVar("Answer")
@@ -73,10 +74,15 @@ class Pace:
 
 
 class Client:
-    """Makes requests to one server over connections that it keeps; safe to use from several threads."""
+    """Makes requests to one server over connections that it keeps; safe to use from several threads.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    Args:
+        server: the settings of the server.
+        stopped: an event after which nothing is requested; None for none.
+    """
+
+    def __init__(self, server: Server, stopped: threading.Event | None = None) -> None:
+        self._server, self._stopped = server, stopped or threading.Event()
         self._pace = Pace(server.requests_per_minute)
         self._lock = threading.Lock()
         self._connect: Callable[[], _Connection] | None = None
@@ -108,12 +114,15 @@ class Client:
             PermissionError: the key is missing or not accepted, or its quota is used up.
             ValueError: there is no such model or address, the server redirects, or its response is too large.
             ConnectionError: no answer within the retries or the patience of the study.
+            StoppedError: the event `stopped` was set before the request.
         """
         connect = self._prepared()
         began = time.monotonic()
         failed = 0
         while True:
             self._pace.wait()
+            if self._stopped.is_set():
+                raise StoppedError
             try:
                 with request():
                     return read(self._exchange(connect, body, call, most))
@@ -137,7 +146,7 @@ class Client:
                 ) from None
             if requested_wait:
                 self._pace.hold(requested_wait)
-            time.sleep(wait)
+            self._stopped.wait(wait)
 
     def _prepared(self) -> Callable[[], "_Connection"]:
         """Return the connection factory; the key is read from the environment once."""

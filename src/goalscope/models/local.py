@@ -1,10 +1,10 @@
 """Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,12 +24,11 @@ from goalscope.models.loading import (
     needed,
 )
 from goalscope.models.threads import SMALL, decode_on_cores, score_on_cores
+from goalscope.progress import TALLY, Arrived
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
-MARGIN: Final = 1e-4
-"""Draws with a larger margin must not depend on the batch in float32."""
 
 
 @model_backend("local")
@@ -171,18 +170,30 @@ class LocalModel(Dialect):
         training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
         return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """Complete each chat, in order; all of them are decoded in lockstep."""
+    def complete(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        arrived: Arrived[Completion] = lambda completions: None,
+    ) -> list[Completion]:
+        """Complete each chat, in order; all of them are decoded in lockstep, and handed out as they are complete."""
         texts = [self.render(request.messages, sampling) for request in requests]
-        started = time.perf_counter()
-        prompts, outputs = self.decode(requests, sampling, texts=texts)
-        seconds = (time.perf_counter() - started) / max(1, len(requests))
-        completions = []
-        for request, text, prompt, output in zip(requests, texts, prompts, outputs, strict=True):
-            prefilled = len(self.encode(request.prefill)) if request.prefill else 0
-            output.tokens[:0] = prompt[len(prompt) - prefilled :]
-            completions.append(self.completion(text, prompt[: len(prompt) - prefilled], output, sampling, seconds))
-        return completions
+        completions: dict[int, Completion] = {}
+        prompts, share = self._prompts(requests, texts), _Shares()
+
+        def take(outputs: Sequence[tuple[int, Decoded]]) -> None:
+            new, seconds = [], share(len(outputs))
+            for index, output in outputs:
+                request, prompt = requests[index], prompts[index]
+                prefilled = len(self.encode(request.prefill)) if request.prefill else 0
+                output.tokens[:0] = prompt[len(prompt) - prefilled :]
+                prompt = prompt[: len(prompt) - prefilled]
+                new.append((index, self.completion(texts[index], prompt, output, sampling, seconds)))
+            completions.update(new)
+            arrived(new)
+
+        self.decode(requests, sampling, texts=texts, arrived=take)
+        return [completions[index] for index in range(len(requests))]
 
     def completion(
         self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
@@ -216,39 +227,48 @@ class LocalModel(Dialect):
         with loaded.lock:
             yield loaded.model
 
-    def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
+    def likelihoods(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        *,
+        reasoned: bool,
+        arrived: Arrived[Likelihoods] = lambda scored: None,
+    ) -> list[Likelihoods]:
         """Return how likely each answer of each request is; the answers to a prompt pass through the model together."""
-        written = self.complete(requests, sampling) if reasoned else [None] * len(requests)
-        started = time.perf_counter()
+        written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
+        share = _Shares()
         texts = [self.render(request.messages, sampling) for request in requests]
         alternatives = [
             placed(self, text, request.answers, completion)
             for text, request, completion in zip(texts, requests, written, strict=True)
         ]
-        scorable = [item for item in alternatives if item is not None]
-        loaded = self._load()
-        with loaded.lock:
-            scored = iter(
-                score_on_cores(
-                    loaded.model,
-                    [item.context for item in scorable],
-                    [item.answers for item in scorable],
-                    slots=self._slots,
-                )
-            )
-        seconds = (time.perf_counter() - started) / max(1, len(requests))
-        results = []
-        for item, completion in zip(alternatives, written, strict=True):
+        scorable = [(index, item) for index, item in enumerate(alternatives) if item is not None]
+        results: dict[int, Likelihoods] = {}
+        for index, (item, completion) in enumerate(zip(alternatives, written, strict=True)):
             if item is None:
                 assert completion is not None  # without reasoning, an answer has its place
-                results.append(unanswered(completion))
-                continue
-            # The reasoning is already counted; the answers are scored, not generated.
-            cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
-            cost |= completion.usage if completion is not None else {}
-            cost["seconds"] = cost.get("seconds", 0.0) + seconds
-            results.append(likelihoods(item, next(scored), cost, completion, self.unsupported(sampling)))
-        return results
+                results[index] = unanswered(completion)
+        arrived(list(results.items()))
+
+        def take(scored: Sequence[tuple[int, list[list[float]]]]) -> None:
+            new, seconds = [], share(len(scored))
+            for number, scores in scored:
+                index, item = scorable[number]
+                completion = written[index]
+                # The reasoning is already counted; the answers are scored, not generated.
+                cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
+                cost |= completion.usage if completion is not None else {}
+                cost["seconds"] = cost.get("seconds", 0.0) + seconds
+                new.append((index, likelihoods(item, scores, cost, completion, self.unsupported(sampling))))
+            results.update(new)
+            arrived(new)
+
+        loaded = self._load()
+        with loaded.lock:
+            contexts, answers = [item.context for _, item in scorable], [item.answers for _, item in scorable]
+            score_on_cores(loaded.model, contexts, answers, slots=self._slots, arrived=take)
+        return [results[index] for index in range(len(requests))]
 
     def decode(
         self,
@@ -259,6 +279,7 @@ class LocalModel(Dialect):
         slots: int | None = None,
         share_prefix: bool = True,
         margins: bool = False,
+        arrived: Arrived[Decoded] = lambda outputs: None,
     ) -> tuple[list[list[int]], list[Decoded]]:
         """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
 
@@ -268,13 +289,11 @@ class LocalModel(Dialect):
             requests, sampling: as in `complete`.
             texts: the rendered prompts, None to render them here.
             slots, share_prefix, margins: see `goalscope.models.decode.Settings`.
+            arrived: called with outputs when they are complete.
         """
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
-        prompts = [
-            self.encode(text) + (self.encode(request.prefill) if request.prefill else [])
-            for text, request in zip(rendered, requests, strict=True)
-        ]
+        prompts = self._prompts(requests, rendered)
         settings = Settings(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -286,12 +305,28 @@ class LocalModel(Dialect):
         )
         rngs = [request.rng() for request in requests]
         with loaded.lock:
-            return prompts, decode_on_cores(loaded.model, settings, prompts, rngs, slots=slots or self._slots)
+            slots = slots or self._slots
+            return prompts, decode_on_cores(loaded.model, settings, prompts, rngs, slots=slots, arrived=arrived)
+
+    def _prompts(self, requests: Sequence[Request], texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the rendered prompts, each with its prefill."""
+        return [
+            self.encode(text) + (self.encode(request.prefill) if request.prefill else [])
+            for text, request in zip(texts, requests, strict=True)
+        ]
 
     def _key(self, *more: Any) -> str:
         return super()._key(self._device, self._dtype, self._device_map, self._untrained, self._random_weights)
 
     def _read(self) -> Loaded:
+        started = time.monotonic()
+        TALLY.add(begun=1)
+        TALLY.tell(f"reading the weights of {self.name}")
+        loaded = self._read_weights()
+        TALLY.tell(f"the weights of {self.name} are read, in {time.monotonic() - started:.0f} s")
+        return loaded
+
+    def _read_weights(self) -> Loaded:
         torch = needed("torch")
         source, arguments = self._where()
         device = self._device
@@ -328,67 +363,19 @@ class LocalModel(Dialect):
         return model
 
 
+class _Shares:
+    """Shares out the time of a batch over its answers: those that arrive have the time since the ones before."""
+
+    def __init__(self) -> None:
+        self._lock, self._last = threading.Lock(), time.perf_counter()
+
+    def __call__(self, count: int) -> float:
+        with self._lock:
+            now = time.perf_counter()
+            seconds, self._last = now - self._last, now if count else self._last
+        return seconds / max(1, count)
+
+
 def _may_have_gpu() -> bool:
     """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
     return sys.platform != "linux" or any(Path(driver).exists() for driver in _DRIVERS)
-
-
-@dataclass(slots=True, kw_only=True)
-class Determinism:
-    """How the outputs of a batch compare with those of single decoding.
-
-    Attributes:
-        requests: number of requests compared.
-        repeatable: whether decoding the batch again gave the same tokens and bit-equal log-probabilities.
-        tokens: number of tokens compared: up to and including the first difference of each output.
-        equal: number of requests with the same tokens.
-        near_ties: number of first differences at a draw whose margin is at most `MARGIN`.
-        violations: number of first differences at a draw whose margin is larger.
-        close_draws: number of compared tokens whose margin is at most `MARGIN`.
-        largest_change: largest change of a drawn token's log-probability while the tokens agree, nats.
-    """
-
-    requests: int
-    repeatable: bool
-    tokens: int = 0
-    equal: int = 0
-    near_ties: int = 0
-    violations: int = 0
-    close_draws: int = 0
-    largest_change: float = 0.0
-
-
-def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling: Sampling) -> Determinism:
-    """Decode requests together, together once more, and one by one, and compare.
-
-    Args:
-        model: the model.
-        requests: what to ask; each one three times.
-        sampling: how outputs are drawn.
-
-    Raises:
-        ValueError: no request.
-    """
-    if not requests:
-        raise ValueError("determinism needs at least one request to be measured, got none")
-    scored = replace(sampling, top_logprobs=max(1, sampling.top_logprobs))
-    _, together = model.decode(requests, scored, margins=True)
-    _, again = model.decode(requests, scored, margins=True)
-    pairs = zip(together, again, strict=True)
-    repeatable = all(first.tokens == second.tokens and first.logprobs == second.logprobs for first, second in pairs)
-    result = Determinism(requests=len(requests), repeatable=repeatable)
-    for batched, request in zip(together, requests, strict=True):
-        (single,) = model.decode([request], scored, margins=True)[1]
-        for index in range(min(len(batched.tokens), len(single.tokens))):
-            close = min(batched.margins[index], single.margins[index]) <= MARGIN
-            result.tokens += 1
-            result.close_draws += close
-            if batched.tokens[index] != single.tokens[index]:
-                result.near_ties += close
-                result.violations += not close
-                break
-            change = abs(batched.logprobs[index]["logprob"] - single.logprobs[index]["logprob"])
-            result.largest_change = max(result.largest_change, change)
-        else:
-            result.equal += 1
-    return result

@@ -1,8 +1,9 @@
 """How the processor's cores are used: one thread for a small model, and several batches of it side by side."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
@@ -10,12 +11,21 @@ from typing import Any, Final, TypeVar
 
 from goalscope.models._fast import all_experts
 from goalscope.models.decode import Decoded, Prompts, Settings, Streams, check_prompts, decode, score
+from goalscope.progress import Arrived, StoppedError
 
 SMALL = 30_000_000
 """Parameters below which one thread computes a model."""
 
 ROWS: Final = 256
 """Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
+
+_PASS: Final = 3e11
+"""Floating-point operations of one pass of prompts through a larger model on a processor, about: some seconds.
+
+A fixed amount of work, since a measured time would change the shape of batches, and with it the last bits of results.
+"""
+
+_GRADUAL: Final = 8_000_000  # parameters above which it takes long to read all prompts of a batch on a processor
 
 _FEWEST: Final = 12  # requests of each of two batches; fewer take longer together than one batch
 
@@ -98,7 +108,14 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(min(cores, len(items)))
     try:
-        return list(pool.map(work, items))
+        begun = [pool.submit(work, item) for item in items]
+        ended = wait(begun, return_when=FIRST_EXCEPTION).done
+        if any(each.exception() is not None for each in ended):
+            pool.shutdown(wait=True, cancel_futures=True)  # the others may hand out what they have finished
+            problems = [each.exception() for each in begun if not each.cancelled()]
+            # Where one fails, the others are stopped.
+            raise min(filter(None, problems), key=lambda problem: isinstance(problem, StoppedError))
+        return [each.result() for each in begun]
     finally:
         # An interrupt does not wait for the batches under way.
         pool.shutdown(wait=False, cancel_futures=True)
@@ -111,23 +128,36 @@ def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[It
 
 
 def decode_on_cores(
-    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, *, slots: int | None = None
+    model: Any,
+    settings: Settings,
+    prompts: Prompts,
+    rngs: Streams,
+    *,
+    slots: int | None = None,
+    arrived: Arrived[Decoded] = lambda outputs: None,
 ) -> list[Decoded]:
     """Return the output of each prompt, in order, with as many threads as fit the model.
 
-    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
+    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time. ``arrived`` is
+    called from the threads that decode.
     """
+    paced = _in_passes(model, settings)
 
-    def work(indices: Sequence[int], max_rows: int | None) -> list[Decoded]:
+    def work(indices: Sequence[int], max_rows: int | None, arrived: Arrived[Decoded]) -> list[Decoded]:
         part_prompts = [prompts[index] for index in indices]
-        part_settings = replace(settings, slots=max_rows or len(prompts) or 1)
-        return decode(model, part_settings, part_prompts, [rngs[index] for index in indices])
+        part_settings = replace(paced, slots=max_rows or len(prompts) or 1)
+        return decode(model, part_settings, part_prompts, [rngs[index] for index in indices], arrived)
 
-    return _on_cores(model, prompts, work, slots, settings.slots)
+    return _on_cores(model, prompts, work, slots, settings.slots, arrived)
 
 
 def score_on_cores(
-    model: Any, prompts: Prompts, answers: Sequence[Prompts], *, slots: int | None = None
+    model: Any,
+    prompts: Prompts,
+    answers: Sequence[Prompts],
+    *,
+    slots: int | None = None,
+    arrived: Arrived[list[list[float]]] = lambda scores: None,
 ) -> list[list[list[float]]]:
     """Return the log-probability of each token of some answers to each prompt, in order.
 
@@ -136,29 +166,43 @@ def score_on_cores(
         prompts: ``[N]`` ids of each prompt, at least one.
         answers: ``[N, A]`` ids of each answer, at least one.
         slots: most rows that are computed at once.
+        arrived: called with the scores of prompts whenever some were computed.
 
     Returns:
         ``[N, A]`` lists with one number a token, nats, without temperature.
     """
 
-    def work(indices: Sequence[int], max_rows: int | None) -> list[list[list[float]]]:
+    def work(
+        indices: Sequence[int], max_rows: int | None, arrived: Arrived[list[list[float]]]
+    ) -> list[list[list[float]]]:
         part_answers = [answers[index] for index in indices]
         rows = max_rows or sum(map(len, part_answers)) or 1
-        return score(model, Settings(slots=rows), [prompts[index] for index in indices], part_answers)
+        part_prompts = [prompts[index] for index in indices]
+        return score(model, replace(paced, slots=rows), part_prompts, part_answers, arrived)
 
     if not prompts:
         return []
     longest_answers = [max(map(len, prompt_answers), default=1) - 1 for prompt_answers in answers]
     check_prompts(model, [[*prompt, *[0] * added] for prompt, added in zip(prompts, longest_answers, strict=True)])
-    return _on_cores(model, prompts, work, slots, Settings().slots)
+    paced = _in_passes(model, Settings())
+    return _on_cores(model, prompts, work, slots, paced.slots, arrived)
+
+
+def _in_passes(model: Any, settings: Settings) -> Settings:
+    """Return settings with which a processor has the first outputs of a larger model after seconds, not minutes."""
+    parameters = sum(value.numel() for value in model.parameters())
+    if model.device.type != "cpu" or parameters < _GRADUAL:
+        return settings
+    return replace(settings, prefill_tokens=min(settings.prefill_tokens, int(_PASS / 2 / parameters)), gradual=True)
 
 
 def _on_cores(
     model: Any,
     prompts: Prompts,
-    work: Callable[[Sequence[int], int | None], list[Result]],
+    work: Callable[[Sequence[int], int | None, Arrived[Result]], list[Result]],
     slots: int | None,
     default_slots: int,
+    arrived: Arrived[Result],
 ) -> list[Result]:
     """Return the results of a function of prompt indices and maximum live rows, with as many threads as fit the model.
 
@@ -166,11 +210,25 @@ def _on_cores(
     """
     with fitting_threads(model) as small, all_experts(model):
         if not small:
-            return work(range(len(prompts)), slots or default_slots)
+            return work(range(len(prompts)), slots or default_slots, arrived)
         check_prompts(model, prompts)  # here, since errors name a prompt by its index among all of them
         parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
         outputs: dict[int, Result] = {}
-        part_results = side_by_side(model, lambda part: work(part, None), parts)
+        failed = threading.Event()
+
+        def in_part(part: Sequence[int]) -> list[Result]:
+            def of_part(results: Sequence[tuple[int, Result]]) -> None:
+                arrived([(part[index], result) for index, result in results])
+                if failed.is_set():
+                    raise StoppedError
+
+            try:
+                return work(part, None, of_part)
+            except BaseException:
+                failed.set()  # the other parts end with their next pass
+                raise
+
+        part_results = side_by_side(model, in_part, parts)
         for part, results in zip(parts, part_results, strict=True):
             outputs.update(zip(part, results, strict=True))
     return [outputs[index] for index in range(len(prompts))]

@@ -24,6 +24,7 @@ from goalscope.ids import canonical_json
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import own_cores, share_cores
 from goalscope.parts import sign
+from goalscope.progress import Arrived
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray", "dask")
@@ -55,9 +56,10 @@ class Recipe:
         return cls(entry.kind, canonical_json({**entry.parameters, **name}), agent_id(agent))
 
 
-def answer(agent: Agent, observations: Sequence[Observation]) -> list[Turn]:
-    """Return an agent's turns; a TypeError unless there is one for each observation."""
-    turns = list(agent.act(observations))
+def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
+    """Return an agent's turns, handed out as they arrive where that is asked; a TypeError unless there is one each."""
+    act: Callable[..., Sequence[Turn]] = agent.act
+    turns = list(act(observations) if arrived is None else act(observations, arrived=arrived))
     if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
         raise TypeError(
             f"agent {agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "

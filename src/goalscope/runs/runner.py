@@ -16,7 +16,7 @@ import numpy.typing as npt
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.checks import check_text
 from goalscope.runs.codec import encode_tags
-from goalscope.runs.dispatch import Caller, budget_of, interruptible
+from goalscope.runs.dispatch import Caller, Interrupts, budget_of, interruptible
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
@@ -31,7 +31,8 @@ from goalscope.runs.tables import Usage
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
-"""Called every tenth of a second with: episodes done, all episodes, steps taken now, seconds left (None at first)."""
+"""Called, at most every tenth of a second, when steps were taken or answers arrived, with: episodes done, all episodes,
+steps taken now, seconds left (None at first)."""
 
 Item = tuple[EpisodeSpec, World, Agent]
 _Waiting = Iterator[tuple[EpisodeSpec, World]]
@@ -78,12 +79,12 @@ def run(
     shard: StudyShard | None = None,
     executor: str = "threads",
     gpus: float = 0.0,
+    again: str = "run the same study on the same directory",
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
-    Neither the number of workers, the batch size nor interruptions change a result. Answers count as arrived when
-    `Agent.act` returns them, all of its batch at once; see `dispatch.Caller` for agents whose answers arrive one
-    by one.
+    Neither the number of workers, the batch size nor interruptions change a result. Each answer is committed when it
+    arrives; those of an agent that does not hand them out arrive when `Agent.act` returns, see `dispatch.Caller`.
 
     Args:
         study: the study.
@@ -99,6 +100,7 @@ def run(
             one by one. New processes import the main module of the program: guard its code by
             ``if __name__ == "__main__":``.
         gpus: GPUs of each worker of Ray.
+        again: what an interrupted user is told to do to go on.
 
     Returns:
         The summary of the run.
@@ -142,7 +144,7 @@ def run(
             if remote and count_episodes(store) < episodes_each * len(ready):
                 for _ in range(workers):
                     elsewhere.submit(answer_in_worker, next(iter(remote.values()))[1], [])
-        runner = _Runner(study, store, progress, workers, batch, shard, remote)
+        runner = _Runner(study, store, progress, workers, batch, shard, remote, again)
         return runner.run(ready)
 
 
@@ -232,35 +234,39 @@ class _Runner:
         batch: int,
         shard: StudyShard | None,
         elsewhere: Mapping[str, tuple[Executor, Recipe]],
+        again: str,
     ) -> None:
         self._study, self._store, self._progress, self._shard = study, store, progress, shard
-        self._workers, self._batch, self._elsewhere = workers, batch, elsewhere
+        self._workers, self._batch, self._elsewhere, self._again = workers, batch, elsewhere, again
         self._journal = Journal(store)
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
         self._calls = self._replayed = 0
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
-        self._start = self._group_start = self._last_report = time.monotonic()
+        # Of the round under way, not in the work yet; work whose answers were journalled before and took no time.
+        self._round_work = self._replayed_work = 0.0
+        self._start = self._group_start = self._last_report = self._rate_start = time.monotonic()
         self._round_seconds = 0.0
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
         plan = RunPlan(self._study, agents, self._shard, self._store, _effort)
         self._total, self._reused, self._work_total = plan.total, plan.reused, plan.work
         try:
-            with interruptible() as check_interrupt:
+            with interruptible() as interrupts:
                 for _, items in groupby(plan, key=lambda item: id(item[2])):
                     first = next(items)
                     waiting = ((spec, world) for spec, world, _ in chain([first], items))
-                    self._run_part(first[2], waiting, check_interrupt)
+                    self._run_part(first[2], waiting, interrupts)
         except KeyboardInterrupt:
             self._flush()
+            answers = f", and all answers that arrived ({self._calls} now)" if self._calls else ""
             raise KeyboardInterrupt(
                 f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
-                f"{self._directory()}: run the same study on the same directory to go on, nothing stored is repeated"
+                f"{self._directory()}{answers}: {self._again} to go on, nothing stored is repeated"
             ) from None
         except (Exception, SystemExit) as error:  # whatever the code of an agent raises
-            error.add_note("what was finished is stored: run the same study on the same directory to go on")
+            error.add_note(f"what was finished is stored: {self._again} to go on")
             self._flush()
             raise
         self._flush()
@@ -276,14 +282,14 @@ class _Runner:
             directory=str(self._store.settled()),
         )
 
-    def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
+    def _run_part(self, agent: Agent, waiting: _Waiting, interrupts: Interrupts) -> None:
         budget = budget_of(agent)
         try:
-            with closing(Caller(agent, self._workers, self._elsewhere.get(agent.name))) as caller:
+            with closing(Caller(agent, self._workers, self._elsewhere.get(agent.name), interrupts)) as caller:
                 if budget is not None:
                     spent = Counter(self._journal.spent(caller.identity))
                     budget.begin(spent + Counter(spent_on_checks(self._store, caller.identity)), self._journal)
-                self._run_agent(caller, waiting, check_interrupt)
+                self._run_agent(caller, waiting, interrupts)
         finally:
             if budget is not None:
                 budget.end()
@@ -304,6 +310,7 @@ class _Runner:
                 self._flush()
             began = time.monotonic()
             turns = self._turns(caller, [episode.observe() for episode in live])
+            self._round_work = 0.0
             for episode, turn in zip(live, turns, strict=True):
                 before = len(episode.steps)
                 episode.apply(turn)
@@ -322,9 +329,17 @@ class _Runner:
     def _turns(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         if not caller.agent.journalled:
             return caller.turns(observations)
-        turns, replayed = caller.journalled_turns(observations, self._journal, self._store)
-        self._calls += len(turns) - replayed
+
+        def committed(count: int) -> None:
+            if not count and not self._calls:
+                self._rate_start = time.monotonic()  # the weights are read
+            self._calls += count
+            self._round_work += count * _effort(caller.agent)
+            self._report()
+
+        turns, replayed = caller.journalled_turns(observations, self._journal, self._store, committed)
         self._replayed += replayed
+        self._replayed_work += replayed * _effort(caller.agent)
         return turns
 
     def _directory(self) -> Path:
@@ -349,7 +364,9 @@ class _Runner:
         if self._progress is None or (now - self._last_report < _PROGRESS_SECONDS and not last):
             return
         self._last_report = now
-        left = (now - self._start) * (self._work_total - self._work) / self._work if self._work else None
+        done = self._work + self._round_work
+        made = done - self._replayed_work
+        left = (now - self._rate_start) * (self._work_total - done) / made if made > 0 else None
         unwritten = len(self._finished)
         steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
         self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)

@@ -1,0 +1,83 @@
+"""How tokens are drawn from logits, and their log-probabilities."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Draws(NamedTuple):
+    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: distance of each draw from another token.
+
+    A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
+    probability that changes the draw.
+    """
+
+    tokens: Any
+    margins: Any
+
+
+def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Draws:
+    """Draw one token a row.
+
+    The tokens kept are the most likely ones, as few as reach the mass ``top_p``; the uniform number is then looked
+    up in the cumulative probabilities *in the order of the ids*. Neighbouring probabilities that change places in
+    the last digit, as they do between batch shapes, therefore do not change a draw.
+
+    Args:
+        logits: ``[B, V]`` tensor.
+        temperature: 0 takes the largest logit, the lowest id on exact ties.
+        top_p: in (0, 1].
+        uniforms: ``[B]`` in [0, 1), one number a row; not used at temperature 0.
+
+    Raises:
+        ValueError: logits that are not finite.
+    """
+    import torch
+
+    if bool(torch.isnan(logits).any()) or not bool((logits.amax(dim=-1) < torch.inf).all()):
+        raise ValueError(
+            "the logits of a model must be numbers, got some that are not: check the weights, and the dtype "
+            "(float16 overflows in some models; bfloat16 or float32 does not)"
+        )
+    if temperature == 0:
+        best = torch.topk(logits, 2, dim=-1).values.double()
+        return Draws(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
+    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    mass_before = torch.cumsum(ordered, dim=-1) - ordered
+    # The most likely token stays whatever top_p is.
+    dropped = mass_before >= top_p if top_p < 1 else torch.zeros_like(mass_before, dtype=torch.bool)
+    dropped[:, 0] = False
+    kept = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
+    cumulative = torch.cumsum(kept, dim=-1)
+    total = cumulative[:, -1:]
+    target = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
+    # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
+    tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
+    overshot = kept.gather(-1, tokens) == 0  # the target was rounded up to the total mass
+    last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
+    tokens = torch.where(overshot, last, tokens)
+    upper = cumulative.gather(-1, tokens)
+    lower = upper - kept.gather(-1, tokens)
+    margins = torch.minimum(target - lower, upper - target).clamp(min=0.0) / total
+    if top_p < 1:
+        margins = torch.minimum(margins, (mass_before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
+    return Draws(tokens[:, 0], margins[:, 0])
+
+
+def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
+    """Return the log-probabilities of tokens ``[B]`` drawn from logits ``[B, V]``, in nats, before temperature.
+
+    One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely tokens.
+    """
+    import torch
+
+    scores = torch.log_softmax(logits.float(), dim=-1)
+    chosen = scores.gather(-1, tokens[:, None])[:, 0].tolist()
+    best = torch.topk(scores, min(top, scores.shape[-1]), dim=-1)
+    rows = zip(tokens.tolist(), chosen, best.indices.tolist(), best.values.tolist(), strict=True)
+    return [
+        {"token": token, "logprob": score, "top": [list(pair) for pair in zip(ids, values, strict=True)]}
+        for token, score, ids, values in rows
+    ]
