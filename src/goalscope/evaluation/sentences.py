@@ -1,5 +1,6 @@
 """The verdict on a model in sentences: each follows by a rule from the claims of its ledger."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -14,7 +15,8 @@ def verdict(ledger: ClaimLedger) -> list[str]:
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
     if not ledger.claims:
-        return [f"No question could be asked of {ledger.model}: nothing is known of its goals."]
+        reasons = Counter(arm.why for arm in ledger.arms)
+        return [f"Nothing can be said about the goals of {ledger.model}: {reasons.most_common(1)[0][0].rstrip('.')}."]
     counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),
