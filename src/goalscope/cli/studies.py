@@ -134,8 +134,8 @@ def estimate(
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent.
 
-    Needs no network and no weights. With --measure it asks some first turns, at most 30 s unless one answer takes longer,
-    and says what is expected, too: hours, tokens, USD and memory, each with a range.
+    Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
+    longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
     """
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.cli.overrides import read_overrides

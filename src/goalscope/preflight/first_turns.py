@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +79,7 @@ class FirstTurns(BaseModel):
         failures: name of a failure -> turns that hold no action for that reason.
         example: the beginning of an answer without an action, "" where each has one.
         scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
+        shared: share of a prompt that all prompts begin with, by its letters; 0 for agents without a prompt.
         counted: mean prompt tokens of these turns as `goalscope.preflight.prompts.counter` counts them, 0 for agents
             without a prompt.
         usage: sums of the usage of all turns, by name.
@@ -92,6 +94,7 @@ class FirstTurns(BaseModel):
     example: str = ""
     scored: int = Field(default=0, ge=0)
     optimal: int = Field(default=0, ge=0)
+    shared: float = Field(default=0.0, ge=0, le=1)
     counted: float = Field(default=0.0, ge=0)
     usage: dict[str, float] = Field(default_factory=dict)
     portions: tuple[Portion, ...] = ()
@@ -247,8 +250,9 @@ class _Batch:
         keep: Callable[[FirstTurns], None] = lambda told: None,
     ) -> FirstTurns:
         """Ask portion after portion within the limits; what was told so far is kept after each of them."""
-        items = spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])])
-        size = 1
+        every = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
+        self._told = FirstTurns(shared=self._shared(every[:_COMPARED]))
+        items, size = iter(every), 1
         while portion := list(itertools.islice(items, min(size, most - self._told.asked))):
             try:
                 self._take(portion)
@@ -261,6 +265,19 @@ class _Batch:
             keep(self._told)
             size = self._next(limits, size)
         return self._told
+
+    def _shared(self, items: Sequence[tuple[EpisodeSpec, World]]) -> float:
+        """Return the share of a prompt that the first prompts of some episodes begin with."""
+        if not isinstance(self._agent, ChatAgent):
+            return 0.0
+        prompts = [self._agent.prompt(self._live(*item).observe()) for item in items]
+        return len(commonprefix(prompts)) * len(prompts) / sum(map(len, prompts)) if len(prompts) > 1 else 0.0
+
+    def _live(self, spec: EpisodeSpec, world: World) -> LiveEpisode:
+        study, agent = self._study, self._agent
+        knows_world = bool(getattr(agent, "knows_world", False))
+        history, failure = study.history_of(agent), study.failure_of(agent)
+        return LiveEpisode(spec, world, study, history, failure, knows_world=knows_world)
 
     def _next(self, limits: Limits, size: int) -> int:
         """Return the size of the next portion, 0 where none fits."""
@@ -278,10 +295,7 @@ class _Batch:
         return max(0, min(wanted, room))
 
     def _take(self, portion: Sequence[tuple[EpisodeSpec, World]]) -> None:
-        study, agent = self._study, self._agent
-        history, failure = study.history_of(agent), study.failure_of(agent)
-        knows_world = bool(getattr(agent, "knows_world", False))
-        live = [LiveEpisode(spec, world, study, history, failure, knows_world=knows_world) for spec, world in portion]
+        agent, live = self._agent, [self._live(*item) for item in portion]
         observations = [episode.observe() for episode in live]
         began = self._clock()
         turns = self._ask(observations)
@@ -307,6 +321,7 @@ class _Batch:
             example=example,
             scored=told.scored + scored,
             optimal=told.optimal + optimal,
+            shared=told.shared,
             counted=(told.counted * told.asked + counted) / total,
             usage=dict(usage),
             portions=(*told.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
@@ -315,6 +330,7 @@ class _Batch:
 
 
 _EXAMPLE: Final = 80  # characters of an answer
+_COMPARED: Final = 8  # prompts whose common beginning is looked for
 
 
 def _optimal(world: World, state: Sequence[int]) -> Any:

@@ -11,7 +11,7 @@ arrive one by one has ``F = 0``.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _LIVE: Final = 256  # episodes that are played at the same time
 _ROWS: Final = 64  # requests that a local model decodes at once
 _PROMPTS: Final = 12  # worlds whose prompts are counted
 _SPEED: Final = (0.75, 1.0, 1.33)  # how much faster or slower a machine is later than it was
-_ALONE: Final = (0.9, 0.5, 0.0)  # share of ``F`` in the time of a single turn that was decoded alone: not measured
+_ALONE: Final = (0.9, 0.5, 0.0)  # share of ``F`` in the time of an answer that was written alone: not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,28 +181,31 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
         live = np.maximum(1.0, np.minimum(at_once, turns / rounds))
         return np.array(_SPEED) * np.sqrt([1.0, grown, grown**2]) * first.seconds / waves * turns / live
     reads_only = isinstance(agent, ChatAgent) and not first.usage.get("output_tokens")
-    fixed, another = _rates(first.portions, reads_only)
+    fixed, another = _rates(first, reads_only)
     rounds = np.maximum(rounds, turns / _LIVE)
     fixed = fixed * rounds * np.maximum(1.0, turns / rounds / _ROWS)
     # Where nothing is written, a turn takes the time of its prompt; else reading has an unknown share of it.
     longer = np.full(3, grown) if reads_only else np.sort([1.0, math.sqrt(grown), grown])
-    return np.array(_SPEED) * (fixed + another * longer * turns)
+    seconds: Range = np.array(_SPEED) * (fixed + another * longer * turns)
+    return seconds
 
 
-def _rates(portions: Sequence[Any], reads_only: bool) -> tuple[Range, Range]:
+def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
     """Return ``F`` and ``m`` of turns that are decoded together, each for the least, the expected and the most."""
+    portions = first.portions
     mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
-    units = [portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions]
-    last = portions[-1].seconds / units[-1]
-    if len(portions) == 1:
-        alone = np.array(_ALONE) * (0.3 if reads_only else 1.0)
-        return last * alone, last * (1 - alone)
-    # Least squares of relative errors; the first portion also pays for what happens once, where others are there.
-    begin = 1 if len(portions) > 2 else 0
-    x, t = np.array(units[begin:]), np.array([portion.seconds for portion in portions[begin:]])
-    weight = 1 / np.maximum(t, 1e-9)
-    design = np.stack([np.ones_like(x), x], axis=1) * weight[:, None]
-    fixed, another = np.linalg.lstsq(design, t * weight, rcond=None)[0]
-    if another <= 0 or fixed < 0:
+    x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
+    t = np.array([max(portion.seconds, 1e-9) for portion in portions])
+    last = float(t[-1] / x[-1])
+    if x.max() < 2:
+        # Turns that were asked alone do not tell how much of them others share: of reading, the common beginning.
+        alone = np.array([first.shared, first.shared, 0.0]) if reads_only else np.array(_ALONE)
+        one = float(t.sum() / x.sum())
+        return one * alone, one * (1 - alone)
+    if len(t) > 2:  # the first portion also pays for what happens once
+        x, t = x[1:], t[1:]
+    # Least squares of relative errors.
+    fixed, another = np.linalg.lstsq(np.stack([1 / t, x / t], axis=1), np.ones(len(t)), rcond=None)[0]
+    if fixed < 0 or another <= 0:
         fixed, another = (0.0, t.sum() / x.sum()) if fixed < 0 else (t.mean() / 2, last / 2)
     return np.array([fixed, fixed, 0.0]), np.array([another, another, max(last, another)])
