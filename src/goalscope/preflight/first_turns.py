@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.models.decode import common_prefix
 from goalscope.models.http import HttpModel
 from goalscope.models.http_transport import Client
 from goalscope.models.local import LocalModel
@@ -79,7 +79,7 @@ class FirstTurns(BaseModel):
         failures: name of a failure -> turns that hold no action for that reason.
         example: the beginning of an answer without an action, "" where each has one.
         scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
-        shared: share of a prompt that all prompts begin with, by its letters; 0 for agents without a prompt.
+        shared: share of a prompt that all prompts begin with, by its bytes; 0 for agents without a prompt.
         counted: mean prompt tokens of these turns as `goalscope.preflight.prompts.counter` counts them, 0 for agents
             without a prompt.
         usage: sums of the usage of all turns, by name.
@@ -270,8 +270,8 @@ class _Batch:
         """Return the share of a prompt that the first prompts of some episodes begin with."""
         if not isinstance(self._agent, ChatAgent):
             return 0.0
-        prompts = [self._agent.prompt(self._live(*item).observe()) for item in items]
-        return len(commonprefix(prompts)) * len(prompts) / sum(map(len, prompts)) if len(prompts) > 1 else 0.0
+        prompts = [self._agent.prompt(self._live(*item).observe()).encode() for item in items]
+        return common_prefix(prompts) * len(prompts) / sum(map(len, prompts)) if len(prompts) > 1 else 0.0
 
     def _live(self, spec: EpisodeSpec, world: World) -> LiveEpisode:
         study, agent = self._study, self._agent
