@@ -128,12 +128,13 @@ def announce(
     workers: int = 1,
 ) -> None:
     """Print the plan and what it is expected to take, before it is run."""
-    lines, total, episodes, most = [], nothing(), 0, _Most()
+    lines, total, episodes, most, told = [], nothing(), 0, _Most(), set[str]()
     for arm in open_to:
         count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
         if not asked:
-            reasons = dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name)
-            lines.append((arm.title, "–", "–", "–", f"not asked: {'; '.join(reasons)}"))
+            why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
+            lines.append((arm.title, "–", "–", "–", "not asked, see above" if why in told else f"not asked: {why}"))
+            told.add(why)
             continue
         if not count:
             lines.append((arm.title, "–", "–", "–", evaluate.NO_ROOM))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.evaluation_plan import (
@@ -74,30 +75,23 @@ def run(
             else candidates[0].why
         )
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
-    failures = Failures(out)
+    failures, limit = Failures(out), None if quick else Budget.parse(budget or DEFAULT)
     find_unasked(failures, open_to, askable, seed)
-    # What costs something is asked into the directory of the evaluation, where it is kept.
-    costly = any(answers_cost(arm, subject, failures, seed) for arm in open_to for subject in askable)
-    begun = (
-        evaluate.prepare(out, subjects, None if askable else {}, seed=seed, worlds=given, failures=failures)
-        if costly or not dry
-        else None
-    )
-    words = {"command": "evaluate", "passed": {"models": names}}
-    limit = None if quick else Budget.parse(budget or DEFAULT)
+    common: dict[str, Any] = {"seed": seed, "worlds": given, "failures": failures}
+    begun, words = None, {"command": "evaluate", "passed": {"models": names}}
+    if any(answers_cost(arm, subject, failures, seed) for arm in open_to for subject in askable):
+        begun = evaluate.prepare(out, subjects, None, **common)  # its directory keeps what is asked first
     firsts = measure_first(begun, open_to, askable, failures, limit, seed=seed, workers=workers, arguments=words)
     fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
-    sizes: dict[str, int] | None = None
-    if fitting:
+    sizes: dict[str, int] | None = None if askable else {}
+    if fitting and firsts:
         sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
         if limit is not None:
             sizes = choose_sizes(
                 fitting, askable, seed, limit, firsts, failures.unasked, named=bool(budget), workers=workers
             )
-    evaluation = begun
-    if not dry and sizes is not None:
-        evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, failures=failures)
-    if askable:
+    evaluation = begun if dry else evaluate.prepare(out, subjects, sizes, **common)
+    if askable and (dry or fitting):
         asked_sizes = (sizes or {}) if evaluation is None or dry else evaluation.sizes
         announce(askable, open_to, asked_sizes, seed, failures, firsts, workers)
     if dry or evaluation is None:
@@ -117,7 +111,7 @@ def run(
     if (out / evaluate.PAGE).exists():
         path = (out / evaluate.PAGE).resolve()
         say(f"Report: {path} (written in {duration(time.monotonic() - began)} altogether)")
-    hint = ", or a larger --budget on the same directory" if askable else ""
+    hint = ", or a larger --budget on the same directory" if evaluation.sizes else ""
     say(f"next: goalscope ledger {quote(str(out))} --json{hint}")
     for text in failures.failed:
         say(text, error=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from goalscope.agents.chat import MARKERS
 from goalscope.agents.choice import LITTLE_MASS
 from goalscope.evaluation.arms import Arm
-from goalscope.evaluation.failures import Failures
+from goalscope.evaluation.failures import Failures, not_played
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
 from goalscope.preflight.first_turns import (
@@ -95,7 +95,7 @@ def measure(
         workers: maximum number of simultaneous calls.
         arguments: the user's arguments, for the record.
     """
-    firsts = dict[str, FirstTurns]()
+    firsts, all_arms = dict[str, FirstTurns](), [arm.name for arm in arms]
     for subject in subjects:
         for arm in arms:
             if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
@@ -105,10 +105,16 @@ def measure(
                 first = _measure(evaluation, arm, subject, sharing, limits[subject.name], say, seed, workers, arguments)
                 if why := why_unusable(first):
                     failures.silent[subject.name] = why
-                    failures.leave_out([each.name for each in arms], [subject.name], why)
+                    failures.leave_out(all_arms, [subject.name], why)
                 else:
                     firsts[subject.name] = first
                 break
+            told = [why for (_, name), why in failures.unasked.items() if name == subject.name]
+            if len(told) > 1 and told[-1] == told[-2]:  # the other arms would fail, too
+                failures.leave_out(all_arms, [subject.name], told[-1])
+        for arm in arms:
+            if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
+                failures.leave_out([arm.name], [subject.name], not_played(arm))
     return firsts
 
 

@@ -261,7 +261,7 @@ class _Batch:
                     raise
                 if self._told.asked:
                     return self._told  # what is left is for the run, which waits as long as its settings say
-                return FirstTurns(silent=" ".join(str(error).split()))
+                return FirstTurns(silent=_brief(error))
             keep(self._told)
             size = self._next(limits, size)
         return self._told
@@ -327,6 +327,12 @@ class _Batch:
             portions=(*told.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
             memory=taken(agent),
         )
+
+
+def _brief(error: Exception) -> str:
+    """Return what became of the last request, of an error that also says how to go on with a run."""
+    text = " ".join(str(error).split())
+    return text.partition("the last one: ")[2].partition(". What was answered")[0] or text
 
 
 _EXAMPLE: Final = 80  # characters of an answer
