@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from goalscope.agents.agent import Agent, Turn, agent_id
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.decode import common_prefix
 from goalscope.models.http import HttpModel
@@ -34,7 +34,7 @@ from goalscope.runs.journal import Journal
 from goalscope.runs.opening import unmade
 from goalscope.runs.provenance import FIRST_TURNS, note, note_packages, noted, parts_of, session
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.server_checks import spent_on_checks
+from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.tables import DATABASE
 from goalscope.worlds.world import TimedOracle, World
 
@@ -205,6 +205,7 @@ def ask_first_turns(
                     parameters,
                     lambda observations: caller.journalled_turns(observations, journal, store)[0],
                     clock,
+                    lambda observation: check_before_calls(store, agent, observation),
                 )
                 return batch.run(
                     limits,
@@ -235,10 +236,11 @@ class _Batch:
         study: Study,
         agent: Agent,
         parameters: Mapping[str, Any],
-        ask: Callable[[Sequence[Any]], Sequence[Turn]],
+        ask: Callable[[Sequence[Observation]], Sequence[Turn]],
         clock: Callable[[], float],
+        check: Callable[[Observation], None] = lambda observation: None,
     ) -> None:
-        self._study, self._agent, self._ask, self._clock = study, agent, ask, clock
+        self._study, self._agent, self._ask, self._clock, self._check = study, agent, ask, clock, check
         self._count = counter(agent, parameters)[0] if isinstance(agent, ChatAgent) else None
         self._told = FirstTurns()
 
@@ -252,9 +254,12 @@ class _Batch:
         """Ask portion after portion within the limits; what was told so far is kept after each of them."""
         every = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
         self._told = FirstTurns(shared=self._shared(every[:_COMPARED]))
-        items, size = iter(every), 1
+        items, size, tried = iter(every), 1, False
         while portion := list(itertools.islice(items, min(size, most - self._told.asked))):
             try:
+                if not tried:
+                    self._check(self._live(*portion[0]).observe())  # the trials of a server belong to no turn
+                    tried = True
                 self._take(portion)
             except ConnectionError as error:
                 if patient:
