@@ -12,9 +12,9 @@ import pytest
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.arms import USUAL, Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
-from goalscope.preflight.first_turns import FirstTurns, Portion
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
 from goalscope.evaluation.sentences import headline
+from goalscope.preflight.first_turns import FirstTurns, Portion
 from goalscope.runs import Store, Study
 from goalscope.worlds.tasks import generate_task_map
 
