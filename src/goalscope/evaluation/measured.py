@@ -30,19 +30,19 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 
 _LIKELIHOOD: Final = (
-    "--answer likelihood, which reads how likely it finds each action (needs weights, or completions:NAME@URL)"
+    "answer=likelihood, which reads how likely it finds each action (needs weights, or completions:NAME@URL)"
 )
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     # Failure of a turn -> what its answer is, and what helps.
-    "no JSON": ("prose without an action", f"{_LIKELIHOOD}, or a template with an example (--template)"),
+    "no JSON": ("prose without an action", f"{_LIKELIHOOD}, or a template with an example (template=...)"),
     "truncated": ("cut off before an action", "more room for an answer (--set max_tokens=N), or a longer context"),
     "empty": ("empty", f"{_LIKELIHOOD}, or the way its reasoning is marked (--set reasoning=none)"),
-    "unknown action": ("an action that is not offered", f"{_LIKELIHOOD}, or a template with an example (--template)"),
+    "unknown action": ("an action that is not offered", f"{_LIKELIHOOD}, or a template with an example (template=...)"),
     "two different actions": ("two different actions", _LIKELIHOOD),
     MARKERS: ("markers of its chat format in the answer", "the way its reasoning is marked (--set reasoning=...)"),
     LITTLE_MASS: (
         "unlikely to be an action",
-        "a template with examples (--template, --example), or a smaller --set least_mass=P",
+        "a template with examples (template=completion), or a smaller --set least_mass=P",
     ),
 }
 
