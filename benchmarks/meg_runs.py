@@ -16,7 +16,8 @@ import numpy.typing as npt
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.curves import Curves, interval, weigh, with_random
+from goalscope.measures.goals.curves import Curves, interval, with_random
+from goalscope.measures.goals.resamples import weigh
 from goalscope.measures.goals.settings import place, process
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve

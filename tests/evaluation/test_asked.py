@@ -14,6 +14,7 @@ from goalscope.evaluation.arms import USUAL, Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
 from goalscope.evaluation.sentences import headline
+from goalscope.preflight.first_turns import FirstTurns, Portion
 from goalscope.runs import Store, Study
 from goalscope.worlds.tasks import generate_task_map
 
@@ -171,8 +172,9 @@ def test_scripted_agents_take_of_an_arm_what_they_can_read() -> None:
 def test_costs_of_arms_count_every_wording_and_the_budget_of_task_maps() -> None:
     text, limit = subject_of("openai:some-model@http://127.0.0.1:9/v1"), Budget.parse("1h")
     asked = [ARMS[name] for name in ("tasks", "wordings")]
-    found = unit_costs(asked, [text], 5, limit)
-    maps = ARMS["tasks"].make([text], 1, 5)
-    assert found["tasks"] == 2.0 * maps.size().steps
-    grids = ARMS["wordings"].make([text], 1, 5)
-    assert found["wordings"] == pytest.approx(2.0 * grids.size().steps * 1.25 / 1.5, rel=0.15)
+    # Two seconds a turn, one in three of them optimal: an episode is expected to last to its horizon.
+    first = FirstTurns(asked=10, scored=10, optimal=3, portions=(Portion(turns=10, tokens=4000, seconds=20.0),))
+    found = unit_costs(asked, [text], 5, limit, {text.name: first})
+    maps, grids = ARMS["tasks"].make([text], ARMS["tasks"].quick, 5), ARMS["wordings"].make([text], 3, 5)
+    assert found["tasks"] * ARMS["tasks"].quick == pytest.approx(2.0 * maps.size().steps, rel=0.1)
+    assert found["wordings"] * 3 == pytest.approx(2.0 * grids.size().steps)

@@ -74,7 +74,7 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
     [ledger] = Evaluation.read(out / evaluate.LEDGER).models
     assert ledger.model == "tiny (likelihood)" and ledger.agent["answer"]["least_mass"] == 0.0
     assert ledger.agent["model"]["files"]["model.safetensors"] == weights
-    assert {text for text in ("slots: 4", "device: cpu", "answer: likelihood") if text in ledger.described}
+    assert all(text in ledger.described for text in ("slots: 4", "device: cpu", "answer: likelihood")), ledger.described
     assert {arm.why for arm in ledger.arms if not arm.asked} == {"left out by --arms"}
     with Store(out / "arms" / "grids") as store:
         study: Any = store.study()

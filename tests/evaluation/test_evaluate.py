@@ -15,7 +15,8 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
 from command_line import call
-from goalscope.cli import app, claims, verdicts
+from goalscope.cli import app, claims, evaluation_plan, verdicts
+from goalscope.cli.evaluation_plan import choose_sizes
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.evidence import ArmRun
@@ -183,7 +184,7 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
         rows = rows.where(rows.measure == "success")
         store.put_rows(rows.tagged({"kind": np.full(len(rows), "labyrinth", dtype=object)}), source="behaviour")
     said = " ".join(call("evaluate", logs, "--out", tmp_path / "out", status=1).split())
-    assert "No question could be asked of optimal" in said and "kind labyrinth" in said
+    assert "goals of optimal: the logs hold no such episodes" in said and "kind labyrinth" in said
     assert "two values of the tag transform" in said
     found = Evaluation.read(tmp_path / "out" / evaluate.LEDGER)
     assert all("labyrinth" in arm.why for model in found.models for arm in model.arms)
@@ -289,11 +290,12 @@ def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
-    monkeypatch.setattr(verdicts, "unit_costs", lambda *_: {"grids": 1000.0, "keys": 1000.0})
-    assert verdicts._sizes(listed, [], 1, verdicts.DEFAULT) == {"grids": listed[0].quick}
+    monkeypatch.setattr(evaluation_plan, "unit_costs", lambda *_, **__: {"grids": 1000.0, "keys": 1000.0})
+    limit = Budget.parse(evaluation_plan.DEFAULT)
+    assert choose_sizes(listed, [], 1, limit, {}, named=False) == {"grids": listed[0].quick}
     assert "--budget gives them room" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="at least the first arm, grids"):
-        verdicts._sizes(listed, [], 1, "14m")
+        choose_sizes(listed, [], 1, Budget.parse("14m"), {}, named=True)
 
 
 def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp
 def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
     with pytest.raises(ValueError, match=r"optimal takes no usd.*limit of time"):
-        verdicts._sizes(listed, [subject_of("optimal")], 1, "1usd")
+        choose_sizes(listed, [subject_of("optimal")], 1, Budget.parse("1usd"), {}, named=True)
 
 
 def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_question_that_was_not_asked_of_a_model_says_so(place: Path) -> None:
     fewer = found.model_copy(update={"models": (found.models[0], less)})
     assert [claims[1] is None for claims in fewer.by_question()] == [False, *[True] * (len(found.models[0].claims) - 1)]
     [section] = page._side_by_side(fewer)
-    assert [row[2] == "not asked" for row in section.tables[0].rows][1:] == [True] * (len(found.models[0].claims) - 1)  # type: ignore[union-attr]
+    assert [row[2] == "not asked" for row in section.tables[0].rows][1:] == [True] * (len(found.models[0].claims) - 1)
 
 
 def test_goal_directedness_is_compared_in_nats_and_is_the_difference_of_both(place: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,8 @@ def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.
     monkeypatch.setattr(resamples, "WORLDS", 7)
     found = measure_goals(table, settings)
     assert len({row.cluster for row in wanted.rows}) > 7
-    for one, other in zip((*wanted.estimates, *wanted.contrasts), (*found.estimates, *found.contrasts), strict=True):
+    before: list[Any] = [*wanted.estimates, *wanted.contrasts]
+    for one, other in zip(before, [*found.estimates, *found.contrasts], strict=True):
         mine, theirs = (
             {name: value for name, value in asdict(each).items() if isinstance(value, float)} for each in (one, other)
         )

@@ -3,18 +3,23 @@
 import json
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_models import environment, gemma3, smollm2
 
 from command_line import call
+from goalscope.agents import ChatAgent
 from goalscope.agents.prompts import WORKED_RULE
 from goalscope.evaluation import evaluate, page, subject_of
 from goalscope.models import LocalModel
-from goalscope.runs import Store
+from goalscope.preflight import Limits, ask_first_turns, forecast
+from goalscope.preflight.first_turns import most_turns
+from goalscope.runs import Store, Study, run
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
@@ -67,6 +72,42 @@ def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_p
     # A model that seldom acts optimally twice has too few pairs for any claim about its inside.
     inside = [one.answer for one in ledger.claims if one.arm == "patching"]
     assert arms["patching"].why or inside == ["cannot be told"] * 2
+
+
+TRIALS = (
+    # Sizes of grids, grids of each, horizon as a multiple of the shortest way.
+    *(((7,), 2, 1.5), ((5,), 6, 1.5), ((7,), 4, 1.0), ((5, 7), 3, 1.5), ((9,), 2, 1.0)),
+    *(((5,), 10, 1.0), ((7, 9), 2, 1.5), ((5,), 4, 2.0), ((7,), 6, 1.0), ((5, 7, 9), 2, 1.2)),
+)
+
+
+def expected_over_taken(entry: dict[str, Any], directory: Path, limit: float) -> list[float]:
+    """Run a study of each trial; return its expected processor time over the one that it took, the batch included."""
+    ratios = []
+    for number, (sizes, count, factor) in enumerate(TRIALS):
+        worlds = {"kind": "grid", "sizes": list(sizes), "densities": [0.3], "count": count}
+        study = Study.parse({"seed": number, "worlds": [worlds], "agents": [entry], "horizon": {"factor": factor}})
+        [agent], [own] = study.agents(), study.agents_
+        assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel) and agent.model.model is not None
+        began, out = time.process_time(), directory / str(number)
+        most = max(1, most_turns(study))
+        first = ask_first_turns(
+            study, agent, own.parameters, out, Limits(seconds=limit), most=most, clock=time.process_time
+        )
+        expected = forecast(study, agent, own.parameters, first)
+        run(study, out, agents=[agent])
+        ratios.append(float(expected.seconds[1]) / (time.process_time() - began))
+    return ratios
+
+
+@pytest.mark.parametrize("name", ["smollm2", "theseus"])
+def test_what_is_expected_of_ten_studies_is_what_they_take(tmp_path: Path, name: str) -> None:
+    entry: dict[str, Any] = {"kind": "chat", "model": "theseus", "max_tokens": 96}
+    if name == "smollm2":
+        folder = str(smollm2(tmp_path))
+        entry = {"kind": "chat", "model": folder, "reasoning": "none", "reasoning_effort": None, "answer": "likelihood"}
+    ratios = expected_over_taken(entry, tmp_path, 12.0)
+    assert sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) >= 8, ratios
 
 
 def test_a_base_model_reads_worked_examples_from_its_gguf_file(tmp_path: Path) -> None:

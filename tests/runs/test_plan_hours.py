@@ -3,13 +3,19 @@
 import itertools
 import sqlite3
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_agents import Dice, small_study
 from tiny_models import gpt_oss, tokenizer
 
-from goalscope.preflight import costs, measure_speed, stored_pace
+from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.evaluation.measured import found
+from goalscope.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
+from goalscope.preflight.first_turns import FEWEST, most_turns, spread
 from goalscope.runs import Store, Study, content_hash, run
 from tampered import unsealed
 
@@ -61,17 +67,104 @@ def test_a_clock_that_is_set_anew_moves_neither_a_run_nor_what_it_is_expected_to
     assert pace.spent["seconds"].value * 6 == pytest.approx(2 * calls)
 
 
-def test_hours_follow_from_the_speed_that_was_measured(tmp_path: Path) -> None:
-    gpt_oss().save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
-    (tmp_path / "task.txt").write_text("{{grid}}\nGo: ", encoding="utf-8")
-    told = list[tuple[int, int]]()
-    study = planned(model=str(tmp_path / "model"), task=str(tmp_path / "task.txt"))
-    ticks = iter(range(10_000))
-    (speed,) = measure_speed(study, lambda done, total: told.append((done, total)), clock=lambda: float(next(ticks)))
-    # By this clock reading takes a second, and so does writing with it: nothing is added by a token.
-    assert speed.reading == (0.5,) * 3 and speed.writing == (0.0,) * 3 and (speed.prompts, speed.tokens) == (2, 8)
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    (cost,) = costs(study)
-    assert (cost.turns, cost.written) == (2 * 3 * 8, 8)
-    assert speed.seconds(cost) == (24.0, 24.0, 24.0)
+@dataclass
+class Clock:
+    """Time that passes with what a model is asked, in place of the machine's."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+USAGE = {"prompt_tokens": 50.0, "output_tokens": 5.0}
+
+
+def timed(
+    monkeypatch: pytest.MonkeyPatch, fixed: float, another: float, action: int | None = 0
+) -> tuple[Clock, list[int]]:
+    """Let each round of a chat agent take so many seconds, and so many for each observation; count the observations."""
+    clock, asked = Clock(), list[int]()
+    said = Turn(action=action, failure=None if action is not None else "no JSON", text="Up we go", usage=USAGE)
+
+    def act(self: ChatAgent, observations: Sequence[Observation]) -> list[Turn]:
+        asked.append(len(observations))
+        clock.now += fixed + another * len(observations)
+        return [said] * len(observations)
+
+    monkeypatch.setattr(ChatAgent, "act", act)
+    return clock, asked
+
+
+def tiny(folder: Path, **more: Any) -> Study:
+    """A study of a tiny model, 120 episodes of 8 turns at most."""
+    gpt_oss().save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    (folder / "task.txt").write_text("{{grid}}\nGo: ", encoding="utf-8")
+    agent = {**CHAT, "model": str(folder / "model"), "task": str(folder / "task.txt")}
+    return small_study(agents=[agent], trajectories=60, **more)
+
+
+def first(study: Study, directory: Path, clock: Clock, limits: Limits = Limits()) -> FirstTurns:  # noqa: B008
+    [agent], [entry] = study.agents(), study.agents_
+    return ask_first_turns(study, agent, entry.parameters, directory, limits, clock=clock)
+
+
+def test_first_turns_are_asked_within_their_limit_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 2.0, 0.5)
+    told = first(study, tmp_path / "run", clock, Limits(seconds=10.0))
+    assert asked == [1, 2, 3] and [portion.seconds for portion in told.portions] == [2.5, 3.0, 3.5]
+    assert told.asked == 6 and told.invalid == 0 and told.usage == {name: 6 * each for name, each in USAGE.items()}
+    assert first(study, tmp_path / "run", clock) == told and asked == [1, 2, 3], "kept, not measured again"
+    done = run(study, tmp_path / "run")
+    assert done.replayed == 6 and sum(asked) == 6 + done.calls, "no answer is asked for again"
+
+
+@pytest.mark.parametrize(("limit", "count"), [({"tokens": 400.0}, 7), ({"usd": 1.0}, 127), ({"tokens": 10.0}, 1)])
+def test_a_limit_of_tokens_binds_and_one_answer_is_asked_for_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, float], count: int
+) -> None:
+    study, (clock, _) = tiny(tmp_path), timed(monkeypatch, 0.1, 0.0)
+    assert first(study, tmp_path / "run", clock, Limits(usage=limit)).asked == min(count, 120)
+
+
+@pytest.mark.parametrize("action", [None, 0])
+def test_hours_follow_from_what_a_round_takes_however_many_are_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: int | None
+) -> None:
+    study, (clock, _) = tiny(tmp_path), timed(monkeypatch, 2.0, 0.5, action)
+    [agent], [entry] = study.agents(), study.agents_
+    told = first(study, tmp_path / "run", clock)
+    expected = forecast(study, agent, entry.parameters, told)
+    before = clock.now
+    done = run(study, tmp_path / "run")
+    took = clock.now - before + sum(portion.seconds for portion in told.portions)
+    assert expected.turns[0] <= done.steps <= expected.turns[2] == study.size().steps
+    assert 1 / 1.5 < expected.seconds[1] / took < 1.5 and expected.seconds[0] < took < expected.seconds[2]
+    assert expected.tokens[1] == pytest.approx(55 * expected.turns[1])
+    assert expected.memory[1] > expected.memory[0] > 0
+
+
+def test_a_slow_answer_is_measured_by_itself_unless_it_holds_no_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 40.0, 0.0)
+    told = first(study, tmp_path / "one", clock)
+    assert asked == [1] and any("a single answer takes that long" in line for line in found("one", told, Limits()))
+    clock, asked = timed(monkeypatch, 40.0, 0.0, None)
+    told = first(study, tmp_path / "two", clock)
+    assert asked == [1, 1] and told.example == "Up we go", "100 s while none holds an action"
+    assert not told.unusable, "two answers say too little"
+    clock, asked = timed(monkeypatch, 15.0, 0.0, None)
+    assert first(study, tmp_path / "three", clock).unusable and sum(asked) == FEWEST
+
+
+def test_nothing_is_measured_of_a_study_that_is_hardly_longer_than_the_measurement() -> None:
+    assert most_turns(small_study(horizon={"steps": 1})) == 0
+    assert most_turns(small_study(trajectories=60)) == 96 and most_turns(small_study(trajectories=600)) == 127
+
+
+def test_the_first_few_of_a_spread_lie_far_apart() -> None:
+    order = list(spread(range(54)))
+    assert sorted(order) == list(range(54)) and order[0] == 27
+    assert sorted(index // 18 for index in order[:3]) == [0, 1, 2]

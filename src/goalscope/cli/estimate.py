@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from statistics import median
+from tempfile import TemporaryDirectory
 
 from goalscope.cli.console import progress, say, table
+from goalscope.cli.expected import measure_and_say
 from goalscope.cli.measuring import measured_rows
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import Cost, costs
-from goalscope.preflight.pace import SPENT, Speed, measure_speed, stored_pace
+from goalscope.preflight.pace import SPENT, stored_pace
 from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 from goalscope.report.blocks import counted
 from goalscope.report.figures import short
@@ -47,9 +49,22 @@ def say_size(study: Study) -> None:
 
 
 def print_cost(
-    study: Study, output_tokens: int | None = None, *, pilot: Path | None = None, measure: bool = False
+    study: Study,
+    output_tokens: int | None = None,
+    *,
+    pilot: Path | None = None,
+    measure: bool = False,
+    out: Path | None = None,
 ) -> None:
-    """Print the maximum cost of a study, and its expected cost where a pilot run or a measurement gives one."""
+    """Print the maximum cost of a study, and its expected cost where a pilot run or a measured batch gives one.
+
+    Args:
+        study: the study.
+        output_tokens: expected output tokens of one call, None for none.
+        pilot: a run that tells what is expected.
+        measure: whether first turns are asked, to measure what they take.
+        out: the run directory that keeps their answers; None to keep none.
+    """
     say_size(study)
     with progress("worlds", quiet=_QUIET) as show:
         all_costs = costs(study, output_tokens, show)
@@ -82,6 +97,9 @@ def print_cost(
     for line in beyond_reach(study):
         say(line, error=True)
     _print_expected(study, [cost for cost in all_costs if cost.turns], pilot, measure)
+    if measure:
+        with TemporaryDirectory() if out is None else nullcontext(out) as folder:
+            measure_and_say(study, Path(folder) / "run" if out is None else out)
 
 
 def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
@@ -90,10 +108,6 @@ def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | Non
             say(f"{pilot}: no agent of the study is asked anything that costs, so nothing is expected", error=True)
         return
     paces = {} if pilot is None else {pace.agent: pace for pace in stored_pace(pilot, study)}
-    speeds: dict[str, Speed] = {}
-    if measure:
-        with progress("measuring", quiet=_QUIET) as show:
-            speeds = {speed.agent: speed for speed in measure_speed(study, show)}
     rows = []
     for cost in asked_costs:
         if (pace := paces.get(cost.name)) is not None:
@@ -118,26 +132,12 @@ def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | Non
         columns = ("agent", "calls", "prompt tokens", "output tokens", "USD", "hours", "episodes there", "grids")
         table(columns, rows, title=f"Expected, as in {pilot}: mean and 95 % interval over grids", numbers=range(1, 8))
     for cost in asked_costs:
-        pace, speed = paces.get(cost.name), speeds.get(cost.name)
+        pace = paces.get(cost.name)
         if pace is not None and not pace.exact:
             say(f"{cost.name}: {pilot} has another agent of this name; what that one took is taken over", error=True)
-        if speed is not None:
-            middle, shortest, longest = (value / 3600 for value in speed.seconds(cost))
-            say(
-                f"{cost.name}: at most {middle:,.2g} hours here ({shortest:,.2g} to {longest:,.2g} by "
-                f"{len(speed.reading)} measurements of {counted(speed.prompts, 'first prompt')}, "
-                f"{counted(speed.tokens, 'token')} written to each: {median(speed.reading):.2g} s a prompt, "
-                f"{median(speed.writing):.2g} s a token), "
-                "where every episode lasts to its horizon and every answer to its limit"
-            )
-        elif pace is None:
+        if pace is None and not measure:
             unknown = "hours unknown" if pilot is None else f"hours unknown, {pilot} has nothing that it took"
-            advice = (
-                "give a run of it with --pilot"
-                if cost.requests is not None
-                else "measure it with --measure, or give a run of it with --pilot"
-            )
-            say(f"{cost.name}: {unknown}; {advice}")
+            say(f"{cost.name}: {unknown}; measure them with --measure, or give a run of it with --pilot")
 
 
 def _with_interval(values: Sequence[float] | None, form: str) -> str:

@@ -55,12 +55,12 @@ def evaluate(
     ] = None,
     seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
     workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
-    dry: Annotated[bool, flag("--dry-run", "Say what would be asked and what it costs, ask nothing.")] = False,
+    dry: Annotated[bool, flag("--dry-run", "Ask and keep first turns alone, say what all of it takes.")] = False,
 ) -> None:
     """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
 
-    A larger budget on the same directory adds worlds to those that are there and repeats no call. Exit status 1 where
-    something failed, or a model was asked no question.
+    First turns are asked before all others, to say what it takes. A larger budget on the same directory adds worlds to
+    those that are there and repeats no call. Exit status 1 where something failed.
     """
     from goalscope.cli import verdicts
     from goalscope.cli.overrides import numbers, split

@@ -163,7 +163,7 @@ Pilot = Annotated[
     option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power.", "--pilot"),
 ]
 MeasureSpeed = Annotated[
-    bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
+    bool, flag("--measure", "Ask some first turns, 30 s at most, and say what is expected: hours, tokens, USD, memory.")
 ]
 Exported = Annotated[
     str,

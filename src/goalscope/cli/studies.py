@@ -118,6 +118,7 @@ def estimate(
     ] = False,
     pilot: Pilot = None,
     measure: MeasureSpeed = False,
+    out: Annotated[Path | None, option("DIR", "With --measure: keep the answers; run goes on with them.")] = None,
     assume_mean: Annotated[float | None, option("SHARE", "Mean that --power assumes without a pilot (0.8).")] = None,
     assume_between: Annotated[
         float | None,
@@ -133,7 +134,8 @@ def estimate(
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent.
 
-    Needs no network, and no weights but for --measure.
+    Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
+    longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
     """
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.cli.overrides import read_overrides
@@ -150,7 +152,9 @@ def estimate(
     fields: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
     changes = read_overrides(sizes, densities, settings, model, network=False, **fields)
     planned = load_study(study, changes)
-    print_cost(planned, output_tokens, pilot=pilot, measure=measure)
+    if out is not None and not measure:
+        raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
+    print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
     if power:
         print_power(planned, pilot, assumptions)
 
@@ -206,6 +210,7 @@ def run_study_of(
         shard: only this part of the study; its activations are read after the merge.
     """
     from goalscope.cli.estimate import say_size
+    from goalscope.cli.expected import measure_and_say
     from goalscope.cli.measuring import can_report, report
     from goalscope.extras import how_to_install
     from goalscope.preflight import beyond_reach
@@ -234,6 +239,7 @@ def run_study_of(
         arguments["executor"] = executor
     if part is not None:
         arguments["shard"] = str(part)
+    asked = measure_and_say(study, out, workers=workers, arguments=arguments, patient=True) if part is None else 0
     with progress("episodes") as show:
         done = run_study(
             study,
@@ -257,7 +263,7 @@ def run_study_of(
     with Store(out) as store:
         for line in noted_of_answers(store):
             say(line, error=True)
-    if done.replayed or done.lost:
+    if done.replayed > asked or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if part is not None:
         later = (

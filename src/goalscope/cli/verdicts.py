@@ -2,25 +2,30 @@
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Any
 
 from goalscope.cli import claims
-from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.console import duration, progress, say
+from goalscope.cli.evaluation_plan import (
+    DEFAULT,
+    announce,
+    answers_cost,
+    asked_of,
+    choose_sizes,
+    find_unasked,
+    measure_first,
+)
 from goalscope.cli.studies import load_study
 from goalscope.evaluation import evaluate, subjects_of
-from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
-from goalscope.evaluation.budget import Budget, divide, unit_costs
+from goalscope.evaluation.arms import SEED, arms, given_arm, given_worlds
+from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
-from goalscope.evaluation.failures import FAILURES, Failures, does_not_fit, not_played
-from goalscope.evaluation.subject import Subject
+from goalscope.evaluation.failures import FAILURES, Failures
 from goalscope.parts import TRACEBACK
 from goalscope.report.blocks import counted, listed
-
-DEFAULT: Final = "15m"
-"""The default budget."""
 
 
 def run(
@@ -44,12 +49,13 @@ def run(
         quick: whether to use the minimum number of worlds.
         seed: root seed of the worlds.
         workers: maximum number of simultaneous calls of a model.
-        dry: whether to print the plan only.
+        dry: whether to print the plan only; the measured batch is asked for it, and kept.
         worlds: a study whose environments replace all other worlds; "" for the registered arms.
         choices: arms, sizes and settings that the user chose.
 
     Returns:
-        Whether each model was asked a question, and nothing failed that was to be asked.
+        Whether nothing failed that was to be asked, and each model was asked a question or has a declared reason why
+        not: its prompts do not fit, or none of its first answers can be used.
     """
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
@@ -75,37 +81,35 @@ def run(
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
     for line in chosen.not_taken(open_to, askable, seed):
         say(line, error=True)
-    failures = Failures(out)
-    _find_unasked(failures, open_to, askable, seed)
-    fitting = [arm for arm in open_to if _asked_of(arm, askable, failures)]
-    if askable and not fitting:
+    failures, limit = Failures(out), None if quick else Budget.parse(budget or DEFAULT)
+    find_unasked(failures, open_to, askable, seed)
+    if askable and failures.tracebacks and not any(asked_of(arm, askable, failures) for arm in open_to):
         for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
             say(text, error=True)
-        hint = f"; {TRACEBACK}=1 shows the traceback" if failures.tracebacks else ""
-        raise ValueError(f"no arm can be asked of {listed(names)}: {next(iter(failures.unasked.values()))}{hint}")
-    sizes = (
-        {arm.name: arm.quick for arm in fitting if arm.quick}
-        if quick
-        else _sizes(fitting, askable, seed, budget or DEFAULT, failures.unasked)
-    )
-    evaluation = (
-        None
-        if dry
-        else evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given, choices=chosen, failures=failures)
-    )
-    asked_sizes = sizes if evaluation is None else evaluation.sizes
-    if askable:
-        _announce(askable, open_to, asked_sizes, seed, failures)
-    if evaluation is None:
+        why = next(iter(failures.unasked.values()))
+        raise ValueError(f"no arm can be asked of {listed(names)}: {why}; {TRACEBACK}=1 shows the traceback")
+    common: dict[str, Any] = {"seed": seed, "worlds": given, "choices": chosen, "failures": failures}
+    begun, words = None, {"command": "evaluate", "passed": {"models": names, "choices": chosen.words}}
+    if any(answers_cost(arm, subject, failures, seed) for arm in open_to for subject in askable):
+        begun = evaluate.prepare(out, subjects, None, **common)  # its directory keeps what is asked first
+    firsts = measure_first(begun, open_to, askable, failures, limit, seed=seed, workers=workers, arguments=words)
+    fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
+    sizes: dict[str, int] | None = None if askable else {}
+    if fitting and firsts:
+        sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
+        if limit is not None:
+            sizes = choose_sizes(
+                fitting, askable, seed, limit, firsts, failures.unasked, named=bool(budget), workers=workers
+            )
+    evaluation = begun if dry else evaluate.prepare(out, subjects, sizes, **common)
+    if askable and (dry or fitting):
+        asked_sizes = (sizes or {}) if evaluation is None or dry else evaluation.sizes
+        announce(askable, open_to, asked_sizes, seed, failures, firsts, workers)
+    if dry or evaluation is None:
         if not askable:
             say(f"nothing is asked of {listed(names)}: recorded logs are judged as they are")
         return not failures.failed
-    evaluate.play(
-        evaluation,
-        progress,
-        workers=workers,
-        arguments={"command": "evaluate", "passed": {"models": names, "choices": chosen.words}},
-    )
+    evaluate.play(evaluation, progress, workers=workers, arguments=words)
     with evaluate.opened(evaluation) as runs:
         say("judging", error=True)
         result = evaluate.judge(evaluation, runs)
@@ -118,7 +122,7 @@ def run(
     if (out / evaluate.PAGE).exists():
         path = (out / evaluate.PAGE).resolve()
         say(f"Report: {path} (written in {duration(time.monotonic() - began)} altogether)")
-    hint = ", or a larger --budget on the same directory" if askable else ""
+    hint = ", or a larger --budget on the same directory" if evaluation.sizes else ""
     say(f"next: goalscope ledger {quote(str(out))} --json{hint}")
     for text in failures.failed:
         say(text, error=True)
@@ -128,87 +132,5 @@ def run(
             "again what failed, and repeats nothing else",
             error=True,
         )
-    return not failures.failed and all(model.claims for model in result.models)
-
-
-def _find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
-    """Record of which models an arm cannot be asked: its worlds cannot be made, or its prompts do not fit."""
-    for arm in arms:
-        for subject in subjects:
-            if not arm.open_to(subject):
-                continue
-            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
-                    failures.leave_out([arm.name], [subject.name], why)
-                elif (arm.at, subject.name) in failures.unasked:
-                    failures.leave_out([arm.name], [subject.name], not_played(arm))
-
-
-def _asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
-    return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
-
-
-def _sizes(
-    open_to: Sequence[Arm],
-    subjects: Sequence[Subject],
-    seed: int,
-    text: str,
-    unasked: Collection[tuple[str, str]] = (),
-) -> dict[str, int]:
-    limit = Budget.parse(text)
-    if not open_to:
-        return {}
-    say(f"budget {limit.text}: finding out what a world costs", error=True)
-    costs = unit_costs(open_to, subjects, seed, limit, unasked)
-    if not any(costs.values()):
-        raise ValueError(
-            f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
-            f"got {limit.text}: give a limit of time, as in --budget 20m"
-        )
-    sizes = divide(open_to, costs, limit.amount)
-    if not sizes:
-        minimum = costs[open_to[0].name] * open_to[0].quick
-        if text == DEFAULT:  # the user gave no limit
-            say(
-                f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
-                f"{DEFAULT}: it is asked, the others are not; --budget gives them room",
-                error=True,
-            )
-            return {open_to[0].name: open_to[0].quick}
-        raise ValueError(
-            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {minimum:.3g} "
-            f"{limit.of}, got {limit.text}: give more, or --quick"
-        )
-    return sizes
-
-
-def _announce(
-    subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mapping[str, int], seed: int, failures: Failures
-) -> None:
-    """Print the plan before the first call."""
-    lines = []
-    for arm in open_to:
-        count, asked = sizes.get(arm.name, 0), _asked_of(arm, subjects, failures)
-        if not asked:
-            reasons = dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name)
-            lines.append((arm.title, "–", "–", f"not asked: {'; '.join(reasons)}"))
-            continue
-        if not count:
-            lines.append((arm.title, "–", "–", evaluate.NO_ROOM))
-            continue
-        if arm.looks is not None:
-            lines.append((arm.title, "–", "–", f"{arm.looks.what}: {count} × {arm.looks.counts}"))
-            continue
-        size = arm.make(asked, count, seed).size()
-        expected = (
-            "claims are expected to be settled"
-            if count >= arm.full
-            else (f"{100 * count / arm.full:.0f} % of the worlds at which claims are expected to be settled")
-        )
-        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", expected))
-    table(
-        ("arm", "worlds", "most turns", "what it can settle"),
-        lines,
-        title=f"What is asked of {listed([subject.name for subject in subjects])}",
-        numbers=(1, 2),
-    )
+    declared = {name for _, name in failures.unasked}
+    return not failures.failed and all(model.claims or model.model in declared for model in result.models)

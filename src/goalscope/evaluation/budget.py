@@ -7,20 +7,16 @@ look inside count random networks or pairs of grids in the place of worlds, and 
 """
 
 import re
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import cycle, islice
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from goalscope import registry
-from goalscope.agents.chat import ChatAgent
+import numpy as np
+
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.subject import Subject
-from goalscope.planning.oracle import oracle
-from goalscope.preflight.cost import costs
-from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.study import Study
+from goalscope.preflight.first_turns import FirstTurns
+from goalscope.preflight.forecast import Forecast, forecast, nothing
 
 MOST: Final = 4.0
 """Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
@@ -92,91 +88,88 @@ def _largest_size(arm: Arm) -> int:
     return arm.full if arm.looks is not None else int(MOST * arm.full)
 
 
+def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurns, *, workers: int = 1) -> Forecast:
+    """Return what an arm is expected to take of a model.
+
+    Args:
+        arm: the arm.
+        subject: the model.
+        count: worlds a cell, or what an arm that looks inside counts.
+        seed: root seed of the worlds.
+        first: its measured batch, see `goalscope.preflight.first_turns`.
+        workers: maximum number of simultaneous calls.
+
+    Raises:
+        ValueError: the batch holds no turn.
+    """
+    if arm.looks is not None:
+        return _inside(arm.looks, subject, count, first)
+    sample, total = min(count, _SAMPLE), nothing()
+    study = arm.make([subject], sample, seed)
+    for agent, entry in zip(study.agents(), study.agents_, strict=True):
+        total += forecast(study, agent, entry.parameters, first, times=count / sample, workers=workers)
+    return total
+
+
+def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Forecast:
+    """Return what a look inside is expected to take: `Look.turns` turns of the batch, half or twice as many.
+
+    Tokens and USD count only for a model without local weights.
+    """
+    turns = count * look.turns * np.array([0.5, 1.0, 2.0])
+    last, mean = first.portions[-1], {name: value / first.asked for name, value in first.usage.items()}
+    asked = np.zeros(3) if "weights" in subject.access else turns
+    return replace(
+        nothing(),
+        seconds=turns * last.seconds / last.turns,
+        prompt_tokens=asked * (mean.get("prompt_tokens", 0.0) + mean.get("tokens_at_most", 0.0)),
+        output_tokens=asked * mean.get("output_tokens", 0.0),
+        usd=asked * mean.get("usd", 0.0),
+        priced="usd" in mean,
+    )
+
+
 def unit_costs(
     arms: Sequence[Arm],
     subjects: Sequence[Subject],
     seed: int,
     limit: Budget,
+    firsts: Mapping[str, FirstTurns],
     unasked: Collection[tuple[str, str]] = (),
+    *,
+    workers: int = 1,
 ) -> dict[str, float]:
-    """Return what one world a cell of each arm costs, in the unit of a limit.
+    """Return what one world a cell of each arm costs at its least size, in the unit of a limit.
 
-    Turns are those of the shortest paths of its worlds and a quarter more; in task worlds all that a map allows.
-    Seconds are measured, by one batch of first turns of each model that runs here; a model behind a server is taken at
-    `SERVED` seconds a turn. Tokens and USD are the bound of `goalscope estimate` for that many turns. What is in
-    ``unasked``, as (arm, name of a model), costs nothing.
+    Seconds are those that are expected; tokens and USD are the most of their range, which a limit is not to exceed.
+
+    Args:
+        arms: the arms.
+        subjects: the models.
+        seed: root seed of the worlds.
+        limit: the limit.
+        firsts: name of a model -> its measured batch; models without one cost nothing.
+        unasked: (arm, name of a model) that cost nothing.
+        workers: maximum number of simultaneous calls.
 
     Raises:
         ValueError: a limit in USD for a model without prices.
     """
     unit_cost = dict.fromkeys((arm.name for arm in arms), 0.0)
-    rates: dict[str, float] = {}
     for arm in arms:
         for subject in subjects:
-            if not arm.open_to(subject) or (arm.name, subject.name) in unasked:
+            if not arm.open_to(subject) or (arm.name, subject.name) in unasked or subject.name not in firsts:
                 continue
-            if arm.looks is not None:
-                unit_cost[arm.name] += _look_cost(arm, arm.looks, subject, seed, limit, rates.get(subject.name, 0.0))
-                continue
-            study = arm.make([subject], 1, seed)
-            turns = _turns(study)
-            if limit.of == "seconds":
-                if subject.name not in rates:
-                    rates[subject.name] = _seconds_a_turn(study)
-                unit_cost[arm.name] += turns * rates[subject.name]
-            else:
-                unit_cost[arm.name] += _bound(study, turns, limit)
+            count = max(arm.quick, 1)
+            took = expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
+            if limit.of == "usd" and took.tokens[1] and not took.priced:
+                raise ValueError(
+                    f"a budget in USD needs the prices of {subject.name}, which are not given: use tokens or time, as "
+                    "in --budget 200k-tokens"
+                )
+            amounts = {"seconds": took.seconds[1], "tokens": took.tokens[2], "usd": took.usd[2]}
+            unit_cost[arm.name] += float(amounts[limit.of]) / count
     return unit_cost
 
 
-def _look_cost(arm: Arm, look: Look, subject: Subject, seed: int, limit: Budget, rate: float) -> float:
-    """Return the cost of one unit of `Look.counts`; tokens and USD count only for a model without local weights."""
-    if limit.of == "seconds":
-        return look.turns * rate
-    if "weights" in subject.access:
-        return 0.0
-    return _bound(registry.resolve("arm", arm.at).make([subject], 1, seed), look.turns, limit)
-
-
-SERVED: Final = 2.0
-"""Seconds that a turn of a model behind a server is taken to need, before a run has measured it."""
-_BATCH: Final = 32
-
-
-def _turns(study: Study) -> float:
-    """Return the approximate number of turns of a study; in worlds with a horizon of their own, all of it."""
-    lengths = [plan.length for world in study.worlds() if (plan := oracle(world)) is not None and plan.length >= 0]
-    budgets = [world.horizon for world in study.worlds() if world.horizon is not None]
-    return float(1.25 * sum(lengths) + sum(budgets)) * study.trajectories * len(study.agents_)
-
-
-def _seconds_a_turn(study: Study) -> float:
-    """Return the seconds a turn takes in a batch of first turns."""
-    agent = study.agents()[0]
-    if isinstance(agent, ChatAgent) and agent.budget is not None:
-        return SERVED
-    history, failure = study.history_of(agent), study.failure_of(agent)
-    knows_world = bool(getattr(agent, "knows_world", False))
-    worlds = list(islice(cycle(study.specs([agent])), _BATCH))
-    observations = [
-        LiveEpisode(spec, world, study, history, failure, knows_world=knows_world).observe()
-        for spec, world, _ in worlds
-    ]
-    agent.act(observations[:1])  # the first call reads the weights
-    began = time.perf_counter()
-    agent.act(observations)
-    return (time.perf_counter() - began) / len(observations)
-
-
-def _bound(study: Study, turns: float, limit: Budget) -> float:
-    cost = costs(study)[0]
-    if cost.tokens is None or not cost.calls:
-        return 0.0
-    if limit.of == "tokens":
-        return cost.tokens / cost.calls * turns
-    if cost.usd is None:
-        raise ValueError(
-            f"a budget in USD needs the prices of {cost.name}, which are not given: use tokens or time, as in "
-            "--budget 200k-tokens"
-        )
-    return cost.usd / cost.calls * turns
+_SAMPLE: Final = 3  # worlds a cell whose shortest ways and prompts stand for all

@@ -62,7 +62,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
     out = Path(directory)
     check_directory(out)
     plan, ledger = Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
-    if ledger.models[0].look != len(plan.looks):
+    if ledger.models[0].look != plan.look:
         raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
     subjects = []
     for model in ledger.models:
@@ -76,8 +76,8 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
         subjects.append(Subject(name=model.model, kind="", access=frozenset(model.access), logs=logs))
     fields: dict[str, Any] = {
         "seed": plan.seed,
-        "sizes": plan.looks[-1],
-        "look": len(plan.looks),
+        "sizes": plan.sizes,
+        "look": plan.look,
         "worlds": plan.worlds,
         "choices": plan.choices,
         "failures": Failures(out),

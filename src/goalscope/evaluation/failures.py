@@ -40,7 +40,7 @@ class Failures:
         unasked: (arm, name of a model) -> why the arm is not asked of it.
         failed: a sentence for each error that nobody declared.
         tracebacks: the same with the traceback of each.
-        silent: name of a model whose server did not answer -> the error; after all its retries nobody asks it again.
+        silent: name of a model that gave no answer, or none that can be used -> why; nobody asks it again.
     """
 
     directory: Path

@@ -27,7 +27,7 @@ ARMS: Final = "arms"
 
 
 class Plan(BaseModel):
-    """The stored plan of an evaluation: models, seed, and the worlds a cell of each look."""
+    """The stored plan of an evaluation: models, seed, and the worlds a cell of each look, none before it has sizes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     version: Literal[3] = 3
@@ -45,6 +45,16 @@ class Plan(BaseModel):
             ValueError: it is no plan, or was changed since it was written.
         """
         return sealed(cls, path, "plan", "restore it from a copy, or choose another directory")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Arm -> worlds a cell of the last look."""
+        return self.looks[-1] if self.looks else {}
+
+    @property
+    def look(self) -> int:
+        """Number of the look; where nothing could be asked the first one is not spent."""
+        return max(1, len(self.looks))
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -140,7 +150,7 @@ def check_directory(out: Path) -> None:
 def prepare(
     directory: str | Path,
     subjects: Sequence[Subject],
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, int] | None,
     *,
     seed: int = SEED,
     worlds: Mapping[str, Any] | None = None,
@@ -155,7 +165,8 @@ def prepare(
     Args:
         directory: its directory, created where it is missing.
         subjects: the models to evaluate.
-        sizes: arm -> worlds a cell.
+        sizes: arm -> worlds a cell; None where they are not decided yet: the measured batches come first, and the
+            sizes stay those of the last look.
         seed: root seed of the worlds.
         worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`.
         choices: what the user chose of arms, sizes and settings; those of models are in the subjects, too.
@@ -164,7 +175,7 @@ def prepare(
     Raises:
         ValueError: the directory holds another evaluation, or other files, or a link where one of its own belongs.
     """
-    if not sizes and any(subject.logs is None for subject in subjects):
+    if sizes is not None and not sizes and any(subject.logs is None for subject in subjects):
         raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
     out, models = Path(directory), tuple(describe(subject) for subject in subjects)
     path, own_worlds, chosen = out / PLAN, None if worlds is None else dict(worlds), choices or Choices()
@@ -179,18 +190,19 @@ def prepare(
             )
         if plan.worlds != own_worlds:
             raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
-        last = plan.looks[-1]
-        larger = {name: max(worlds_a_cell, last.get(name, 0)) for name, worlds_a_cell in {**last, **sizes}.items()}
-        looks = plan.looks if larger == last else (*plan.looks, larger)
+        last = plan.sizes
+        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **(sizes or {})}.items()}
+        looks = plan.looks if larger == last and (plan.looks or sizes is None) else (*plan.looks, larger)
     else:
         out.mkdir(parents=True, exist_ok=True)
         if any(path.name != f".{PLAN}.partial" for path in out.iterdir()):  # a process may have died writing the plan
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
-        looks = (dict(sizes),)
-    Plan(models=models, seed=seed, looks=looks, worlds=own_worlds, choices=chosen).write(path)
-    sizes, look = looks[-1], len(looks)
-    fields: dict[str, Any] = {"seed": seed, "sizes": sizes, "look": look, "worlds": own_worlds, "choices": chosen}
+        looks = () if sizes is None else (dict(sizes),)
+    plan = Plan(models=models, seed=seed, looks=looks, worlds=own_worlds, choices=chosen)
+    plan.write(path)
+    fields: dict[str, Any] = {"seed": seed, "sizes": plan.sizes, "look": plan.look}
+    fields |= {"worlds": own_worlds, "choices": chosen}
     run = EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)
-    for name in sizes:
+    for name in plan.sizes:
         run.path(name)
     return run

@@ -1,9 +1,12 @@
 """The verdict on a model in sentences: each follows by a rule from the claims of its ledger."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger
+from goalscope.evaluation.failures import not_played
 from goalscope.measures.goals.results import FEW
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
@@ -14,12 +17,19 @@ def verdict(ledger: ClaimLedger) -> list[str]:
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
     if not ledger.claims:
-        return [f"No question could be asked of {ledger.model}: nothing is known of its goals."]
+        return [f"Nothing can be said about the goals of {ledger.model}: {_why_nothing(ledger).rstrip('.')}."]
     counts = f"{counted(len(ledger.claims), 'question')}, {counted(worlds, 'world')}, {counted(episodes, 'episode')}."
     return [
         headline(ledger),
         counts + (f" Not asked: {listed(missing)}; the reasons stand under “What was asked”." if missing else ""),
     ]
+
+
+def _why_nothing(ledger: ClaimLedger) -> str:
+    """Return why nothing was asked: what was found of this model, before what arms of its kind need."""
+    known = {why for arm in arms() for why in (arm.why, not_played(arm))}
+    reasons = Counter(arm.why for arm in ledger.arms if arm.why not in known) or Counter(arm.why for arm in ledger.arms)
+    return reasons.most_common(1)[0][0]
 
 
 def headline(ledger: ClaimLedger) -> str:

@@ -1,7 +1,9 @@
 """Planning of a study before it is run: cost, power, and limits of its models."""
 
 from goalscope.preflight.cost import Cost, beyond_reach, costs
-from goalscope.preflight.pace import Pace, Speed, measure_speed, stored_pace
+from goalscope.preflight.first_turns import FirstTurns, Limits, ask_first_turns
+from goalscope.preflight.forecast import Forecast, forecast
+from goalscope.preflight.pace import Pace, stored_pace
 from goalscope.preflight.power import Assumptions, PowerPlan, layout, study_power
 from goalscope.preflight.prompts import Measure, frame, most_prompts
 from goalscope.preflight.training import TrainingPrompt, training_prompts
@@ -9,16 +11,19 @@ from goalscope.preflight.training import TrainingPrompt, training_prompts
 __all__ = [
     "Assumptions",
     "Cost",
+    "FirstTurns",
+    "Forecast",
+    "Limits",
     "Measure",
     "Pace",
     "PowerPlan",
-    "Speed",
     "TrainingPrompt",
+    "ask_first_turns",
     "beyond_reach",
     "costs",
+    "forecast",
     "frame",
     "layout",
-    "measure_speed",
     "most_prompts",
     "stored_pace",
     "study_power",

@@ -18,6 +18,7 @@ from goalscope.models.gguf_files import read_header
 from goalscope.models.grid_tokens import check_cell_tokens
 from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
+from goalscope.preflight.memory import token_octets
 from goalscope.preflight.model_defaults import find_out
 from goalscope.rng import stream
 from goalscope.worlds.generate import generate
@@ -151,7 +152,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "device": str(first.device),
         "dtype": str(first.dtype).removeprefix("torch."),
         "weight_octets": sum(weights.numel() * weights.element_size() for weights in network.parameters()),
-        "token_octets": _token_octets(config, first.element_size()),
+        "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
         "reasoning": local.style,
@@ -220,17 +221,6 @@ def _cells(
             warnings.simplefilter("ignore", UserWarning)  # they are returned, too
             problems += check_cell_tokens(model, observation.grid.render(), prompt=agent.prompt(observation)).problems
     return symbols, tuple(problems)
-
-
-def _token_octets(config: Any, octets: int) -> int | None:
-    """Return the memory of the keys and values of one token in all layers."""
-    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
-    width = getattr(config, "hidden_size", None)
-    if not layers or not heads or not width:
-        return None
-    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_width = getattr(config, "head_dim", None) or width // heads
-    return int(2 * layers * key_value_heads * head_width * octets)
 
 
 def _conclusions(facts: Mapping[str, Any]) -> list[str]:

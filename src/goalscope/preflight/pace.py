@@ -1,24 +1,17 @@
-"""Expected effort and time of a study: from a stored run, or measured with a local model.
+"""Expected effort and time of a study, from a stored run.
 
-A stored run gives the calls, tokens and seconds of an episode, each a mean over grids with its interval. Seconds are
+It gives the calls, tokens and seconds of an episode, each a mean over grids with its interval. Seconds are
 wall-clock time while calls were under way, so that simultaneous calls count once.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
-from goalscope.agents.agent import Agent, Observation, agent_id
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.http import HttpModel
-from goalscope.preflight.cost import Cost
-from goalscope.preflight.prompts import planned
+from goalscope.agents.agent import Agent, agent_id
 from goalscope.runs import Store, Study
 from goalscope.runs.codec import decode_json
-from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import Estimate, estimate_mean
 
@@ -31,9 +24,6 @@ SPENT: Final[Mapping[str, str]] = {
 """Quantities of an episode, and their units."""
 
 _WAIT: Final = 600.0  # seconds that a call may wait for its turn and for the next attempt
-_PROMPTS: Final = 32  # measured together
-_TOKENS: Final = 32  # maximum output of each prompt
-_REPEATS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,31 +41,6 @@ class Pace:
     exact: bool
     episodes: int
     spent: Mapping[str, Estimate]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """Measured speed of a local model on this machine.
-
-    Attributes:
-        agent: name of the agent.
-        prompts: number of first prompts that were read together.
-        tokens: maximum number of output tokens for each prompt.
-        reading: seconds per prompt, for each repetition.
-        writing: seconds per output token, for each repetition.
-    """
-
-    agent: str
-    prompts: int
-    tokens: int
-    reading: tuple[float, ...]
-    writing: tuple[float, ...]
-
-    def seconds(self, cost: Cost) -> tuple[float, float, float]:
-        """Return the maximum seconds of a study at this speed: median, minimum and maximum of the repetitions."""
-        pairs = zip(self.reading, self.writing, strict=True)
-        seconds = [cost.turns * (reading + writing * cost.written) for reading, writing in pairs]
-        return median(seconds), min(seconds), max(seconds)
 
 
 def stored_pace(run: str | Path, study: Study) -> list[Pace]:
@@ -139,62 +104,3 @@ def _covered(spans: Sequence[tuple[float, float]]) -> float:
         total += max(0.0, end - max(begin, covered_until))
         covered_until = max(covered_until, end)
     return total
-
-
-def measure_speed(
-    study: Study,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    *,
-    clock: Callable[[], float] = time.perf_counter,
-) -> list[Speed]:
-    """Return the speed of the local models of a study on this machine, on some of its first prompts.
-
-    Args:
-        study: the planned study.
-        progress: called with (measurements done, all measurements).
-        clock: returns the time, seconds.
-
-    Raises:
-        FileNotFoundError, ValueError, ImportError: a model that cannot be loaded.
-    """
-    worlds = study.worlds()
-    worlds = worlds[:: -(-len(worlds) // _PROMPTS)]
-    agents = [
-        agent for agent in study.agents() if isinstance(agent, ChatAgent) and not isinstance(agent.model, HttpModel)
-    ]
-    total, speeds = len(agents) * (_REPEATS + 1), []
-    for number, agent in enumerate(agents):
-        history = study.history_of(agent)
-        specs = [planned(study, world, study.horizon.of(world)) for world in worlds]
-        observations = [
-            LiveEpisode(spec, world, study, history).observe() for spec, world in zip(specs, worlds, strict=True)
-        ]
-        output_tokens = min(_TOKENS, agent.sampling.max_tokens)
-        pairs = []
-        for repeat in range(_REPEATS + 1):  # the first one loads the model
-            pairs.append(_timed(agent, observations, output_tokens, clock))
-            progress(number * (_REPEATS + 1) + repeat + 1, total)
-        reading, writing = zip(*pairs[1:], strict=True)
-        speeds.append(
-            Speed(agent=agent.name, prompts=len(observations), tokens=output_tokens, reading=reading, writing=writing)
-        )
-    return speeds
-
-
-def _timed(
-    agent: ChatAgent, observations: Sequence[Observation], output_tokens: int, clock: Callable[[], float]
-) -> tuple[float, float]:
-    """Return seconds for each prompt, and for each further token of an output."""
-
-    def act(tokens: int) -> tuple[float, int]:
-        # A copy with other sampling settings; it shares the model.
-        limited = replace(agent, sampling=replace(agent.sampling, max_tokens=tokens))
-        start = clock()
-        turns = limited.act(observations)
-        return clock() - start, sum(len(turn.output_tokens or ()) for turn in turns)
-
-    read, first = act(1)
-    if agent.choice is not None and agent.choice.after != "reasoning":
-        return read / len(observations), 0.0
-    write, tokens = act(output_tokens)
-    return read / len(observations), max(0.0, write - read) / max(1, tokens - first)

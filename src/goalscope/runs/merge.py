@@ -13,7 +13,7 @@ from goalscope.plain_files import path_in, remove_folder
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
 from goalscope.runs.opening import sync
-from goalscope.runs.provenance import session
+from goalscope.runs.provenance import FIRST_TURNS, session
 from goalscope.runs.server_checks import INFO as SERVERS
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
@@ -140,10 +140,9 @@ def grow(directory: str | Path, study: Study) -> int:
         if store.study() is None:
             raise ValueError(f"only the run of a study can grow, but {path} holds none: choose another directory")
         _check_sound(store)
-        if (
-            server_trials := store.info().get(SERVERS)
-        ) is not None:  # trials of servers are calls, too, and count in caps
-            target.put_info(SERVERS, server_trials)
+        for name in (SERVERS, FIRST_TURNS):  # trials of servers are calls, too, and count in caps
+            if (kept := store.info().get(name)) is not None:
+                target.put_info(name, kept)
         copied = _take_over(store, target, study)
         _copy_calls(store, target)
     return copied

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from goalscope import __version__, registry
 from goalscope.models.http_keys import hide
@@ -22,6 +22,8 @@ from goalscope.untrusted import printable, shorten
 
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
+FIRST_TURNS: Final = "first turns"
+"""Name of a run's note with what the measured batch of each agent told, see `goalscope.preflight.first_turns`."""
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
 """Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")

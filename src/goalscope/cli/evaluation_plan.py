@@ -1,0 +1,193 @@
+"""What is said of an evaluation before it is run: what is asked of whom, its size, and what it is expected to take."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.cli.console import duration, say, table
+from goalscope.cli.expected import amounts, span
+from goalscope.evaluation import evaluate
+from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.budget import Budget, divide, expected, unit_costs
+from goalscope.evaluation.failures import Failures, does_not_fit, not_played
+from goalscope.evaluation.measured import measure
+from goalscope.evaluation.plan import EvaluationRun
+from goalscope.evaluation.subject import Subject
+from goalscope.preflight.cost import costs
+from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
+from goalscope.preflight.forecast import Forecast, Range, nothing
+from goalscope.report.blocks import listed
+
+DEFAULT: Final = "15m"
+"""The default budget."""
+
+_TENTH: Final = 0.1
+"""Largest share of a budget that a measured batch takes."""
+
+JUDGING: Final = (6.0, 0.02)
+"""Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
+
+
+def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
+    """Record of which models an arm cannot be asked: its worlds cannot be made, or its prompts do not fit."""
+    for arm in arms:
+        for subject in subjects:
+            if not arm.open_to(subject):
+                continue
+            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
+                    failures.leave_out([arm.name], [subject.name], why)
+                elif (arm.at, subject.name) in failures.unasked:
+                    failures.leave_out([arm.name], [subject.name], not_played(arm))
+
+
+def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
+    """Return the models that an arm is asked of."""
+    return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
+
+
+def answers_cost(arm: Arm, subject: Subject, failures: Failures, seed: int) -> bool:
+    """Return whether answers of a model cost money or minutes, so that they are kept one by one."""
+    if arm.looks is not None or not asked_of(arm, [subject], failures):
+        return False
+    return any(agent.journalled for agent in arm.make([subject], 1, seed).agents())
+
+
+def measure_first(
+    evaluation: EvaluationRun | None,
+    arms: Sequence[Arm],
+    subjects: Sequence[Subject],
+    failures: Failures,
+    limit: Budget | None,
+    *,
+    seed: int,
+    workers: int,
+    arguments: Mapping[str, Any],
+) -> dict[str, FirstTurns]:
+    """Ask the measured batch of each model, at most a tenth of the budget in all, and say what it tells."""
+    share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
+    seconds = min(SECONDS, share) if limit is not None and limit.of == "seconds" else SECONDS
+    usage: Mapping[str, float] | None = {limit.of: share} if limit is not None and limit.of != "seconds" else None
+    limits = dict.fromkeys([subject.name for subject in subjects], Limits(seconds=seconds, usage=usage))
+    return measure(
+        evaluation,
+        arms,
+        subjects,
+        failures,
+        limits,
+        lambda text: say(text, error=True),
+        seed=seed,
+        workers=workers,
+        arguments=arguments,
+    )
+
+
+def choose_sizes(
+    open_to: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    limit: Budget,
+    firsts: Mapping[str, FirstTurns],
+    unasked: Collection[tuple[str, str]] = (),
+    *,
+    named: bool,
+    workers: int = 1,
+) -> dict[str, int]:
+    """Return how many worlds a cell a budget allows each arm; one that is not named allows the first arm anyway."""
+    cost = unit_costs(open_to, subjects, seed, limit, firsts, unasked, workers=workers)
+    if not any(cost.values()):
+        raise ValueError(
+            f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
+            f"got {limit.text}: give a limit of time, as in --budget 20m"
+        )
+    sizes = divide(open_to, cost, limit.amount)
+    if not sizes:
+        minimum = cost[open_to[0].name] * open_to[0].quick
+        if not named:
+            say(
+                f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
+                f"{DEFAULT}: it is asked, the others are not; --budget gives them room",
+                error=True,
+            )
+            return {open_to[0].name: open_to[0].quick}
+        raise ValueError(
+            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {minimum:.3g} "
+            f"{limit.of}, got {limit.text}: give more, or --quick"
+        )
+    return sizes
+
+
+def announce(
+    subjects: Sequence[Subject],
+    open_to: Sequence[Arm],
+    sizes: Mapping[str, int],
+    seed: int,
+    failures: Failures,
+    firsts: Mapping[str, FirstTurns],
+    workers: int = 1,
+) -> None:
+    """Print the plan and what it is expected to take, before it is run."""
+    lines, total, episodes, most, told = [], nothing(), 0, _Most(), set[str]()
+    for arm in open_to:
+        count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
+        if not asked:
+            why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
+            lines.append((arm.title, "–", "–", "–", "not asked, see above" if why in told else f"not asked: {why}"))
+            told.add(why)
+            continue
+        if not count:
+            lines.append((arm.title, "–", "–", "–", evaluate.NO_ROOM))
+            continue
+        took = nothing()
+        for subject in asked:
+            if subject.name in firsts:
+                took += expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
+        total += took
+        seconds = span(took.seconds, duration) if took.seconds[2] else "unknown"
+        if arm.looks is not None:
+            lines.append((arm.title, "–", "–", seconds, f"{arm.looks.what}: {count} × {arm.looks.counts}"))
+            continue
+        size = arm.make(asked, count, seed).size()
+        episodes += size.episodes
+        for subject in asked:
+            if took.tokens[2]:
+                most.add(arm, subject, count, seed)
+        settled = (
+            "claims are expected to be settled"
+            if count >= arm.full
+            else (f"{100 * count / arm.full:.0f} % of the worlds at which claims are expected to be settled")
+        )
+        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, settled))
+    table(
+        ("arm", "worlds", "most turns", "time", "what it can settle"),
+        lines,
+        title=f"What is asked of {listed([subject.name for subject in subjects])}",
+        numbers=(1, 2),
+    )
+    if episodes and total.seconds[2]:
+        judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
+        say(_expected(total, judging, most))
+
+
+class _Most:
+    """The most that the arms may cost: every step of every horizon, prompts and answers at their bounds."""
+
+    def __init__(self) -> None:
+        self.tokens: float | None = 0.0
+        self.usd: float | None = 0.0
+
+    def add(self, arm: Arm, subject: Subject, count: int, seed: int) -> None:
+        """Add the bound of an arm, that of its first world of each cell times the worlds."""
+        for cost in costs(arm.make([subject], 1, seed)):
+            self.tokens = None if self.tokens is None or cost.tokens is None else self.tokens + cost.tokens * count
+            self.usd = None if self.usd is None or cost.usd is None else self.usd + cost.usd * count
+
+
+def _expected(total: Forecast, judging: Range, most: _Most) -> str:
+    seconds = total.seconds + judging
+    parts = [
+        f"{span(seconds, duration)} altogether, {span(judging, duration)} of it to measure, judge and write the page"
+    ]
+    parts += amounts(total, most_tokens=most.tokens, most_usd=most.usd)
+    return f"expected: {'; '.join(parts)}"

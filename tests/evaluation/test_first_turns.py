@@ -1,0 +1,177 @@
+"""Before an evaluation: a batch of first turns is measured and kept; a model that cannot answer is told after it."""
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
+
+from command_line import call
+from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.cli import verdicts
+from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation.measured import without_action
+from goalscope.evaluation.plan import Plan
+from goalscope.planning import optimal_actions
+from goalscope.preflight import FirstTurns, first_turns
+from goalscope.registry import resolve
+from goalscope.runs import Store
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One arm is asked, of one world a cell, so that an evaluation takes seconds."""
+    listed = [replace(resolve("arm", "grids"), quick=1)]
+    monkeypatch.setattr(verdicts, "arms", lambda: listed)
+    monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Observation]:
+    """What chat agents are asked; each acts optimally, but for every fourth turn, which holds no action."""
+    seen = list[Observation]()
+
+    def act(self: ChatAgent, observations: Sequence[Observation]) -> list[Turn]:
+        turns = []
+        for one in observations:
+            seen.append(one)
+            assert one.grid.start is not None
+            usage, best = (
+                {"prompt_tokens": 100.0, "output_tokens": 10.0},
+                min(optimal_actions(one.grid, one.grid.start)),
+            )
+            failing = len(seen) % 4 == 0
+            said: dict[str, Any] = {"action": None, "failure": "truncated"} if failing else {"action": int(best)}
+            turns.append(Turn(**said, text="I go", usage=usage))
+        return turns
+
+    monkeypatch.setattr(ChatAgent, "act", act)
+    return seen
+
+
+def model(folder: Path, positions: int = 4096) -> Path:
+    """A tiny random model that writes nonsense."""
+    llama(positions=positions).save_pretrained(folder)
+    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(folder)
+    return folder
+
+
+def headline(directory: Path) -> str:
+    """The first sentence of the verdict on the page."""
+    text = (directory / evaluate.PAGE).read_text()
+    return " ".join(text[text.index("Nothing can be said") :].split("<")[0].split())
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Path, asked: list[Observation]) -> None:
+    words = ("evaluate", model(tmp_path / "small"), "--quick", "--out", tmp_path / "out")
+    dry = " ".join(call(*words, "--dry-run").split())
+    first = len(asked)
+    assert 5 < first <= 9 and f"{first} first turns in" in dry and "at most 30 s" in dry
+    assert "expected: about" in dry and "tokens about" in dry and "memory" in dry and "altogether" in dry
+    assert Plan.read(tmp_path / "out" / evaluate.PLAN).looks == ()
+    said = " ".join(call(*words).split())
+    assert f"the {first} first turns that were measured before are taken over" in said
+    keys = [(one.episode_id, one.step, one.attempt) for one in asked]
+    assert len(set(keys)) == len(keys), "no turn was asked for twice"
+    with Store(tmp_path / "out" / "arms" / "grids") as store:
+        assert store.query("SELECT count(*) FROM calls WHERE state = 'done'")[0][0] == sum(
+            len(episode.steps) for episode in store.episodes()
+        )
+    plan = Plan.read(tmp_path / "out" / evaluate.PLAN)
+    count = len(asked)
+    call(*words)
+    assert len(asked) == count and Plan.read(tmp_path / "out" / evaluate.PLAN) == plan
+
+
+@pytest.mark.usefixtures("few")
+def test_a_budget_of_tokens_is_not_spent_on_measuring(tmp_path: Path, asked: list[Observation]) -> None:
+    words = ("evaluate", model(tmp_path / "small"), "--out", tmp_path / "out", "--dry-run")
+    call(*words, "--budget", "100k-tokens")
+    assert 110 * len(asked) <= 10_000
+    with Store(tmp_path / "out" / "arms" / "grids") as store:
+        assert not store.episode_ids()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_path: Path) -> None:
+    words = ("evaluate", model(tmp_path / "talker"), "--quick", "--out", tmp_path / "out")
+    said = " ".join(call(*words).split())
+    shown = headline(tmp_path / "out")
+    assert "Nothing can be said about the goals of talker: none of" in shown and "answers to first turns" in shown
+    assert "answer=likelihood" in shown and shown[:60] in said
+    [ledger] = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    assert not ledger.claims and ledger.look == 1
+    with Store(tmp_path / "out" / "arms" / "grids") as store:
+        before = store.query("SELECT count(*) FROM calls")[0][0]
+        assert before >= first_turns.FEWEST and not store.episode_ids()
+    call(*words)
+    with Store(tmp_path / "out" / "arms" / "grids") as store:
+        assert store.query("SELECT count(*) FROM calls")[0][0] == before
+
+
+@pytest.mark.usefixtures("few")
+def test_of_two_models_the_one_that_answers_is_evaluated(tmp_path: Path) -> None:
+    call("evaluate", model(tmp_path / "talker"), "optimal", "--quick", "--out", tmp_path / "out")
+    talker, optimal = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    assert not talker.claims and "first turns" in talker.arms[0].why
+    assert optimal.claims and all(arm.asked for arm in optimal.arms)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kept: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    kept.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        for connection in kept:
+            connection.close()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_turns, "PATIENCE", 1.0)
+    monkeypatch.setattr("goalscope.models.http_transport._LOOK", 0.2)
+    call("evaluate", f"openai:mute@{silent}", "--quick", "--out", tmp_path / "out")
+    assert "goals of mute: it gave no answer to its first turn" in headline(tmp_path / "out")
+    assert "within 1 seconds" in headline(tmp_path / "out")
+    server: Any = subject_of(f"openai:mute@{silent}").parameters["server"]
+    assert "timeout" not in server, "what the user names is kept to"
+
+
+@pytest.mark.parametrize(
+    ("failures", "facts"),
+    [
+        ({"no JSON": 3, "empty": 1}, ["4 of 8", "3 prose", "1 empty", "answer=likelihood"]),
+        ({"truncated": 8}, ["none of 8", "max_tokens", "as in “So”"]),
+        ({"little mass": 5}, ["least_mass", "template="]),
+        ({"of its own": 8}, ["8 of its own"]),
+    ],
+)
+def test_what_helps_follows_from_what_the_answers_are(failures: dict[str, int], facts: list[str]) -> None:
+    told = without_action(FirstTurns(asked=8, failures=failures, example="So"))
+    assert all(fact in told for fact in facts)
+    assert without_action(FirstTurns(asked=8)) == ""
+
+
+def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
+    from goalscope.preflight import forecast
+
+    study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
+    with pytest.raises(ValueError, match="at least one turn"):
+        forecast(study, study.agents()[0], {}, FirstTurns())
