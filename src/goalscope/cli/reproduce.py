@@ -33,6 +33,10 @@ def reproduce(
     logs: Annotated[
         Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
     ] = None,
+    template: Annotated[
+        list[Path] | None,
+        option("FILE", "Your copy of the prompt that the paper prints; once for each prompt.", "--template"),
+    ] = None,
     workers: Annotated[int, option("N", "Calls at the same time.", min=1)] = 1,
     settings: Settings = None,
 ) -> None:
@@ -51,15 +55,20 @@ def reproduce(
     if chosen.why_not:
         raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
     if chosen.exact:
-        if model or logs or scale != 1 or settings:
+        if model or logs or scale != 1 or settings or template:
             raise ValueError(
-                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale and --set: leave them out"
+                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
+                "them out"
             )
         _compute_exact(chosen, out)
     elif logs is not None:
+        if template:
+            raise ValueError(
+                "--template is for models that are asked, got --logs of answers that are there: leave one out"
+            )
         _read_recorded(chosen, logs, out)
     else:
-        _run(chosen, out, model, scale, workers, settings or [])
+        _run(chosen, out, model, scale, template or [], workers, settings or [])
 
 
 def list_items() -> None:
@@ -113,14 +122,28 @@ def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
         report(path, out / "report.html", None)
 
 
-def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
+def _run(
+    item: "Item",
+    out: Path,
+    model: str | None,
+    scale: float,
+    templates: Sequence[Path],
+    workers: int,
+    settings: Sequence[str],
+) -> None:
     """Run the study of an item at its size and compute the item."""
     from goalscope.cli.measuring import can_report, report
     from goalscope.cli.overrides import Overrides, read_overrides
+    from goalscope.reproduction.comparable import as_printed
     from goalscope.reproduction.items import scaled
+    from goalscope.runs import Study
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
     study = scaled(load_study(item.study, changes), scale, least=item.least)
+    if model or templates:
+        plain = study.dump()
+        as_printed(item, plain, templates)
+        study = Study.parse(plain)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}")
     passed = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
@@ -146,7 +169,8 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
-    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions))
+    described = {name: descriptions.get(name, {}) for name in read_agents}
+    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions), descriptions=described)
     if others := [name for name in all_agents if name not in read_agents]:
         say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
@@ -180,7 +204,8 @@ def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
     if not lines:
         return
     papers = list(dict.fromkeys(name for line in lines for name in line.published))
-    compared = any(line.within is not None for line in lines)
+    reasons = list(dict.fromkeys(reason for line in lines for reason in line.differs))
+    compared = bool(reasons) or any(line.within is not None for line in lines)
     columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60], "n", "grids"]
     columns += ["published within ours"] if compared else []
     rows = []
@@ -189,9 +214,13 @@ def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
         printed = ["" if cell is None else str(cell) for cell in cells]
         ours, n, grids = _ours(line.ours, line.percent)
         within = {True: "yes", False: "no", None: ""}[line.within]
+        if line.differs:
+            within = f"not compared: {', '.join(str(reasons.index(reason) + 1) for reason in line.differs)}"
         value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
         rows.append((line.label, value, *printed, ours, n, grids, *([within] if compared else [])))
     table(columns, rows, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
+    for number, reason in enumerate(reasons, 1):
+        say(f"{number}: {reason}")
     if item.note:
         say(item.note)
 

@@ -1,8 +1,8 @@
 """Lines of an item from the rows of a run: our estimate and the printed value."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from goalscope.probing.beliefs import ACTIONS, WRONG, WRONG_ON_MAP, pooled_share
 from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.probing.plan_scores import summarise_plans
 from goalscope.probing.scores import summarise
+from goalscope.reproduction.comparable import differences, too_few
 from goalscope.reproduction.items import MIDDLE, How, Item, Reading
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
@@ -35,10 +36,12 @@ class Subject:
     Attributes:
         agents: names of the model's agents in the run.
         model: its name in the papers, "" for none.
+        descriptions: agent -> its description as the run stores it.
     """
 
     agents: tuple[str, ...]
     model: str = ""
+    descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,9 @@ class Line:
         published: model -> printed value.
         ours: our estimate, None where the run has no such rows.
         percent: whether both are given in per cent.
-        within: whether the printed number of this very model lies in our interval, None where there is none to compare.
+        within: whether the printed number of this very model lies in our interval; None where there is none, where the
+            two cannot be compared, or where ours has no interval.
+        differs: what stands in the way of a comparison with the printed number.
     """
 
     label: str
@@ -60,6 +65,7 @@ class Line:
     ours: Estimate | None
     percent: bool
     within: bool | None = None
+    differs: tuple[str, ...] = ()
 
 
 def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
@@ -110,13 +116,18 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterat
         published = {
             name: numbers.get(value) if isinstance(numbers, dict) else numbers for name, numbers in printed.items()
         }
+        differs = tuple[str, ...]()
+        if any(number is not None for number in published.values()):
+            known = differences(item, reading, subject.descriptions, published, subject.model)
+            differs = tuple(dict.fromkeys([*known, *too_few(ours)]))
         yield Line(
             label=reading.label,
             value=value,
             published=published,
             ours=ours,
             percent=reading.percent,
-            within=_within(published.get(subject.model), ours, reading.percent),
+            within=None if differs else _within(published.get(subject.model), ours, reading.percent),
+            differs=differs,
         )
 
 
