@@ -123,6 +123,19 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
     assert [line.ours for line in read(item, rows, Subject(agents=("B",)))] == [None] * 3
 
 
+def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper() -> None:
+    plain, with_memory = (rows_of("success", [1, 0] * 6, arm=name) for name in ("x", "y"))
+    for row in with_memory:
+        row.tags["agent"] = "B"  # type: ignore[index]
+    both = Rows.from_rows([*plain, *with_memory])
+    subject = Subject(agents=("A", "B"), model="GPT-OSS-20B")
+    (pooled,) = (Reading(label="s", measure="success"),)
+    assert [line.label for line in read(item_of(readings=(pooled,)), both, subject)] == ["s, A", "s, B"]
+    by = Reading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
+    lines = read(item_of(readings=(by,)), both, subject)
+    assert [(line.label, line.value) for line in lines] == [("s", "without"), ("s", "with")]
+
+
 def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success", grids: int = 40) -> list[Row]:
     """Rows over independent grids for each value of a tag."""
     rng = stream(seed, "claims", tag)

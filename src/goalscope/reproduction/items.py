@@ -51,6 +51,7 @@ class Reading(Part):
         published: printed values for the item's model.
         others: other model -> its printed values.
         differs: known differences between what is printed and ours, besides those of the item.
+        called: value of the tag `by` -> the paper's name of it.
     """
 
     label: str
@@ -62,6 +63,7 @@ class Reading(Part):
     published: Published | None = None
     others: dict[str, Published] = Field(default_factory=dict)
     differs: tuple[str, ...] = sequence(default=())
+    called: dict[Tag, Tag] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

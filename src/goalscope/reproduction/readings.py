@@ -76,7 +76,26 @@ def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
         rows: all rows of the run.
         subject: the agents, and their model.
     """
-    return [line for reading in item.readings for line in _lines(item, reading, rows, subject)]
+    return [
+        line
+        for reading in item.readings
+        for arm in _arms(item, reading, rows, subject)
+        for line in _lines(item, reading, rows, arm, "" if arm is subject else f", {arm.agents[0]}")
+    ]
+
+
+def _arms(item: Item, reading: Reading, rows: Rows, subject: Subject) -> list[Subject]:
+    """Return the subject, or each of its agents alone where two of them would share a line."""
+    if reading.how == "relation" or len(subject.agents) == 1:
+        return [subject]
+    shown = selected(item, reading.where, rows, subject, [reading.measure])
+    if not len(shown) or (reading.by and reading.by not in shown.tags):
+        return [subject]
+    values = shown[reading.by].tolist() if reading.by else [None] * len(shown)
+    pairs = set(zip(shown["agent"].tolist(), values, strict=True))
+    if len(pairs) == len({value for _, value in pairs}):
+        return [subject]
+    return [replace(subject, agents=(name,)) for name in dict.fromkeys(shown["agent"].tolist())]
 
 
 def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject, measures: Sequence[str]) -> Rows:
@@ -95,7 +114,7 @@ def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject,
     return matching
 
 
-def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterator[Line]:
+def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: str) -> Iterator[Line]:
     printed = {} if reading.published is None else {item.model: reading.published}
     printed |= reading.others
     measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
@@ -121,8 +140,8 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterat
             known = differences(item, reading, subject.descriptions, published, subject.model)
             differs = tuple(dict.fromkeys([*known, *too_few(ours)]))
         yield Line(
-            label=reading.label,
-            value=value,
+            label=f"{reading.label}{ending}",
+            value=reading.called.get(value, value),
             published=published,
             ours=ours,
             percent=reading.percent,
