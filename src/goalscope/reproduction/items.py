@@ -51,6 +51,7 @@ class Reading(Part):
         published: printed values for the item's model.
         others: other model -> its printed values.
         differs: known differences between what is printed and ours, besides those of the item.
+        control: changed tags of the rows that are its control, none for those of a random agent in the same worlds.
         called: value of the tag `by` -> the paper's name of it.
     """
 
@@ -63,6 +64,7 @@ class Reading(Part):
     published: Published | None = None
     others: dict[str, Published] = Field(default_factory=dict)
     differs: tuple[str, ...] = sequence(default=())
+    control: dict[str, Tag] = Field(default_factory=dict)
     called: dict[Tag, Tag] = Field(default_factory=dict)
 
     @model_validator(mode="after")
