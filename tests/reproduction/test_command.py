@@ -49,8 +49,10 @@ def test_exact_items_are_computed_and_written(name: str, tmp_path: Path) -> None
 
 def test_the_mouse_has_the_known_value_and_exact_numbers_have_no_interval(tmp_path: Path) -> None:
     call("reproduce", "meg figure 1", "--out", tmp_path)
-    (line,) = told(tmp_path)["lines"]
-    assert line["ours"]["value"] == pytest.approx(0.192745, abs=1e-6)  # type: ignore[index]
+    noisy, perfect = told(tmp_path)["lines"]
+    assert noisy["ours"]["value"] == pytest.approx(0.192745, abs=1e-6)  # type: ignore[index]
+    assert perfect["ours"]["value"] == pytest.approx(0.693147, abs=1e-6)  # type: ignore[index]
+    assert [line["published"]["paper"] for line in (noisy, perfect)] == [0.19, 0.69]  # type: ignore[index]
     assert not exact_value(1.0, "nats").has_interval
 
 

@@ -106,8 +106,8 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
     reading = Reading(label="x", measure="success", by="size", percent=True, published={7: 50.0, 9: 95.0, 11: 40.0})
     rows = Rows.from_rows(
         [
-            *rows_of("success", [0, 1, 0, 1, 1, 0], size=7),
-            *rows_of("success", [0, 0, 0, 0, 1, 0], size=9),
+            *rows_of("success", [0, 1, 0, 1, 1, 0] * 2, size=7),
+            *rows_of("success", [0, 0, 0, 0, 1, 0] * 2, size=9),
             *rows_of("success", [1, 1, 1], size=11, transform="rotate"),
         ]
     )
@@ -115,10 +115,25 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
     lines = read(item, rows, Subject(agents=("A",), model="GPT-OSS-20B"))
     assert [line.value for line in lines] == [7, 9, 11]
     assert [line.within for line in lines] == [True, False, None] and lines[2].ours is None
-    assert lines[0].ours is not None and lines[0].ours.value == 0.5 and lines[0].ours.clusters == 6
+    assert lines[0].ours is not None and lines[0].ours.value == 0.5 and lines[0].ours.clusters == 12
+    few = read(item, Rows.from_rows(rows_of("success", [0, 1, 0], size=7)), Subject(agents=("A",), model="GPT-OSS-20B"))
+    assert few[0].within is None and few[0].differs == ("3 grids, fewer than 10",)
     other = read(item, rows, Subject(agents=("A",), model=""))
     assert [line.within for line in other] == [None] * 3  # another model's numbers are not compared
     assert [line.ours for line in read(item, rows, Subject(agents=("B",)))] == [None] * 3
+
+
+def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper() -> None:
+    plain, with_memory = (rows_of("success", [1, 0] * 6, arm=name) for name in ("x", "y"))
+    for row in with_memory:
+        row.tags["agent"] = "B"  # type: ignore[index]
+    both = Rows.from_rows([*plain, *with_memory])
+    subject = Subject(agents=("A", "B"), model="GPT-OSS-20B")
+    (pooled,) = (Reading(label="s", measure="success"),)
+    assert [line.label for line in read(item_of(readings=(pooled,)), both, subject)] == ["s, A", "s, B"]
+    by = Reading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
+    lines = read(item_of(readings=(by,)), both, subject)
+    assert [(line.label, line.value) for line in lines] == [("s", "without"), ("s", "with")]
 
 
 def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success", grids: int = 40) -> list[Row]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Self, get_type_hints
 from goalscope.agents.agent import ANSWERED_BY, CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
+from goalscope.agents.printed_prompts import printed_entry
 from goalscope.agents.prompts import (
     EXAMPLES,
     OF_GRIDS,
@@ -187,7 +188,8 @@ class ChatAgent:
         }
         symbols = wording(self.wording).symbols
         symbol_entry = {"symbols": dict(symbols)} if symbols else {}
-        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **symbol_entry}
+        template = {"template": hashlib.sha256(self.text.encode()).hexdigest(), **printed_entry(self.text)}
+        return {"kind": CHAT, **template, **rule, **symbol_entry}
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, the present one or an earlier one of a conversation."""

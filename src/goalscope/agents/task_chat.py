@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from goalscope.agents.agent import TASK_CHAT, History, Observation, Past, agent_kind
 from goalscope.agents.chat import ChatAgent, example_name
+from goalscope.agents.printed_prompts import printed_entry
 from goalscope.agents.prompts import (
     PAPER,
     RULE,
@@ -110,7 +111,13 @@ class TaskChatAgent(ChatAgent):
     def _prompt(self) -> dict[str, Any]:
         example_entry = {"example": {"rule": RULE, "text": passage("example")}} if self.example else {}
         system = hashlib.sha256(self.system.encode()).hexdigest()
-        return {"kind": TASK_CHAT, "system": system, "memory": self.memory, **example_entry}
+        return {
+            "kind": TASK_CHAT,
+            "system": system,
+            "memory": self.memory,
+            **example_entry,
+            **printed_entry(self.system),
+        }
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, followed by an example of the answer where examples are used.

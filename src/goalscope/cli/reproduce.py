@@ -1,6 +1,5 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,6 @@ from goalscope.cli.studies import Settings, load_study, run_study_of
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
-    from goalscope.stats import Estimate
 
 RESULT = "reproduction.json"
 
@@ -32,6 +30,10 @@ def reproduce(
     scale: Annotated[float, option("PART", "Part of the published size, e.g. 0.1.")] = 1.0,
     logs: Annotated[
         Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
+    ] = None,
+    template: Annotated[
+        list[Path] | None,
+        option("FILE", "Your copy of the prompt that the paper prints; once for each prompt.", "--template"),
     ] = None,
     workers: Annotated[int, option("N", "Calls at the same time.", min=1)] = 1,
     settings: Settings = None,
@@ -51,15 +53,20 @@ def reproduce(
     if chosen.why_not:
         raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
     if chosen.exact:
-        if model or logs or scale != 1 or settings:
+        if model or logs or scale != 1 or settings or template:
             raise ValueError(
-                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale and --set: leave them out"
+                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
+                "them out"
             )
         _compute_exact(chosen, out)
     elif logs is not None:
+        if template:
+            raise ValueError(
+                "--template is for models that are asked, got --logs of answers that are there: leave one out"
+            )
         _read_recorded(chosen, logs, out)
     else:
-        _run(chosen, out, model, scale, workers, settings or [])
+        _run(chosen, out, model, scale, template or [], workers, settings or [])
 
 
 def list_items() -> None:
@@ -95,7 +102,6 @@ def _compute_exact(item: "Item", out: Path) -> None:
 def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
     """Compute an item from recorded logs, which are imported first, or from an existing run."""
     from goalscope.cli.commands import import_path
-    from goalscope.cli.measuring import can_report, report
     from goalscope.runs.tables import DATABASE
 
     path = logs
@@ -109,31 +115,40 @@ def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
         path = out
     out.mkdir(parents=True, exist_ok=True)
     _read(item, path, out, [])
-    if can_report():
-        report(path, out / "report.html", None)
 
 
-def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
+def _run(
+    item: "Item",
+    out: Path,
+    model: str | None,
+    scale: float,
+    templates: Sequence[Path],
+    workers: int,
+    settings: Sequence[str],
+) -> None:
     """Run the study of an item at its size and compute the item."""
-    from goalscope.cli.measuring import can_report, report
     from goalscope.cli.overrides import Overrides, read_overrides
+    from goalscope.reproduction.comparable import as_printed
     from goalscope.reproduction.items import scaled
+    from goalscope.runs import Study
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
     study = scaled(load_study(item.study, changes), scale, least=item.least)
+    if model or templates:
+        plain = study.dump()
+        as_printed(item, plain, templates)
+        study = Study.parse(plain)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}")
     passed = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
     run_study_of(study, out, workers, passed=passed, full=item.full and scale == 1, guide=False, command="reproduce")
     names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
     _read(item, out, out, names)
-    if can_report() and not (out / "report.html").is_file():
-        report(out, None, None)
 
 
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     """Measure a run if necessary, and print and write the lines of an item."""
-    from goalscope.cli.measuring import measured_rows, warn_of_few
+    from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide, lines_of
     from goalscope.reproduction.readings import with_all_agents
@@ -146,7 +161,8 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
-    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions))
+    described = {name: descriptions.get(name, {}) for name in read_agents}
+    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions), descriptions=described)
     if others := [name for name in all_agents if name not in read_agents]:
         say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
@@ -158,6 +174,11 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     if tested:
         say("Claims: intervals over grids; differences of neighbours hold together. “Not shown” is not “not so”.")
     _write(item, out, lines, [asdict(claim) for claim in tested], agents=read_agents)
+    if can_report():
+        from goalscope.reproduction import page
+
+        numbers = (out / RESULT).read_text(encoding="utf-8")
+        page.write(item, lines, tested, read_agents, run=path, numbers=numbers, path=out / "report.html")
     warn_of_few(line.ours for line in lines if line.ours is not None)
     say(f"written: {out / RESULT}; the report's section: {item.section} ({quote(str(out / 'report.html'))})")
 
@@ -177,38 +198,34 @@ def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, A
 
 
 def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
+    from goalscope.reproduction.readings import in_figures
+
     if not lines:
         return
     papers = list(dict.fromkeys(name for line in lines for name in line.published))
-    compared = any(line.within is not None for line in lines)
-    columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60], "n", "grids"]
+    reasons = list(dict.fromkeys(reason for line in lines for reason in line.differs))
+    compared = bool(reasons) or any(line.within is not None for line in lines)
+    controlled = any(line.control is not None for line in lines)
+    columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60]]
+    columns += [*(["control"] if controlled else []), "n", "grids"]
     columns += ["published within ours"] if compared else []
     rows = []
     for line in lines:
         cells = [line.published.get(name) for name in papers]
         printed = ["" if cell is None else str(cell) for cell in cells]
-        ours, n, grids = _ours(line.ours, line.percent)
+        ours, exact = in_figures(line.ours, line.percent), line.ours is None or line.ours.method == "exact"
+        n, grids = ("", "") if exact or line.ours is None else (str(line.ours.n), str(line.ours.clusters))
+        beside = [in_figures(line.control, line.percent) if line.control is not None else ""] if controlled else []
         within = {True: "yes", False: "no", None: ""}[line.within]
+        if line.differs:
+            within = f"not compared: {', '.join(str(reasons.index(reason) + 1) for reason in line.differs)}"
         value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
-        rows.append((line.label, value, *printed, ours, n, grids, *([within] if compared else [])))
+        rows.append((line.label, value, *printed, ours, *beside, n, grids, *([within] if compared else [])))
     table(columns, rows, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
+    for number, reason in enumerate(reasons, 1):
+        say(f"{number}: {reason}")
     if item.note:
         say(item.note)
-
-
-def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
-    """Return the cells of an estimate: in per cent where the paper does so, or the reason why it is missing."""
-    if estimate is None:
-        return "not in this run", "", ""
-    if estimate.method == "exact":
-        return f"{estimate.value:.6g}", "", ""
-    scale, digits = (100, 1) if percent else (1, 3)
-    if math.isnan(estimate.value):
-        return f"undefined{f' ({estimate.note})' if estimate.note else ''}", str(estimate.n), str(estimate.clusters)
-    text = f"{scale * estimate.value:.{digits}f}"
-    if estimate.has_interval:
-        text += f" [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
-    return text, str(estimate.n), str(estimate.clusters)
 
 
 def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -54,7 +55,7 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         server = ready["server"]
         key = f", key from {server['key_env']}" if "key_env" in server else ""
         line = f"{model}: {ready['model']} at {server['base_url']} (mode {server.get('mode', 'chat')}{key})"
-        return ModelDefaults(name=model, style=None, parameters=ready, line=line)
+        return ModelDefaults(name=model, style=None, parameters=deepcopy(dict(ready)), line=line)
     model = model if ready is None else ready["model"]
     folder = model_folder(model)
     dialect = Dialect(model)

@@ -50,6 +50,9 @@ class Reading(Part):
         percent: whether the paper prints it in per cent.
         published: printed values for the item's model.
         others: other model -> its printed values.
+        differs: known differences between what is printed and ours, besides those of the item.
+        control: changed tags of the rows that are its control, none for those of a random agent in the same worlds.
+        called: value of the tag `by` -> the paper's name of it.
     """
 
     label: str
@@ -60,6 +63,9 @@ class Reading(Part):
     percent: bool = False
     published: Published | None = None
     others: dict[str, Published] = Field(default_factory=dict)
+    differs: tuple[str, ...] = sequence(default=())
+    control: dict[str, Tag] = Field(default_factory=dict)
+    called: dict[Tag, Tag] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -117,6 +123,8 @@ class Item(Part):
         exact: name of the function that computes it, where no study does.
         section: the section of the report that shows it.
         where: tags of the rows of all readings.
+        prompts: the printed prompts under which its numbers came out, see `goalscope.agents.printed_prompts`.
+        differs: known differences between what is printed and ours (sites, worlds, decoding), for all readings.
         readings, claims: what is read, and what is tested.
         note: caveat on the numbers.
     """
@@ -133,6 +141,8 @@ class Item(Part):
     exact: str = ""
     section: str = ""
     where: dict[str, Tag] = Field(default_factory=dict)
+    prompts: tuple[str, ...] = sequence(default=())
+    differs: tuple[str, ...] = sequence(default=())
     readings: tuple[Reading, ...] = sequence(default=())
     claims: tuple[Claim, ...] = sequence(default=())
     note: str = ""

@@ -1,8 +1,8 @@
 """Lines of an item from the rows of a run: our estimate and the printed value."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from goalscope.probing.beliefs import ACTIONS, WRONG, WRONG_ON_MAP, pooled_share
 from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.probing.plan_scores import summarise_plans
 from goalscope.probing.scores import summarise
+from goalscope.reproduction.comparable import differences, too_few
 from goalscope.reproduction.items import MIDDLE, How, Item, Reading
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 
 _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}
 """Margins of the tests of transforms; p-values and effects do not depend on them."""
+
+CONTROL: Final = "random"
+"""Name of the scripted agent whose figures stand beside a model's where a reading declares no control of its own."""
 
 _FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
     "beliefs": (ACTIONS, WRONG, WRONG_ON_MAP),
@@ -35,10 +39,12 @@ class Subject:
     Attributes:
         agents: names of the model's agents in the run.
         model: its name in the papers, "" for none.
+        descriptions: agent -> its description as the run stores it.
     """
 
     agents: tuple[str, ...]
     model: str = ""
+    descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +56,21 @@ class Line:
         value: the value of the tag by which the reading is split, None for none.
         published: model -> printed value.
         ours: our estimate, None where the run has no such rows.
-        percent: whether both are given in per cent.
-        within: whether the printed number of this very model lies in our interval, None where there is none to compare.
+        control: the same of the reading's control, else of the agent `CONTROL` in the same run; None where it has none.
+        percent: whether all are given in per cent.
+        within: whether the printed number of this very model lies in our interval; None where there is none, where the
+            two cannot be compared, or where ours has no interval.
+        differs: what stands in the way of a comparison with the printed number.
     """
 
     label: str
     value: Tag
     published: Mapping[str, float | str | None]
     ours: Estimate | None
+    control: Estimate | None = None
     percent: bool
     within: bool | None = None
+    differs: tuple[str, ...] = ()
 
 
 def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
@@ -70,7 +81,26 @@ def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
         rows: all rows of the run.
         subject: the agents, and their model.
     """
-    return [line for reading in item.readings for line in _lines(item, reading, rows, subject)]
+    return [
+        line
+        for reading in item.readings
+        for arm in _arms(item, reading, rows, subject)
+        for line in _lines(item, reading, rows, arm, "" if arm is subject else f", {arm.agents[0]}")
+    ]
+
+
+def _arms(item: Item, reading: Reading, rows: Rows, subject: Subject) -> list[Subject]:
+    """Return the subject, or each of its agents alone where two of them would share a line."""
+    if reading.how == "relation" or len(subject.agents) == 1:
+        return [subject]
+    shown = selected(item, reading.where, rows, subject, [reading.measure])
+    if not len(shown) or (reading.by and reading.by not in shown.tags):
+        return [subject]
+    values = shown[reading.by].tolist() if reading.by else [None] * len(shown)
+    pairs = set(zip(shown["agent"].tolist(), values, strict=True))
+    if len(pairs) == len({value for _, value in pairs}):
+        return [subject]
+    return [replace(subject, agents=(name,)) for name in dict.fromkeys(shown["agent"].tolist())]
 
 
 def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject, measures: Sequence[str]) -> Rows:
@@ -89,15 +119,25 @@ def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject,
     return matching
 
 
-def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterator[Line]:
+def _estimates(item: Item, reading: Reading, where: Mapping[str, Tag], rows: Rows, subject: Subject) -> list[Grouped]:
+    measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
+    selected_rows = selected(item, where, rows, subject, measures)
+    by = (reading.by,) if reading.by else ()
+    if len(selected_rows) and all(name in selected_rows.tags for name in by):
+        return _HOW[reading.how](selected_rows, reading.measure, by)
+    return []
+
+
+def _at(groups: Sequence[Grouped], by: str, value: Tag) -> Estimate | None:
+    return next((group.estimate for group in groups if not by or _equal(group.key[by], value)), None)
+
+
+def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: str) -> Iterator[Line]:
     printed = {} if reading.published is None else {item.model: reading.published}
     printed |= reading.others
-    measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
-    selected_rows = selected(item, reading.where, rows, subject, measures)
-    by = (reading.by,) if reading.by else ()
-    groups: list[Grouped] = []
-    if len(selected_rows) and all(name in selected_rows.tags for name in by):
-        groups = _HOW[reading.how](selected_rows, reading.measure, by)
+    groups = _estimates(item, reading, reading.where, rows, subject)
+    beside = replace(subject, agents=subject.agents if reading.control else (CONTROL,))
+    controls = _estimates(item, reading, {**reading.where, **reading.control}, rows, beside)
     values: list[Tag] = [None]
     if reading.by:
         printed_values = [value for numbers in printed.values() if isinstance(numbers, dict) for value in numbers]
@@ -106,18 +146,39 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject) -> Iterat
         if all(isinstance(value, int | float) for value in values):
             values.sort(key=float)  # type: ignore[arg-type]
     for value in values:
-        ours = next((group.estimate for group in groups if not by or _equal(group.key[reading.by], value)), None)
+        ours = _at(groups, reading.by, value)
         published = {
             name: numbers.get(value) if isinstance(numbers, dict) else numbers for name, numbers in printed.items()
         }
+        differs = tuple[str, ...]()
+        if any(number is not None for number in published.values()):
+            known = differences(item, reading, subject.descriptions, published, subject.model)
+            differs = tuple(dict.fromkeys([*known, *too_few(ours)]))
         yield Line(
-            label=reading.label,
-            value=value,
+            label=f"{reading.label}{ending}",
+            value=reading.called.get(value, value),
             published=published,
             ours=ours,
+            control=_at(controls, reading.by, value),
             percent=reading.percent,
-            within=_within(published.get(subject.model), ours, reading.percent),
+            within=None if differs else _within(published.get(subject.model), ours, reading.percent),
+            differs=differs,
         )
+
+
+def in_figures(estimate: Estimate | None, percent: bool) -> str:
+    """Return an estimate with its interval, in per cent where the source does so, or why there is none."""
+    if estimate is None:
+        return "not in this run"
+    if estimate.method == "exact":
+        return f"{estimate.value:.6g}"
+    scale, digits = (100, 1) if percent else (1, 3)
+    if estimate.value != estimate.value:
+        return f"undefined{f' ({estimate.note})' if estimate.note else ''}"
+    text = f"{scale * estimate.value:.{digits}f}"
+    if estimate.has_interval:
+        text += f" [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
+    return text
 
 
 def _within(printed: float | str | None, ours: Estimate | None, percent: bool) -> bool | None:

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from goalscope.agents.agent import Past
+from goalscope.agents.printed_prompts import said_in, with_our_slots
 from goalscope.checks import note_namesake
 from goalscope.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
@@ -85,8 +86,7 @@ _SECTION = re.compile(r"^\[([a-z]+)\]\n", re.MULTILINE)
 _LEGEND = re.compile(rf"^([{WALL}{OPEN}{GOAL}{AGENT}]) (?=an? |the )", re.MULTILINE)
 _ROW = re.compile(rf"^\d+(?: [{WALL}{OPEN}{GOAL}{AGENT}])+$", re.MULTILINE)
 _TO_GOAL: Final = f"from {AGENT} to {GOAL}"
-_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
-_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_PLACEHOLDER, _BRACES = re.compile(r"\{\{([a-z_]+)\}\}"), re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 def template(name: str, form: str = "schema") -> str:
@@ -164,7 +164,7 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
         note_namesake(str(task), "template", only_files=True)
         text = template(TASKS[str(task)], form)
         return _naming(text) if task == NAMED else text
-    text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
+    text = with_our_slots(read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n"))
     if not {"grid", "view"} & check_placeholders(text, _IN_TEMPLATES, task):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
     return text
@@ -204,7 +204,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
         "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
     }
     needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
-    for name in sorted(needed - names):
+    for name in sorted(needed - names - said_in(text, strategy, memory, reasoned)):
         raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
     filled = fill(text, {name: value for name, value in values.items() if name in names})
     return re.sub(r"\n{3,}", "\n\n", filled).strip()

@@ -1,0 +1,101 @@
+"""The page of an item: printed, ours and a control side by side, what may be compared, and the report of its run below."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
+from goalscope.report.blocks import Footnotes, Table, counted, listed, number
+from goalscope.reproduction.claims import Tested
+from goalscope.reproduction.items import PAPERS, Item
+from goalscope.reproduction.readings import Line, in_figures
+from goalscope.runs import Store
+
+
+def sentence(item: Item, lines: Sequence[Line], agents: Sequence[str]) -> str:
+    """Return what a reader has to know before the numbers: who acted, and which printed numbers may be compared."""
+    printed = [line for line in lines if any(value is not None for value in line.published.values())]
+    compared = [line for line in printed if not line.differs and line.within is not None]
+    reasons = list(dict.fromkeys(reason for line in printed for reason in line.differs))
+    who = f"Read here: {listed(list(agents))}, in worlds of the study {item.study}. "
+    if not printed:
+        return f"{who}The source draws this item and prints no numbers of it."
+    if not compared:
+        why = f": {'; '.join(reasons)}" if reasons else ", since ours has no interval"
+        return f"{who}No printed number is compared with ours{why}. Theirs and ours need not agree."
+    inside = sum(bool(line.within) for line in compared)
+    rest = f"; the others are not compared: {'; '.join(reasons)}" if reasons else ""
+    of = counted(len(printed), "printed number")
+    return f"{who}Of {of} {len(compared)} may be compared, and {inside} of these lie in our intervals{rest}."
+
+
+def declared(item: Item, lines: Sequence[Line], tested: Sequence[Tested], agents: Sequence[str]) -> list[Declared]:
+    """Return the sections of an item for its page."""
+    notes, papers = Footnotes(), list(dict.fromkeys(name for line in lines for name in line.published))
+    rows = []
+    for line in lines:
+        printed = [line.published.get(name) for name in papers]
+        rows.append(
+            (
+                line.label if line.value is None else f"{line.label}: {number(line.value)}",
+                *("" if value is None else str(value) for value in printed),
+                in_figures(line.ours, line.percent),
+                in_figures(line.control, line.percent) if line.control is not None else "",
+                "" if line.ours is None else f"{line.ours.n:,}",
+                "" if line.ours is None else f"{line.ours.clusters:,}",
+                {True: "yes", False: "no", None: notes.mark(*line.differs)}[line.within],
+            )
+        )
+    table = Table(
+        caption="Printed and ours; the control is a random agent in the same worlds where no other is named",
+        headings=("", *(f"printed, {name}" for name in papers), "ours", "control", "n", "grids", "printed within ours"),
+        rows=tuple(rows),
+        numbers=tuple(range(1, len(papers) + 5)),
+        notes=(*notes.lines, *([item.note] if item.note else [])),
+    )
+    sections = [
+        Declared(
+            anchor="item",
+            title=f"{item.name}: {item.title}",
+            paragraphs=[sentence(item, lines, agents), PAPERS[item.name.split()[0]]],
+            tables=[table],
+        )
+    ]
+    if tested:
+        parts = tuple(
+            (claim.said, claim.verdict, "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts), claim.why)
+            for claim in tested
+        )
+        caption = "Sentences of the source as tests on this run; “not shown” is not “not so”"
+        headings = ("sentence", "here", "parts", "why")
+        sections.append(
+            Declared(anchor="claims", title="In words", tables=[Table(caption=caption, headings=headings, rows=parts)])
+        )
+    return sections
+
+
+def write(
+    item: Item,
+    lines: Sequence[Line],
+    tested: Sequence[Tested],
+    agents: Sequence[str],
+    *,
+    run: Path,
+    numbers: str,
+    path: Path,
+) -> Path:
+    """Write the page of an item, the report of its run folded below.
+
+    Args:
+        item, lines, tested, agents: the item and what came out.
+        run: the measured run.
+        numbers: all of it as JSON, which the page carries.
+        path: the page.
+
+    Raises:
+        ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
+        OSError: the page cannot be written.
+    """
+    with Store(run) as store:
+        report = Group(title="The report of the run", sections=sections_of(RunData.of(store)))
+        text = render_page(item.name, [], lay_out(declared(item, lines, tested, agents)), numbers, [report])
+    return write_page(path, text)
