@@ -103,7 +103,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     said = " ".join(call(*words).split())
     shown = headline(tmp_path / "out")
     assert "Nothing can be said about the goals of talker: none of" in shown and "answers to first turns" in shown
-    assert "answer=likelihood" in shown and shown[:60] in said
+    assert "--answer likelihood" in shown and shown[:60] in said
     [ledger] = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
     assert not ledger.claims and ledger.look == 1
     with Store(tmp_path / "out" / "arms" / "grids") as store:
@@ -157,7 +157,7 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
 @pytest.mark.parametrize(
     ("failures", "facts"),
     [
-        ({"no JSON": 3, "empty": 1}, ["4 of 8", "3 prose", "1 empty", "answer=likelihood"]),
+        ({"no JSON": 3, "empty": 1}, ["4 of 8", "3 prose", "1 empty", "--answer likelihood"]),
         ({"truncated": 8}, ["none of 8", "max_tokens", "as in “So”"]),
         ({"little mass": 5}, ["least_mass", "template="]),
         ({"of its own": 8}, ["8 of its own"]),

@@ -101,7 +101,8 @@ def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.
     found = measure_goals(table, settings)
     assert len({row.cluster for row in wanted.rows}) > 7
     before: list[Any] = [*wanted.estimates, *wanted.contrasts]
-    for one, other in zip(before, [*found.estimates, *found.contrasts], strict=True):
+    after: list[Any] = [*found.estimates, *found.contrasts]
+    for one, other in zip(before, after, strict=True):
         mine, theirs = (
             {name: value for name, value in asdict(each).items() if isinstance(value, float)} for each in (one, other)
         )

@@ -156,14 +156,14 @@ def test_jaccard() -> None:
         sets = [{*(turn.state for turn in episode.steps), episode.final} for episode in episodes]
         pairs = [len(one & other) / len(one | other) for one, other in itertools.combinations(sets, 2)]
         expected.append(fmean(pairs))
-    close(values(state_overlap), expected.tolist())
+    close(values(state_overlap), expected)
 
 
 @pytest.mark.parametrize("pairs", [1, 10, 40])
 def test_jaccard_of_few_pairs_at_a_time_is_the_same(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = values(state_overlap)
     monkeypatch.setattr(visits, "_PAIRS", pairs)
-    close(values(state_overlap), expected.tolist())
+    close(values(state_overlap), expected)
 
 
 def test_jaccard_of_many_trajectories_is_that_of_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

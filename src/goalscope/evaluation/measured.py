@@ -32,15 +32,13 @@ from goalscope.runs.tables import DATABASE
 _LIKELIHOOD: Final = (
     "--answer likelihood, which reads how likely it finds each action (needs weights, or completions:NAME@URL)"
 )
+_EXAMPLE: Final = "a filled-in answer in the prompt (--template example)"
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     # Failure of a turn -> what its answer is, and what helps.
-    "no JSON": ("prose without an action", f"{_LIKELIHOOD}, or a filled-in answer in the prompt (--template example)"),
+    "no JSON": ("prose without an action", f"{_LIKELIHOOD}, or {_EXAMPLE}"),
     "truncated": ("cut off before an action", "more room for an answer (--set max_tokens=N), or a longer context"),
     "empty": ("empty", f"{_LIKELIHOOD}, or the way its reasoning is marked (--set reasoning=none)"),
-    "unknown action": (
-        "an action that is not offered",
-        f"{_LIKELIHOOD}, or a filled-in answer in the prompt (--template example)",
-    ),
+    "unknown action": ("an action that is not offered", f"{_LIKELIHOOD}, or {_EXAMPLE}"),
     "two different actions": ("two different actions", _LIKELIHOOD),
     MARKERS: ("markers of its chat format in the answer", "the way its reasoning is marked (--set reasoning=...)"),
     LITTLE_MASS: (
