@@ -163,7 +163,7 @@ def test_jaccard() -> None:
 def test_jaccard_of_few_pairs_at_a_time_is_the_same(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = values(state_overlap)
     monkeypatch.setattr(visits, "_PAIRS", pairs)
-    close(values(state_overlap), expected)
+    close(values(state_overlap), expected.tolist())
 
 
 def test_jaccard_of_many_trajectories_is_that_of_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

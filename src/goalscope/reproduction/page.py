@@ -1,4 +1,4 @@
-"""The page of an item: printed, ours and a control side by side, what may be compared, and the report of its run below."""
+"""The page of an item: printed, ours and a control side by side, what may be compared, the report of its run below."""
 
 from collections.abc import Sequence
 from pathlib import Path
