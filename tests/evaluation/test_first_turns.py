@@ -159,7 +159,7 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     [
         ({"no JSON": 3, "empty": 1}, ["4 of 8", "3 prose", "1 empty", "--answer likelihood"]),
         ({"truncated": 8}, ["none of 8", "max_tokens", "as in “So”"]),
-        ({"little mass": 5}, ["least_mass", "template="]),
+        ({"little mass": 5}, ["least_mass", "--template completion"]),
         ({"of its own": 8}, ["8 of its own"]),
     ],
 )

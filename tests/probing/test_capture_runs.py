@@ -155,7 +155,7 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
     for arguments, message in (
         (["--random-weights", "permuted"], "give untrained"),
         (["--random-weights", "permuted", "--layers", "all"], "give untrained"),
-        (["--layers", "x"], "--layers must be numbers of blocks"),
+        (["--layers", "x"], "--layers must be numbers >= 0 of blocks"),
         (["--sites", "here"], "a site must be one of"),
         (["--layers", "8"], "in 0..7"),
         (["--device", "cpu"], "give --model"),

@@ -79,10 +79,10 @@ def run(
             else candidates[0].why
         )
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
-    for line in chosen.not_taken(open_to, askable, seed):
-        say(line, error=True)
     failures, limit = Failures(out), None if quick else Budget.parse(budget or DEFAULT)
     find_unasked(failures, open_to, askable, seed)
+    for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
+        say(line, error=True)
     if askable and failures.tracebacks and not any(asked_of(arm, askable, failures) for arm in open_to):
         for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
             say(text, error=True)

@@ -16,6 +16,7 @@ from goalscope.agents.agent import CHAT
 from goalscope.checks import near_miss
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
+from goalscope.parts import attempt
 from goalscope.runs.study import Study
 from goalscope.yaml_text import key_path, set_key
 
@@ -124,10 +125,13 @@ class Choices(BaseModel):
 
     def _full(self, arm: Arm) -> int:
         """Return the worlds a cell at which an arm's claims are settled: as many in all as with its own sizes."""
-        lengths = [len(entry["sizes"]) for entry in arm.worlds(1) if "sizes" in entry] if self.sizes else []
+        worlds = (
+            attempt("arm", arm.name, lambda: arm.worlds(1), lambda why: list[dict[str, Any]]()) if self.sizes else []
+        )
+        lengths = [len(entry["sizes"]) for entry in worlds if "sizes" in entry]
         if not lengths:
             return arm.full
-        study = Study.parse({"worlds": arm.worlds(1), "agents": [{"kind": "random"}], **arm.study})
+        study = Study.parse({"worlds": worlds, "agents": [{"kind": "random"}], **arm.study})
         if self._applied(arm, study)[1].keys() & {words for words, _ in self._changes(arm) if "--sizes" in words}:
             return arm.full
         return math.ceil(arm.full * lengths[0] / len(self.sizes))
@@ -144,7 +148,7 @@ class Choices(BaseModel):
             ValueError: a choice that no arm takes.
         """
         refused, taken = dict[str, dict[str, str]](), set[str]()
-        for arm in arms:
+        for arm in arms if self.words else ():
             asked = [subject for subject in subjects if arm.open_to(subject)]
             if arm.looks is not None or not asked:
                 continue
