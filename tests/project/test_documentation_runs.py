@@ -303,7 +303,8 @@ SCENARIOS = {
         steps=(
             "goalscope evaluate theseus --quick --out runs/theseus",
             "goalscope ledger runs/theseus",
-            "goalscope evaluate theseus --arms grids --answer likelihood --set least_mass=0.1 --quick --out runs/likelihood",
+            "goalscope evaluate theseus --arms grids --answer likelihood --set least_mass=0.1 --quick "
+            "--out runs/likelihood",
             "goalscope evaluate theseus --arms grids,keys --sizes 7 --quick --out runs/small",
             "goalscope evaluate theseus chat:model=theseus,temperature=0 --arms grids --quick --out runs/both",
             "goalscope evaluate environment-optimal random --worlds toy-text --quick --out runs/toys",

@@ -27,7 +27,7 @@ def evaluate(
         ),
     ],
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
-    budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (15m).")] = "",
+    budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (7m).")] = "",
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
     arms: Annotated[str, option("NAMES", ARMS)] = "",
     sizes: Annotated[str | None, option("LIST", "Other side lengths of the grids, e.g. 7 or 7,9.")] = None,

@@ -19,7 +19,7 @@ from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
 from goalscope.preflight.forecast import Forecast, Range, nothing
 from goalscope.report.blocks import listed
 
-DEFAULT: Final = "15m"
+DEFAULT: Final = "7m"
 """The default budget."""
 
 _TENTH: Final = 0.1
