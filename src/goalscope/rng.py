@@ -6,12 +6,18 @@ draws can be taken for item ``i`` alone or for a thousand items at once with the
 """
 
 import hashlib
+import itertools
 import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 _WORDS_PER_BLOCK = 4  # Philox-4x64 yields four 64-bit words for each value of its counter
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+Item = TypeVar("Item")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -88,3 +94,15 @@ def words(
     generator = np.random.Philox(key=_key(root_seed, names), counter=counter)
     raw = generator.random_raw(count * blocks * _WORDS_PER_BLOCK)
     return np.asarray(raw, dtype=np.uint64).reshape(count, blocks * _WORDS_PER_BLOCK)[:, :each]
+
+
+def spread(items: Sequence[Item]) -> Iterator[Item]:
+    """Yield the items, each once, so that the first few are spread evenly over all; the middle one is the first."""
+    taken_indices = set[int]()
+    for step in itertools.count():
+        index = int((0.5 + step * _GOLDEN) % 1 * len(items))
+        if index not in taken_indices:
+            taken_indices.add(index)
+            yield items[index]
+        if len(taken_indices) == len(items):
+            return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorder import Recorder
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
@@ -112,6 +113,18 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     call(*words)
     with Store(tmp_path / "out" / "arms" / "grids") as store:
         assert store.query("SELECT count(*) FROM calls")[0][0] == before
+
+
+@pytest.mark.usefixtures("few")
+def test_a_server_that_always_says_the_same_prose_is_told_of_by_what_it_says(tmp_path: Path) -> None:
+    """Its trials refuse it, as it heeds no temperature; what a user must know is that its answers hold no action."""
+    with Recorder("I think that going up would be best here.") as server:
+        call("evaluate", f"openai:talker@{server.url}", "--quick", "--out", tmp_path / "out")
+    shown = headline(tmp_path / "out")
+    assert "Nothing can be said about the goals of talker: none of" in shown and "going up" in shown
+    with Recorder('{"action": "UP"}') as server:  # one whose answers could be used is refused by its trials
+        said = call("evaluate", f"openai:mule@{server.url}", "--quick", "--out", tmp_path / "mule", status=1)
+    assert "temperature" in said and "temperature" in headline(tmp_path / "mule")
 
 
 @pytest.mark.usefixtures("few")

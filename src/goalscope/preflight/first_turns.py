@@ -6,7 +6,6 @@ while they fit its limits, spread over the worlds of the study.
 """
 
 import itertools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.models.base import NotSentError
 from goalscope.models.decode import common_prefix
 from goalscope.models.http import HttpModel
 from goalscope.models.http_transport import Client
@@ -27,6 +27,7 @@ from goalscope.models.local import LocalModel
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
+from goalscope.rng import spread
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of
 from goalscope.runs.episode import LiveEpisode
@@ -52,8 +53,6 @@ MOST: Final = 64
 
 UNUSABLE_SECONDS: Final = 100.0
 """Longest time of a batch while no answer holds an action, up to `FEWEST` answers."""
-
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 class Portion(BaseModel):
@@ -206,6 +205,7 @@ def ask_first_turns(
                     lambda observations: caller.journalled_turns(observations, journal, store)[0],
                     clock,
                     lambda observation: check_before_calls(store, agent, observation),
+                    lambda: setattr(caller, "checked", True),
                 )
                 return batch.run(
                     limits,
@@ -218,18 +218,6 @@ def ask_first_turns(
                     budget.end()
 
 
-def spread(items: Sequence[Any]) -> Iterator[Any]:
-    """Yield the items, each once, so that the first few are spread evenly over all; the middle one is the first."""
-    taken_indices = set[int]()
-    for step in itertools.count():
-        index = int((0.5 + step * _GOLDEN) % 1 * len(items))
-        if index not in taken_indices:
-            taken_indices.add(index)
-            yield items[index]
-        if len(taken_indices) == len(items):
-            return
-
-
 class _Batch:
     def __init__(
         self,
@@ -239,8 +227,10 @@ class _Batch:
         ask: Callable[[Sequence[Observation]], Sequence[Turn]],
         clock: Callable[[], float],
         check: Callable[[Observation], None] = lambda observation: None,
+        go_unchecked: Callable[[], None] = lambda: None,
     ) -> None:
         self._study, self._agent, self._ask, self._clock, self._check = study, agent, ask, clock, check
+        self._go_unchecked = go_unchecked
         self._count = counter(agent, parameters)[0] if isinstance(agent, ChatAgent) else None
         self._told = FirstTurns()
 
@@ -251,25 +241,48 @@ class _Batch:
         patient: bool = False,
         keep: Callable[[FirstTurns], None] = lambda told: None,
     ) -> FirstTurns:
-        """Ask portion after portion within the limits; what was told so far is kept after each of them."""
+        """Ask portion after portion within the limits; what was told so far is kept after each of them.
+
+        A server that its trials refuse is asked for a few turns, too: where none of them holds an action, that is what
+        there is to say of the model, not what its server lacks.
+        """
         every = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
         self._told = FirstTurns(shared=self._shared(every[:_COMPARED]))
-        items, size, tried = iter(every), 1, False
+        items, size, tried, refusal = iter(every), 1, False, None
         while portion := list(itertools.islice(items, min(size, most - self._told.asked))):
             try:
                 if not tried:
-                    self._check(self._live(*portion[0]).observe())  # the trials of a server belong to no turn
-                    tried = True
+                    refusal, tried = self._refusal(self._live(*portion[0]).observe()), True
                 self._take(portion)
+            except ValueError as error:
+                raise refusal or error from None
             except ConnectionError as error:
                 if patient:
                     raise
                 if self._told.asked:
                     return self._told  # what is left is for the run, which waits as long as its settings say
                 return FirstTurns(silent=_brief(error))
-            keep(self._told)
+            if refusal is None:
+                keep(self._told)
+            elif self._told.unusable:
+                return self._told
+            elif self._told.invalid < 1:
+                raise refusal
             size = self._next(limits, size)
+        if refusal is not None:
+            raise refusal
         return self._told
+
+    def _refusal(self, observation: Observation) -> ValueError | None:
+        """Try the server, which belongs to no turn; return why it is refused, None where it is not."""
+        try:
+            self._check(observation)
+        except NotSentError:
+            raise  # a cap has no room for the trials
+        except ValueError as error:
+            self._go_unchecked()
+            return error
+        return None
 
     def _shared(self, items: Sequence[tuple[EpisodeSpec, World]]) -> float:
         """Return the share of a prompt that the first prompts of some episodes begin with."""

@@ -74,7 +74,7 @@ class Caller:
         self._in_threads = elsewhere is None and (self._workers > 1 or self._hands_out)
         self._interrupts = interrupts or Interrupts()
         self._asked = list[Future[list[Turn]]]()  # in threads of this process, until they are done
-        self._checked = False  # whether the agent's server was tried
+        self.checked = False  # whether the agent's server was tried
 
     def close(self) -> None:
         """Wait for what ends soon: calls of an agent that hands out its answers, unless its server is slow."""
@@ -137,9 +137,9 @@ class Caller:
             if counted or isinstance(error, NotSentError | StoppedError):
                 journal.withdraw([calls[index] for index in portion])
 
-        if missing and not self._checked:
+        if missing and not self.checked:
             check_before_calls(store, self.agent, observations[missing[0]])
-            self._checked = True
+            self.checked = True
         try:
             self.ask(observations, missing, commit, send, withdraw)
         finally:
