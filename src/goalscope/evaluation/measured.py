@@ -43,7 +43,7 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     MARKERS: ("markers of its chat format in the answer", "the way its reasoning is marked (--set reasoning=...)"),
     LITTLE_MASS: (
         "unlikely to be an action",
-        "worked examples in the prompt (--template completion), or a smaller --set least_mass=P",
+        "a smaller --set least_mass=P, or of a chat model worked examples in the prompt (--template completion)",
     ),
 }
 

@@ -13,7 +13,14 @@ from weakref import WeakValueDictionary
 
 from goalscope.models.base import ANSWER_CUE, Message, Sampling
 from goalscope.models.chat_templates import check_source, render_bounded
-from goalscope.models.folders import bundled_templates, model_folder, read_json, read_template_form, tokenizer_identity
+from goalscope.models.folders import (
+    bundled_templates,
+    model_folder,
+    read_json,
+    read_template_form,
+    stamps,
+    tokenizer_identity,
+)
 from goalscope.models.gguf_files import read_header
 from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet, token_ids
@@ -60,8 +67,8 @@ class Loaded:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-# Agents that differ in their sampling or task alone share one copy of the weights.
-_SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
+_SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # agents of the same weights share one copy
+_RECENT: list[Loaded] = []  # what was read last with weights: one agent after another uses it
 _LOADING = threading.Lock()
 
 
@@ -272,14 +279,16 @@ class Dialect:
                 if loaded is None:
                     for library in self._needs:
                         needed(library)
+                    _RECENT[:] = [] if "torch" in self._needs else _RECENT  # before other weights take memory
                     with quiet(self._folder):
                         loaded = _SHARED[self._key()] = self._read()
+                _RECENT[:] = _RECENT if loaded.model is None else [loaded]
             self._loaded = loaded
         return self._loaded
 
     def _key(self, *more: Any) -> str:
         """Return the key under which loaded models are shared in a process."""
-        location = str(self._folder.resolve()) if self._folder is not None else self._source
+        location = [self._source] if self._folder is None else [str(self._folder.resolve()), *stamps(self._folder)]
         return repr([location, self._revision, self._reasoning, self._today, *more])
 
     def _where(self) -> tuple[str, dict[str, Any]]:

@@ -307,3 +307,9 @@ def read_template_form(folder: Path) -> str | None:
             f"got {str(card)[:200]}"
         )
     return str(card["template"])
+
+
+def stamps(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of each file of a model, so that changed files are read again."""
+    files = [folder] if folder.is_file() else sorted(folder.iterdir()) if folder.is_dir() else []
+    return [(file.name, (status := file.stat()).st_size, status.st_mtime_ns) for file in files if file.is_file()]
