@@ -22,9 +22,10 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.http import HttpModel
 from goalscope.planning.oracle import oracle
-from goalscope.preflight.first_turns import FirstTurns, spread
+from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.memory import more_memory
 from goalscope.preflight.prompts import counter, prompts_of
+from goalscope.rng import spread
 from goalscope.runs import Study
 
 Range = npt.NDArray[np.float64]
