@@ -370,7 +370,11 @@ _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_adapters.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
+_REAL = "needs a real model; tests/models/test_real_models.py has both"
 NOT_RUN = {
+    "goalscope evaluate SMOLLM2 --arms grids --answer likelihood --out runs/smollm2": _REAL,
+    "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
+    "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
