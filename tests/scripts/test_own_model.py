@@ -35,8 +35,11 @@ def test_an_own_model_by_the_first_page(program: Program, tmp_path: Path) -> Non
     refused = program("patch", run, status=2)
     assert "acts optimally" in refused and "no option" not in refused
     judged = program("evaluate", "./mine", "--budget", "700k-tokens", "--out", verdict)
-    assert "hold no action" in judged and "Not asked" in judged
-    assert "hold no action" in program("ledger", verdict, "--card")
+    # What it writes holds no action, which is said after its first turns; how likely it finds each action can be asked.
+    assert "held an action" in judged and "--answer likelihood" in judged
+    assert "first turns" in program("ledger", verdict, "--card")
+    verdict, likely = "runs/likely", ("--answer", "likelihood", "--set", "least_mass=0")
+    program("evaluate", "./mine", "--arms", "grids", *likely, "--quick", "--out", verdict)
     assert json.loads(program("ledger", verdict, "--json"))["models"]
     assert "claims-table-1" in program("figure", verdict, "--list")
     program("figure", verdict, "claims-table-1", "--out", "claims.tex")
