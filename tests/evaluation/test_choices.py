@@ -244,3 +244,7 @@ def test_a_description_that_is_none_of_ours_is_told_as_such() -> None:
     model = {"kind": "http", "model": "gpt", "mode": "chat"}
     served = {"kind": "chat", "model": model, "template": "0" * 64, "sampling": {"temperature": 1, "top_p": 1}}
     assert "gpt behind a server (mode chat)" in told(served) and "of one's own, sha256 000000000000" in told(served)
+    assert "(telos G.2)" in told({**served, "printed": "telos G.2"})
+    assert "of one's own" in told({**served, "printed": "<b>mine</b>"}) and "mine" not in told(
+        {**served, "printed": []}
+    )

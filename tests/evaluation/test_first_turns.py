@@ -15,10 +15,10 @@ from command_line import call
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import verdicts
 from goalscope.evaluation import Evaluation, evaluate, subject_of
-from goalscope.evaluation.measured import without_action
 from goalscope.evaluation.plan import Plan
 from goalscope.planning import optimal_actions
 from goalscope.preflight import FirstTurns, first_turns
+from goalscope.preflight.usable import without_action
 from goalscope.registry import resolve
 from goalscope.runs import Store
 
@@ -125,6 +125,33 @@ def test_a_server_that_always_says_the_same_prose_is_told_of_by_what_it_says(tmp
     with Recorder('{"action": "UP"}') as server:  # one whose answers could be used is refused by its trials
         said = call("evaluate", f"openai:mule@{server.url}", "--quick", "--out", tmp_path / "mule", status=1)
     assert "temperature" in said and "temperature" in headline(tmp_path / "mule")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(tmp_path: Path) -> None:
+    stopped = [False]
+
+    def answer(before: int) -> str | None:
+        return None if stopped[0] and before > 40 else f'{{"action": "{("UP", "DOWN", "LEFT", "RIGHT")[before % 4]}"}}'
+
+    words = ("--quick", "--arms", "grids", "--out", tmp_path / "out", "--set", "server.retries=1")
+    journal = "SELECT count(*) FROM calls WHERE state = 'done'"
+    with Recorder(answer) as server:
+        stopped[0] = True
+        said = call("evaluate", f"openai:halfway@{server.url}", *words, status=1)
+        shown = headline(tmp_path / "out")
+        assert "server.retries (1)" in shown and "left out" not in shown and "tries again what failed" in said
+        with Store(tmp_path / "out" / "arms" / "grids") as store:
+            kept = store.query(journal)[0][0]
+        assert kept > 30
+        stopped[0] = False
+        asked = len(server.requests)
+        call("evaluate", f"openai:halfway@{server.url}", *words)
+        again = len(server.requests) - asked
+        with Store(tmp_path / "out" / "arms" / "grids") as store:
+            assert store.query(journal)[0][0] == kept + again
+    [ledger] = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    assert ledger.claims
 
 
 @pytest.mark.usefixtures("few")

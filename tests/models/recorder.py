@@ -1,15 +1,19 @@
-"""A server that answers every chat with one text and keeps the requests, for tests."""
+"""A server that answers every chat and keeps the requests, for tests."""
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Recorder:
-    """A server that answers every chat with one text, and keeps the requests."""
+    """A server that answers every chat with one text, or by a function of the number of earlier requests; keeps them.
 
-    def __init__(self, answer: str) -> None:
+    It closes the connection in place of an answer that is None.
+    """
+
+    def __init__(self, answer: str | Callable[[int], str | None]) -> None:
         requests = self.requests = list[dict[str, Any]]()
 
         class Handler(BaseHTTPRequestHandler):
@@ -18,7 +22,11 @@ class Recorder:
 
             def do_POST(self) -> None:
                 requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                message = {"role": "assistant", "content": answer}
+                said = answer if isinstance(answer, str) else answer(len(requests) - 1)
+                if said is None:
+                    self.close_connection = True
+                    return
+                message = {"role": "assistant", "content": said}
                 usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
                 document = {"model": "m", "choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
                 body = json.dumps(document).encode()

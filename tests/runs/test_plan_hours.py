@@ -13,9 +13,9 @@ from run_agents import Dice, small_study
 from tiny_models import gpt_oss, tokenizer
 
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.evaluation.measured import found
 from goalscope.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
 from goalscope.preflight.first_turns import FEWEST, most_turns
+from goalscope.preflight.usable import found
 from goalscope.rng import spread
 from goalscope.runs import Store, Study, content_hash, run
 from tampered import unsealed

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import duration, say
-from goalscope.evaluation.measured import announced, found
 from goalscope.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
 from goalscope.preflight.forecast import Forecast, Range, forecast
+from goalscope.preflight.usable import announced, found
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.agents.printed_prompts import PRINTED
 from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TEMPLATES, WORDINGS, read_template, template
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.sentences import verdict
@@ -71,6 +72,8 @@ def _answer(answer: Mapping[str, Any] | None) -> str:
 
 
 def _template(description: Mapping[str, Any]) -> str:
+    if description.get("printed") in [printed.name for printed in PRINTED.values()]:
+        return f"a copy of the prompt that a paper prints ({description['printed']})"
     if description["kind"] == TASK_CHAT:
         return f"template {'example' if 'example' in description else 'schema'}"
     found = _bundled_templates().get(description["template"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from goalscope.evaluation.arms import arms
+from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.failures import not_played
 from goalscope.measures.goals.results import FEW
@@ -26,8 +27,8 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 
 def _why_nothing(ledger: ClaimLedger) -> str:
-    """Return why nothing was asked: what was found of this model, before what arms of its kind need."""
-    known = {why for arm in arms() for why in (arm.why, not_played(arm))}
+    """Return why nothing was asked: what was found of this model, before what arms of its kind need or was chosen."""
+    known = {LEFT_OUT, *(why for arm in arms() for why in (arm.why, not_played(arm)))}
     reasons = Counter(arm.why for arm in ledger.arms if arm.why not in known) or Counter(arm.why for arm in ledger.arms)
     return reasons.most_common(1)[0][0]
 
