@@ -1,4 +1,4 @@
-"""Agents act in other processes, in Ray actors and Dask workers as they do here: the same run, call by call."""
+"""Agents act in other processes, in and in Ray actors as they do here: the same run, call by call."""
 
 import json
 import os
@@ -84,14 +84,11 @@ def test_sixteen_shards_and_two_processes_make_the_run_that_one_process_makes(tm
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("dask", "distributed")])
-def test_two_workers_of_a_cluster_make_the_run_that_one_process_makes(
-    tmp_path: Path, expected: str, name: str, package: str
-) -> None:
-    if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install '.[{name}]'")
+def test_two_workers_of_a_cluster_make_the_run_that_one_process_makes(tmp_path: Path, expected: str) -> None:
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install '.[ray]'")
     # In a process of its own: the daemons that it starts end with it.
-    script = f"from test_executors import study, run; run(study(), {str(tmp_path)!r}, executor={name!r}, workers=2)"
+    script = f"from test_executors import study, run; run(study(), {str(tmp_path)!r}, executor='ray', workers=2)"
     (tmp_path / "main.py").write_text(f"if __name__ == '__main__':\n    {script}\n")
     paths = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": paths, "RAY_AUTH_MODE": "disabled"}
@@ -135,7 +132,7 @@ def test_a_worker_builds_the_very_agent_or_none() -> None:
 
 
 def test_wrong_uses_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be one of threads, processes, ray, dask"):
+    with pytest.raises(ValueError, match="must be one of threads, processes, ray"):
         run(study(), tmp_path / "run", executor="slurm")
     with pytest.raises(ValueError, match="must be built from the study"):
         run(study(), tmp_path / "run", executor="processes", agents=study().agents())
@@ -143,10 +140,9 @@ def test_wrong_uses_are_refused_before_anything_is_made(tmp_path: Path) -> None:
     assert "must be one of" in call("run", "scripted", "--out", tmp_path / "run", "--executor", "x", status=2)
 
 
-@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("dask", "distributed")])
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"install the extra {name}"), open_executor(name, 2):
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match="install the extra ray"), open_executor("ray", 2):
         pass
 
 

@@ -386,7 +386,7 @@ def capture_elsewhere(
     ]
     with open_executor(executor, workers, gpus) as pool:
         if pool is None:
-            raise ValueError("a capture in other processes needs processes, ray or dask, got threads: leave it out")
+            raise ValueError("a capture in other processes needs processes or ray, got threads: leave it out")
         futures = [pool.submit(capture_part, run, options, model, part) for part in parts]
         for done, future in enumerate(as_completed(futures), start=1):
             problem = future.exception()

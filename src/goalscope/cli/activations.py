@@ -176,7 +176,7 @@ def capture(
 
 def _check_workers(executor: str, workers: int, gpus: float) -> None:
     if executor == "threads" and (workers > 1 or gpus):
-        raise ValueError("--workers and --gpus must come with --executor processes, ray or dask: add it")
+        raise ValueError("--workers and --gpus must come with --executor processes or ray: add it")
 
 
 def probe(

@@ -153,9 +153,7 @@ def flag(name: str, help: str) -> Any:
 
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
-Executor = Annotated[
-    str, option("NAME", "Where it is computed: threads (here), processes, ray (extra ray) or dask (extra dask).")
-]
+Executor = Annotated[str, option("NAME", "Where it is computed: threads (here), processes, or ray (extra ray).")]
 Workers = Annotated[int, option("N", "With --executor: how many processes or actors.", min=1)]
 Gpus = Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)]
 Pilot = Annotated[

@@ -39,7 +39,7 @@ def run(
         str,
         option(
             "NAME",
-            "Where agents act: threads, processes, ray (extra ray), dask (extra dask), or auto: what suits them.",
+            "Where agents act: threads, processes, ray (extra ray), or auto: what suits them.",
         ),
     ] = "auto",
     gpus: Gpus = 0.0,

@@ -1,4 +1,4 @@
-"""Executors of agents: threads of this process, other processes, Ray actors or Dask workers.
+"""Executors of agents: threads of this process, other processes, or Ray actors.
 
 All are `concurrent.futures.Executor`. Workers only act: this process stores each question before it is sent, and each
 answer before it is used. A worker builds its agent from the kind and the parameters of the study; only observations,
@@ -10,9 +10,9 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
@@ -27,7 +27,7 @@ from goalscope.parts import sign
 from goalscope.progress import Arrived
 from goalscope.runs.study import AgentEntry
 
-EXECUTORS: Final = ("threads", "processes", "ray", "dask")
+EXECUTORS: Final = ("threads", "processes", "ray")
 
 AUTO: Final = "auto"
 """The executor that suits the agents of a run: see `suited`."""
@@ -126,14 +126,14 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
     """Yield the executor of the agents, closed at the end; None for threads, whose number each agent decides.
 
     Args:
-        name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names; "dask",
-            workers of the scheduler that DASK_SCHEDULER_ADDRESS names. Where the variable is not set, of this machine.
-        workers: how many; of a Dask scheduler's workers, how many calls are under way at a time.
+        name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names or,
+            where the variable is not set, of this machine.
+        workers: how many.
         gpus: of Ray, GPUs that each worker has for itself; .5 lets two share one.
 
     Raises:
         ValueError: another name, or GPUs for another than Ray.
-        ImportError: Ray or Dask is not installed.
+        ImportError: Ray is not installed.
     """
     if name not in EXECUTORS:
         raise ValueError(f"an executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
@@ -145,15 +145,13 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
     if name == "threads":
         yield None
         return
-    opened: Mapping[str, Callable[[int], AbstractContextManager[Executor]]]
-    opened = {"processes": _processes, "ray": partial(_RayActors, gpus=gpus), "dask": _dask}
-    with opened[name](workers) as executor:
+    with _processes(workers) if name == "processes" else _RayActors(workers, gpus) as executor:
         yield executor
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
     """Return the error of a worker that died before it answered; None for any other problem."""
-    if not isinstance(problem, BrokenExecutor) and type(problem).__name__ != "KilledWorker":  # the latter is Dask's
+    if not isinstance(problem, BrokenExecutor):
         return None
     message = next(iter(str(problem).splitlines()), "") or type(problem).__name__
     return OSError(
@@ -232,17 +230,3 @@ class _RayActors(Executor):
 class _Actor:
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
-
-
-@contextmanager
-def _dask(workers: int) -> Iterator[Executor]:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise lacking("--executor dask needs distributed", "dask", error) from error
-    with ExitStack() as opened:
-        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-        if not address:
-            local = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-            address = opened.enter_context(local)
-        yield opened.enter_context(Client(address)).get_executor(pure=False)
