@@ -232,7 +232,7 @@ def test_an_executor_that_is_broken_before_it_is_asked_is_told_the_same_way() ->
 
 def test_only_the_end_of_a_worker_is_told_as_one() -> None:
     assert lost_worker(ValueError("x")) is None
-    lost = lost_worker(type("KilledWorker", (Exception,), {})("task"))
+    lost = lost_worker(BrokenExecutor("task"))
     assert isinstance(lost, OSError) and "run the same command again" in str(lost)
 
 
