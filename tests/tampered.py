@@ -1,40 +1,32 @@
-"""Runs that somebody changed: without checksums, as the first schema wrote them, so that each value is looked at."""
+"""Runs that somebody changed who gives them fitting checksums, so that each value is looked at."""
 
-import math
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from goalscope.rows import Row
-from goalscope.runs.checksums import Comparison
-from goalscope.runs.codec import encode_tags
-from goalscope.runs.stored_rows import read_groups, sources_of
+from goalscope.runs import checksums
 
 
-def unsealed(database: sqlite3.Connection) -> sqlite3.Connection:
-    """Make an open run.db one of the first schema; inside of the caller's transaction, if there is one."""
-    _unpack(database)
-    database.execute("DROP TABLE IF EXISTS checksums")
-    database.execute("PRAGMA user_version = 1")
-    return database
+@contextmanager
+def tampered(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a run.db to change it; its checksums are made anew at the end."""
+    with closing(sqlite3.connect(path)) as database:
+        yield database
+        reseal(database)
+        database.commit()
 
 
-def _unpack(database: sqlite3.Connection) -> None:
-    """Store packed rows one by one, as earlier versions did."""
-    comparison = Comparison(database, Path("run.db"))
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'row_groups'").fetchone():
-        return
-
-    def value(row: Row) -> float | None:
-        return None if math.isnan(row.value) else row.value
-
-    def tags(row: Row) -> str:
-        return encode_tags(row.tags)
-
-    for source in sources_of(database, comparison):
-        listed = [row for rows in read_groups(database, comparison, source) for row in rows]
-        cells = [
-            (source, number, row.measure, row.unit, value(row), row.cluster, row.episode_id, row.step, tags(row))
-            for number, row in enumerate(listed)
-        ]
-        database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)
-    database.execute("DROP TABLE row_groups")
+def reseal(database: sqlite3.Connection) -> None:
+    """Make all checksums of an open run.db anew."""
+    checksums.clear(database)
+    for kind, (table, name) in checksums.ENTRIES.items():
+        keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}")]
+        checksums.seal(database, kind, keys)
+    checksums.seal_episodes(database, [number for (number,) in database.execute("SELECT number FROM episodes")])
+    for source in [source for (source,) in database.execute("SELECT DISTINCT source FROM row_groups")]:
+        select = "SELECT number, count, measures, data FROM row_groups WHERE source = ? ORDER BY number"
+        groups = database.execute(select, (source,)).fetchall()
+        for number, *cells in groups:
+            checksums.seal_group(database, source, number, tuple(cells))
+        checksums.seal_index(database, source, [group[:3] for group in groups])

@@ -13,7 +13,7 @@ from goalscope.models.http_checks import ServerReport, apply_report, check_serve
 from goalscope.models.http_trials import DRAWS, ServerNeeds, most_trial_tokens
 from goalscope.preflight import costs
 from goalscope.runs import Store, run
-from tampered import unsealed
+from tampered import tampered
 
 DRAWN: dict[str, Any] = {"temperature": 0.7, "server": {"preflight": True}}
 _SAID: dict[str, Any] = {}
@@ -93,8 +93,8 @@ def test_a_run_tries_its_server_once_and_keeps_what_it_saw(model: LocalModel, tm
         assert 0 < kept["usage"]["prompt_tokens"] < prompts + outputs
         (cost,) = costs(longer)
         assert cost.calls >= calls + tried and (cost.tokens or 0) >= told + kept["usage"]["prompt_tokens"]
-        with Store(tmp_path / "longer", "w") as store, store.transaction() as database:
-            unsealed(database).execute("DELETE FROM episodes WHERE number = 1")
+        with tampered(tmp_path / "longer" / "run.db") as database:
+            database.execute("DELETE FROM episodes WHERE number = 1")
             database.execute("DELETE FROM calls")
         summary = run(longer, tmp_path / "longer")
         assert summary.calls == len(server.log) - again > 0, "nothing is tried again"

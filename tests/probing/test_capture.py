@@ -1,7 +1,6 @@
 """Capture: the vectors are those of a plain forward over the recorded ids, however the work was cut into pieces."""
 
 import hashlib
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from goalscope.activations import Activations, CaptureSettings, capture, capture
 from goalscope.activations.hooks import Recording
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, content_hash, run
-from tampered import unsealed
+from tampered import tampered
 
 SMALL = CaptureSettings(window=7, batch_tokens=300, shard_bytes=20_000)
 
@@ -202,8 +201,8 @@ def test_what_is_missing_is_written_again_with_the_same_bytes(tmp_path: Path) ->
     names = sorted(before)
     (directory / names[1]).unlink()
     (directory / names[2]).write_bytes((directory / names[2]).read_bytes()[:-10])
-    with sqlite3.connect(directory / "run.db") as database:
-        unsealed(database).execute("DELETE FROM artifacts WHERE path = ?", (names[3],))
+    with tampered(directory / "run.db") as database:
+        database.execute("DELETE FROM artifacts WHERE path = ?", (names[3],))
     (directory / done.path / ".00009.safetensors.part").write_bytes(b"half")
     with pytest.raises(ValueError, match=r"must have .* bytes, got"):
         (directory / names[1]).write_bytes(b"")
@@ -241,8 +240,8 @@ def test_a_damaged_shard_is_refused(tmp_path: Path) -> None:
     refused(sound.replace(b"capture-", b"capturx-", 1), "must belong to")
     refused(None, "there is no such file", FileNotFoundError)
     assert len(load_activations(directory, site="pre", layer=1)) == 24
-    with sqlite3.connect(directory / "run.db") as database:
-        unsealed(database).execute("UPDATE artifacts SET path = '../x.safetensors' WHERE kind = 'activations'")
+    with tampered(directory / "run.db") as database:
+        database.execute("UPDATE artifacts SET path = '../x.safetensors' WHERE kind = 'activations'")
     with pytest.raises(ValueError, match="must lie inside of its run directory"):
         load_activations(directory, site="pre", layer=1)
 
@@ -275,8 +274,8 @@ def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> 
         capture(tmp_path / "scripted", local())
     model = local()
     directory = record(tmp_path / "chat", model, change=lambda step: replace(step, output_tokens=None))
-    with sqlite3.connect(directory / "run.db") as database:
-        unsealed(database).execute(
+    with tampered(directory / "run.db") as database:
+        database.execute(
             "UPDATE agents SET description = ?", ('{"kind":"chat","model":{"kind":"http","mode":"chat","files":{}}}',)
         )
     assert capture(directory, model, sites=["pre"]).captured == 24

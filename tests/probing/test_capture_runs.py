@@ -13,9 +13,9 @@ from goalscope.activations import capture, captures, load_activations
 from goalscope.agents import ChatAgent
 from goalscope.cli import app
 from goalscope.models import LocalModel
-from goalscope.runs import Store, Study, run
+from goalscope.runs import Study, run
 from goalscope.runs.study import Horizon
-from tampered import unsealed
+from tampered import tampered
 
 TEMPLATE = "{{grid}}\nGo: "
 
@@ -112,8 +112,8 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
         found = [load_activations(tmp_path / name, site=site, layer=3) for site in ("pre", "post", "action")]
         vectors.append([one.vectors[_by_world(one)] for one in found])
     assert all(np.array_equal(*pair) for pair in zip(*vectors, strict=True))
-    with Store(tmp_path / "chat", "w") as store, store.transaction() as database:
-        unsealed(database).execute('UPDATE steps SET text = \'{"action": "up"}\'')
+    with tampered(tmp_path / "chat" / "run.db") as database:
+        database.execute('UPDATE steps SET text = \'{"action": "up"}\'')
     with pytest.raises(ValueError, match="give the model that was served"):
         capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 

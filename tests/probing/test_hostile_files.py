@@ -6,7 +6,6 @@ that merely stands in a file.
 
 import json
 import shutil
-import sqlite3
 import struct
 import tracemalloc
 from pathlib import Path
@@ -26,7 +25,7 @@ from goalscope.probing import Features, Probe
 from goalscope.probing.logit_lens import OWN
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.runs import Store
-from tampered import unsealed
+from tampered import tampered
 
 LARGE = 1 << 60
 KINDS = ("probe", "plan")
@@ -174,8 +173,8 @@ def _rewrite(directory: Path, header: dict[str, Any] | None = None, **arrays: An
 
 
 def _index(directory: Path, statement: str) -> None:
-    with sqlite3.connect(directory / "run.db") as database:
-        assert unsealed(database).execute(statement).rowcount > 0
+    with tampered(directory / "run.db") as database:
+        assert database.execute(statement).rowcount > 0
 
 
 def _refused(directory: Path, says: str, kind: type[Exception] = ValueError) -> None:

@@ -25,7 +25,7 @@ from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.probing_config import READS, Inside
-from tampered import unsealed
+from tampered import tampered
 
 
 def call(*arguments: object, status: int = 0) -> str:
@@ -177,8 +177,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(finished: Path, tmp_path: P
     """Probes are kept one by one; those of a reading that was not finished are not fitted again."""
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     shutil.rmtree(run / "probes")
-    with Store(run, "w") as store, store.transaction() as database:
-        unsealed(database).execute("DELETE FROM rows WHERE source != 'behaviour'")
+    with tampered(run / "run.db") as database:
+        database.execute("DELETE FROM row_groups WHERE source != 'behaviour'")
         database.execute("DELETE FROM artifacts WHERE kind IN (?, ?)", (PROBE, DECODER))
 
     @contextmanager

@@ -84,7 +84,7 @@ def test_a_page_of_zeros_is_one_sentence_in_every_command(sound: Path, tmp_path:
     raw = (sound / "study" / "run.db").read_bytes()
     with Store(sound / "study") as store:
         roots = dict(store.query("SELECT name, rootpage FROM sqlite_master"))
-    table = "rows" if name in ("compare", "transforms") else "study" if name == "run" else "episodes"
+    table = "row_groups" if name in ("compare", "transforms") else "study" if name == "run" else "episodes"
     at = PAGE * (roots[table] - 1)
     result = tried(sound, tmp_path / "run", raw[:at] + bytes(PAGE) + raw[at + PAGE :], COMMANDS[name])
     check(result, name)
@@ -133,7 +133,7 @@ def test_steps_that_name_no_episode_are_one_sentence(sound: Path, tmp_path: Path
     with Store(sound / "study") as store:
         roots = dict(store.query("SELECT name, rootpage FROM sqlite_master"))
     said = []
-    for other in ("usage", "rows", "info", "sqlite_autoindex_episodes_1", "episodes_in_order"):
+    for other in ("usage", "row_groups", "info", "sqlite_autoindex_episodes_1", "episodes_in_order"):
         at, source = (PAGE * (roots[table] - 1) for table in ("steps", other))
         changed = raw[:at] + raw[source : source + PAGE] + raw[at + PAGE :]
         result = tried(sound, tmp_path / "run", changed, COMMANDS[name])

@@ -1,7 +1,6 @@
 """Episodes read as columns against the same episodes read one by one."""
 
 import shutil
-import sqlite3
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.episode_columns import NO_ACTION, EpisodeColumns, episode_columns, parts_of, read_episode_columns
 from goalscope.worlds.tasks import generate_task_map
-from tampered import unsealed
+from tampered import tampered
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +167,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("statement", READ)
 def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_path: Path, statement: str) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
-    with sqlite3.connect(tmp_path / "run.db") as database:
-        unsealed(database).execute(statement)
+    with tampered(tmp_path / "run.db") as database:
+        database.execute(statement)
     database.close()
     with Store(tmp_path) as store:
         with pytest.raises(ValueError, match="must") as slow:
@@ -181,10 +180,8 @@ def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_
 
 def test_what_was_said_is_not_looked_at(sound: Path, tmp_path: Path) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
-    with sqlite3.connect(tmp_path / "run.db") as database:
-        unsealed(database).execute(
-            "UPDATE steps SET text = 5.5, prompt_tokens = x'010203', extra = NULL, reward = 'much'"
-        )
+    with tampered(tmp_path / "run.db") as database:
+        database.execute("UPDATE steps SET text = 5.5, prompt_tokens = x'010203', extra = NULL, reward = 'much'")
     database.close()
     with Store(sound) as whole, Store(tmp_path) as odd:
         assert plain(read_episode_columns(odd)[0]) == plain(read_episode_columns(whole)[0])

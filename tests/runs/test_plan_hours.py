@@ -1,7 +1,6 @@
 """How long a study is expected to take: as in a stored run, or as a local model was timed."""
 
 import itertools
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from goalscope.preflight.first_turns import FEWEST, most_turns
 from goalscope.preflight.usable import found
 from goalscope.rng import spread
 from goalscope.runs import Store, Study, content_hash, run
-from tampered import unsealed
+from tampered import tampered
 
 CHAT = {"kind": "chat", "model": "theseus", "max_tokens": 8}
 
@@ -29,8 +28,8 @@ def planned(**more: object) -> Study:
 
 def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_path: Path) -> None:
     run(small_study(horizon={"steps": 4}), tmp_path, agents=[Dice(name="theseus", failing=0.0)])
-    with sqlite3.connect(tmp_path / "run.db") as database:
-        [(calls,)] = unsealed(database).execute("SELECT count(*) FROM calls").fetchall()
+    with tampered(tmp_path / "run.db") as database:
+        [(calls,)] = database.execute("SELECT count(*) FROM calls").fetchall()
         # Two calls are under way at any time, of two seconds each.
         database.execute("UPDATE calls SET sent = rowid / 2 * 2, done = rowid / 2 * 2 + 2")
         database.execute("UPDATE calls SET usage = json_object('seconds', 2, 'prompt_tokens', 30, 'output_tokens', 5)")
@@ -39,7 +38,7 @@ def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_pa
     assert pace.spent["calls"].value * 6 == pytest.approx(calls) and pace.spent["calls"].all_clusters == 2
     assert pace.spent["prompt_tokens"].value == pytest.approx(30 * pace.spent["calls"].value)
     assert pace.spent["seconds"].value * 6 == pytest.approx(calls, abs=2), "two at a time, of two seconds"
-    with sqlite3.connect(tmp_path / "run.db") as database:
+    with tampered(tmp_path / "run.db") as database:
         database.execute("UPDATE calls SET usage = json_object('seconds', 2, 'tokens_at_most', 40)")
     (pace,) = stored_pace(tmp_path, planned())
     assert set(pace.spent) == {"calls", "seconds"}, "a server that tells no tokens"
@@ -60,8 +59,8 @@ def test_a_clock_that_is_set_anew_moves_neither_a_run_nor_what_it_is_expected_to
         assert content_hash(steady) == content_hash(jumping)
     # Without the seconds of each call only the clock could tell; with them one of a year's length counts as it was.
     assert stored_pace(tmp_path / "jumping", planned())
-    with sqlite3.connect(tmp_path / "jumping" / "run.db") as database:
-        [(calls,)] = unsealed(database).execute("SELECT count(*) FROM calls").fetchall()
+    with tampered(tmp_path / "jumping" / "run.db") as database:
+        [(calls,)] = database.execute("SELECT count(*) FROM calls").fetchall()
         database.execute(f"UPDATE calls SET sent = 2 * rowid, done = 2 * rowid + 2 + (rowid = 3) * {jump}")
         database.execute("UPDATE calls SET usage = json_object('seconds', 2)")
     (pace,) = stored_pace(tmp_path / "jumping", planned())

@@ -15,7 +15,6 @@ from command_line import call
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.repair import DAMAGED, repair
-from tampered import unsealed
 
 STUDY = """name: small
 worlds: [{kind: grid, sizes: [7], densities: [0.5], count: 3, transforms: [identity, reflect]}]
@@ -99,18 +98,6 @@ def test_a_sound_run_is_left_as_it_is(sound: Path, tmp_path: Path) -> None:
     assert "nothing is damaged" in said and "1 sources of rows" in said
     assert (tmp_path / "run" / "run.db").read_bytes() == before
     assert {path.name.partition("-")[0] for path in (tmp_path / "run").iterdir()} == {"run.db", "run.lock"}
-
-
-def test_a_run_of_the_first_schema_is_verified_as_far_as_that_goes(sound: Path, tmp_path: Path) -> None:
-    shutil.copytree(sound, tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run" / "run.db") as database:
-        unsealed(database)
-    database.close()
-    said = " ".join(call("verify", tmp_path / "run").split())
-    assert "written before goalscope kept checksums" in said and hash_of(sound) in said
-    run(Study.parse(yaml_of(STUDY)), tmp_path / "run")
-    with Store(tmp_path / "run") as store:
-        assert store.sums.present and store.sums.old and content_hash(store) == hash_of(sound)
 
 
 def attack(sound: Path, folder: Path, seeds: range) -> int:

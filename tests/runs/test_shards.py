@@ -4,9 +4,7 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from goalscope.measures import measure_episodes
 from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
 from goalscope.runs.merge import excerpt
 from goalscope.runs.verify import damage
-from tampered import unsealed
+from tampered import tampered
 
 OF = 3
 
@@ -102,9 +100,9 @@ def test_rows_of_shards_are_left_out_and_named(shards: list[Path], tmp_path: Pat
 
 
 def change(directory: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(directory / "run.db")) as connection, connection:
+    with tampered(directory / "run.db") as connection:
         for statement in statements:
-            unsealed(connection).execute(statement)
+            connection.execute(statement)
 
 
 def overwritten(directory: Path) -> None:

@@ -295,11 +295,12 @@ WRONG: list[tuple[Any, str]] = [
     (lambda path: path.write_bytes(path.read_bytes()[:5000]), "damaged"),
     (damaged, "damaged|must hold"),
     (sql("PRAGMA application_id = 7"), "must be a run.db written by goalscope"),
-    (sql("PRAGMA user_version = 99"), "must have schema version 1 to 3, got 99: update goalscope"),
+    (sql("PRAGMA user_version = 99"), "must have schema version 4, got 99: update goalscope"),
+    (sql("PRAGMA user_version = 3"), "must have schema version 4, got 3: .* run the study, or import, again"),
     (sql("DROP TABLE steps"), "exactly the tables of a run.db, got a difference at: steps"),
     (sql("ALTER TABLE worlds ADD COLUMN x"), "table worlds of .* must be declared as .*,x"),
     (sql("CREATE TRIGGER t AFTER INSERT ON steps BEGIN DELETE FROM steps; END"), "got a difference at: t"),
-    (sql("DROP TABLE rows; CREATE VIEW rows AS SELECT 1"), "exactly the tables"),
+    (sql("DROP TABLE usage; CREATE VIEW usage AS SELECT 1"), "exactly the tables"),
 ]
 
 

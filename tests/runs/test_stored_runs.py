@@ -1,10 +1,9 @@
-"""Runs that an earlier version stored: read, measured and shown as that version did.
+"""Runs that were stored once: read and measured as they were then.
 
-The files in tests/data/runs are the tables of two small runs as SQL text, without rows and sessions.
+The files in tests/data/runs are the tables of two small runs as SQL text, without rows, sessions and checksums.
 """
 
 import hashlib
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,11 @@ import pytest
 
 from goalscope.measures import measure_store
 from goalscope.runs import GridWorld, Store, TaskWorld, content_hash
-from goalscope.runs.tables import APPLICATION
+from goalscope.runs.tables import APPLICATION, VERSION
+from tampered import tampered
 
 DATA = Path(__file__).parents[1] / "data" / "runs"
-# What the version that wrote them says: content hash, study, number of rows, hash of the rows.
+# What was said when they were written: content hash, study, number of rows, hash of the rows.
 WRITTEN = {
     "grids": (
         "0ec2235a85eb4352bce785ddc276db3391282c3903262b10c78d98af7e35781c",
@@ -37,15 +37,15 @@ LATER = ("JSD from optimal, by distance", "exploration-only share by progress")
 
 
 def stored(folder: Path, name: str) -> Path:
-    with sqlite3.connect(folder / "run.db") as database:
+    with tampered(folder / "run.db") as database:
         database.executescript((DATA / f"{name}.sql").read_text(encoding="utf-8"))
         database.execute(f"PRAGMA application_id = {APPLICATION}")
-        database.execute("PRAGMA user_version = 1")
+        database.execute(f"PRAGMA user_version = {VERSION}")
     return folder
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_run_of_an_earlier_version_is_read_and_measured_as_it_was(tmp_path: Path, name: str) -> None:
+def test_a_run_that_was_stored_once_is_read_and_measured_as_it_was(tmp_path: Path, name: str) -> None:
     with Store(stored(tmp_path, name)) as store:
         study = store.study()
         rows = measure_store(store)

@@ -4,7 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 
 from command_line import call
 from goalscope.cli import app
-from tampered import unsealed
+from goalscope.rows import Rows
+from goalscope.runs.checksums import Comparison
+from goalscope.runs.stored_rows import read_groups, sources_of, write_rows
+from tampered import tampered
 
 NAMES = {
     "markup and controls": "\x1b[31m\x07\u202e\r<script>alert(1)</script>[bold red]../../../etc/passwd",
@@ -43,6 +46,13 @@ def column(table: str, name: str) -> Change:
     return lambda database, value: database.execute(f"UPDATE {table} SET {name} = ?", (value,))
 
 
+def measure_of_rows(database: sqlite3.Connection, name: str) -> None:
+    comparison = Comparison(database, Path("run.db"))
+    for source in sources_of(database, comparison):
+        listed = [replace(row, measure=name) for rows in read_groups(database, comparison, source) for row in rows]
+        write_rows(database, [Rows.from_rows(listed)], source)
+
+
 def packages(database: sqlite3.Connection, name: str) -> None:
     used = {f"agent {name}": name, f"{name} x": name, name: [name], f"measure {name}": {"a": name}}
     database.execute("INSERT OR REPLACE INTO info VALUES ('packages', ?)", (json.dumps(used),))
@@ -62,8 +72,8 @@ PLACES: dict[str, Change] = {
     "agent of an episode": column("episodes", "agent"),
     "kind in the tags of a world": document("worlds", "tags", ("kind",)),
     "tag of a world": document("worlds", "tags", ("\x1b[31m<b>",)),
-    "measure of rows": column("rows", "measure"),
-    "source of rows": lambda database, name: database.execute("UPDATE rows SET source = ? || source", (name,)),
+    "measure of rows": measure_of_rows,
+    "source of rows": lambda database, name: database.execute("UPDATE row_groups SET source = ? || source", (name,)),
     "packages": packages,
     "probe": artifact,
 }
@@ -89,9 +99,8 @@ def test_a_name_of_a_stranger_is_refused_or_shown_as_text(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(measured, run)
-    with closing(unsealed(sqlite3.connect(run / "run.db"))) as database:
+    with tampered(run / "run.db") as database:
         PLACES[place](database, NAMES[name])
-        database.commit()
     for command in COMMANDS:
         done = CliRunner().invoke(app, [command, str(run)], env={"COLUMNS": "200"})
         assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)

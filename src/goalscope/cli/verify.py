@@ -34,7 +34,7 @@ def verify(
         parts = [*check(store), *files(store)]
         sound = not any(part.damaged for part in parts)
         digest = content_hash(store) if sound else ""
-    table(("what", "looked at", "without checksum", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
+    table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
 
     def listed(part: "Part") -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
@@ -43,9 +43,6 @@ def verify(
     for part in parts:
         if part.damaged:
             say(listed(part), error=True)
-    older = sum(part.without for part in parts)
-    if older:
-        say(f"{older:,} entries were written before goalscope kept checksums: what they hold cannot be verified")
     if not sound:
         raise typer.Exit(PROBLEMS)
     say(f"content hash {digest}")
@@ -86,7 +83,7 @@ def files(store: "Store") -> Iterator["Part"]:
 
 
 def _row(part: "Part") -> tuple[str, ...]:
-    return part.what, f"{part.checked:,}", f"{part.without:,}", f"{len(part.damaged):,}"
+    return part.what, f"{part.checked:,}", f"{len(part.damaged):,}"
 
 
 def doctor_run(path: Path, *, write: bool) -> None:

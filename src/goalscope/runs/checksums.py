@@ -3,8 +3,7 @@
 SQLite notices pages that it cannot parse, but not a flipped bit inside of a value. Each group of values that is read
 together has one checksum (64 bits of BLAKE2b), committed with it: the walk, the texts and the cost of an episode; each
 group of rows; each entry of every other table. It is computed from the values that SQLite returns, after all
-conversions. Numbers of episodes and rows are stored, too, so that a missing group is noticed. Files of schema version 1
-have no checksums; once such a file is written to, new data have them.
+conversions. Numbers of episodes and rows are stored, too, so that a missing group is noticed.
 """
 
 import hashlib
@@ -45,12 +44,8 @@ EPISODES: Final = ("walk", "said", "cost")
 WALK_COLUMNS: Final = "step, row, col, flags, ifnull(action, -1), (action IS NULL) + 2 * (failure IS NULL)"
 """State and action of a step, without its texts."""
 
-ROW_TEXTS: Final = "measure, unit, grid_id, episode_id"
-PAGE_ROWS: Final = 4096
-"""Rows of a source that have a checksum together."""
-
 _MAX_VALUES: Final = 500  # of one SQL statement
-_COUNT, _BEFORE, _ROWS = "count", "before", "rows "
+_COUNT, _ROWS = "count", "rows "
 _WALK_WIDTH = 5  # columns of a step before its texts
 
 
@@ -88,22 +83,6 @@ def walked(step: Sequence[Cell]) -> tuple[Cell, ...]:
     return index, row, col, flags, -1 if action is None else action, held_code
 
 
-def page_sum(texts: Sequence[Sequence[Any]], values: Sequence[Any], steps: Sequence[Any]) -> int:
-    """Return the checksum of a page of rows: `ROW_TEXTS` and tags, column by column, and its numbers.
-
-    Raises:
-        ValueError, TypeError: a cell of another kind; the file is damaged.
-    """
-    joined = ["\0".join(column).encode("utf-8", "surrogatepass") for column in texts]
-    numbers = np.array(values, dtype="<f8").tobytes(), np.array(steps, dtype="<i8").tobytes()
-    return checksum(tuple(map(len, joined)), *joined, *numbers)
-
-
-def present(database: sqlite3.Connection) -> bool:
-    """Return whether a file has checksums."""
-    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'checksums'").fetchone())
-
-
 def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
     """Return the checksums of some keys of a kind, by key."""
     found: dict[Cell, int] = {}
@@ -120,56 +99,39 @@ def number_of(database: sqlite3.Connection, what: str) -> int | None:
     return found.get(what)
 
 
-def is_old(database: sqlite3.Connection) -> bool:
-    """Return whether parts of a file were written before it had checksums."""
-    return not present(database) or bool(known(database, _BEFORE, ["episodes"]))
-
-
 class Comparison:
-    """The checksums of an open file, and the errors where one does not match.
-
-    Attributes:
-        present: whether the file has checksums.
-        old: whether parts of it are older than checksums.
-    """
+    """The checksums of an open file, and the errors where one does not match."""
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file
-        self.present = present(database)
-        self.old = is_old(database)
 
     def known(self, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-        """Return the checksums of some keys of a kind; none where the file has none."""
+        """Return the checksums of some keys of a kind."""
         with explained(self._file):
-            return known(self._database, kind, keys) if self.present else {}
+            return known(self._database, kind, keys)
 
     def number_of(self, what: str) -> int | None:
         """Return the stored number of episodes, or of rows of a source; None where the file has none."""
         with explained(self._file):
-            return number_of(self._database, what) if self.present else None
+            return number_of(self._database, what)
 
     def counted_sources(self) -> set[str]:
         """Return the sources with a stored number of rows above 0."""
-        if not self.present:
-            return set()
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
             keys = [str(key) for (key,) in self._database.execute(select, (_COUNT,))]
         return {key.removeprefix(_ROWS) for key in keys if key.startswith(_ROWS)}
 
     def check(self, what: str, computed: int, stored: int | None) -> None:
-        """Raise a ValueError unless a computed checksum equals the stored one; data older than checksums have none."""
-        if stored is None and self.old:
-            return
+        """Raise a ValueError unless a computed checksum equals the stored one."""
         if stored != computed:
             self.refuse(f"a checksum of {what}" if stored is None else f"{what} as it was written")
 
     def check_count(self, what: str, count: int, before: int | None, after: int | None) -> None:
         """Raise a ValueError unless the number read lies between the file's numbers before and after the read."""
         if before is None or after is None:
-            if self.present and not self.old:
-                self.refuse(f"the number of its {what}")
-        elif not before <= count <= after:
+            self.refuse(f"the number of its {what}")
+        if not before <= count <= after:
             self.refuse(f"{after:,} {what}, of which {count:,} are found")
 
     def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, Sequence[Sequence[Cell]]]) -> None:
@@ -198,11 +160,9 @@ class Comparison:
 
     def check_keys(self, kind: str, count: int) -> None:
         """Raise a ValueError unless there are as many entries of a kind as have checksums."""
-        if not self.present:
-            return
         with explained(self._file):
             ((expected,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
-        if expected > count or (expected < count and not self.old):
+        if expected != count:
             self.refuse(f"a {kind} for each of {expected:,} checksums, not {count:,}")
 
     @contextmanager
@@ -219,14 +179,6 @@ class Comparison:
 
 
 # Writing, inside of the caller's transaction
-
-
-def begin(database: sqlite3.Connection) -> None:
-    """Give a file of schema version 1 the table of checksums; its present contents have none."""
-    database.execute(TABLE)
-    count = database.execute("SELECT count(*) FROM episodes").fetchone()[0]
-    _put(database, _BEFORE, [("episodes", count)])
-    _put(database, _COUNT, [("episodes", count)])
 
 
 def clear(database: sqlite3.Connection) -> None:
@@ -268,10 +220,8 @@ def cost_sum(database: sqlite3.Connection, identity: Cell) -> int:
     return checksum(database.execute(select, (identity,)).fetchall())
 
 
-def costs_that_differ(database: sqlite3.Connection, comparison: Comparison) -> Iterator[str]:
+def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
     """Yield the ids of episodes whose costs do not match their checksum, and one that has costs but no checksum."""
-    if not comparison.present:
-        return
     select = "SELECT episode_id, step, attempt, name, value FROM usage ORDER BY episode_id, step, attempt, name"
     costs = {
         identity: checksum([row[1:] for row in rows])
@@ -281,7 +231,7 @@ def costs_that_differ(database: sqlite3.Connection, comparison: Comparison) -> I
     for key, stored in database.execute("SELECT key, value FROM checksums WHERE kind = 'cost'"):
         if costs.pop(key, no_cost) != stored:
             yield str(key)
-    if costs and not comparison.old:
+    if costs:
         yield str(min(map(str, costs)))
 
 
@@ -309,7 +259,7 @@ def _put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int
 
 
 def page_key(source: str, number: int) -> str:
-    """Return the key of a group of rows by its number, or of a page of rows by that of its first row."""
+    """Return the key of a group of rows by its number."""
     return f"{source}\0{number}"
 
 

@@ -107,15 +107,13 @@ def kept_content_hash(store: Store) -> str:
     kept = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
     if isinstance(kept, dict) and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
         state = _state(store)
-        if state and kept.get("state") == state:
+        if kept.get("state") == state:
             return str(kept["hash"])
     return content_hash(store)
 
 
 def _state(store: Store) -> str:
-    """Return a hash of the checksums of all hashed data, "" where a part is older than checksums."""
-    if store.sums.old:
-        return ""
+    """Return a hash of the checksums of all hashed data."""
     digest = hashlib.sha256(f"{_HASH_VERSION}".encode())
     select = f"SELECT kind, key, value FROM checksums WHERE kind IN ({marks(_HASHED_KINDS)}) ORDER BY kind, key"
     with store.snapshot() as database:

@@ -24,7 +24,7 @@ _EPISODES_PER_PAGE = 256  # copied at a time
 _CALLS_PER_PAGE = 1024
 _CALL_COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
 _TABLES = (
-    *("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "rows", "row_groups"),
+    *("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "row_groups"),
     "artifacts",
 )
 

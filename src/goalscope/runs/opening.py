@@ -14,7 +14,7 @@ from pathlib import Path
 
 from goalscope.plain_files import check_file, open_to_change, remove_folder
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import DATABASE, check_tables, create_tables, upgrade
+from goalscope.runs.tables import DATABASE, check_tables, create_tables
 
 _LOCK = "run.lock"
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind
@@ -81,7 +81,6 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
         try:
             # A log left by a killed process is folded in when the mode changes; nothing committed is lost.
             mode = connection.execute(f"PRAGMA journal_mode = {'DELETE' if problem else 'WAL'}").fetchone()[0]
-            upgrade(connection)
         except BaseException:
             connection.close()
             raise

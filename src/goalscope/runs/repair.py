@@ -189,7 +189,7 @@ def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: 
 
 def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
     counted = _read_or_none(comparison.counted_sources) or set()
-    stored = {source for table in ("rows", "row_groups") for source in _keys(database, table, "source", ())}
+    stored = _keys(database, "row_groups", "source", ())
     for source in sorted({*counted, *(source for source in stored if isinstance(source, str))}):
         problem = damaged_rows(database, comparison, source)
         report.note("rows", not problem, source)

@@ -314,7 +314,7 @@ class Store(RowStore):
     def usage(self) -> dict[tuple[str, str], float]:
         """Return the total cost of all stored turns, by (agent name, name of the quantity)."""
         with self.snapshot() as database:
-            if differing := next(checksums.costs_that_differ(database, self.sums), None):
+            if differing := next(checksums.costs_that_differ(database), None):
                 self.sums.refuse(f"what {differing} cost as it was written")
             totals = database.execute(
                 "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
@@ -344,10 +344,8 @@ class Store(RowStore):
             values: values of the question marks in ``where``.
         """
         table, name = checksums.ENTRIES[kind]
-        checksum_column, join = "NULL", ""
-        if self.sums.present:
-            checksum_column, join = "c.value", f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
-        select = f"SELECT {table}.*, {checksum_column} FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
+        join = f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
+        select = f"SELECT {table}.*, c.value FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
         if where:
             rows = self.query(select, values)
         else:

@@ -1,4 +1,4 @@
-"""Rows in `run.db`: packed groups, and the tables of single rows that earlier versions wrote.
+"""Rows in `run.db`, in packed groups.
 
 Each group is compared with its checksum when it is read. The readers hold a transaction: groups and checksums belong
 together only where nothing is written in between.
@@ -6,19 +6,17 @@ together only where nothing is written in between.
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from goalscope.columns import Coded, column_of, encoded
 from goalscope.rows import Rows
 from goalscope.runs import checksums
-from goalscope.runs.checksums import PAGE_ROWS, ROW_TEXTS, Comparison
-from goalscope.runs.codec import Cell, decode_tags
-from goalscope.runs.row_groups import GROUP_ROWS, TEXTS, Packed, cut, labels_of, pack, unpack
+from goalscope.runs.checksums import Comparison
+from goalscope.runs.row_groups import GROUP_ROWS, Packed, cut, labels_of, pack, unpack
 from goalscope.untrusted import DamagedError, UntrustedError, decode_json
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
@@ -162,8 +160,7 @@ class _Writer:
 
 
 def _forget(database: sqlite3.Connection, source: str) -> None:
-    for table in ("rows", "row_groups"):
-        database.execute(f"DELETE FROM {table} WHERE source = ?", (source,))
+    database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
     checksums.forget_rows(database, source)
 
 
@@ -172,21 +169,12 @@ def _forget(database: sqlite3.Connection, source: str) -> None:
 
 def sources_of(database: sqlite3.Connection, comparison: Comparison) -> list[str]:
     """Return the sources that have rows, ordered by name; a ValueError where a counted source is missing."""
-    sources = _all_sources(database)
+    sources = [source for (source,) in database.execute("SELECT DISTINCT source FROM row_groups")]
     if not all(isinstance(source, str) for source in sources):
         comparison.refuse("the source of every row as text")
     if missing := comparison.counted_sources() - set(sources):
         comparison.refuse(f"the rows of {min(missing)!r}")
     return sorted(sources)
-
-
-def _all_sources(database: sqlite3.Connection) -> list[Any]:
-    tables = ["rows", *(["row_groups"] if _packed(database) else [])]
-    return [source for table in tables for (source,) in database.execute(f"SELECT DISTINCT source FROM {table}")]
-
-
-def _packed(database: sqlite3.Connection) -> bool:
-    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'row_groups'").fetchone())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,19 +187,17 @@ class Group:
 
 
 def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[Group]:
-    """Return the groups of a source in order; none where its rows are stored singly.
+    """Return the groups of a source in order.
 
     Raises:
         ValueError: the index does not match its checksum.
     """
-    if not _packed(database):
-        return []
     select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
     cells = database.execute(select, (source,)).fetchall()
-    if not cells:
-        return []
     key = checksums.index_key(source)
     stored = comparison.known("rows", [key]).get(key)
+    if not cells and stored is None:  # no such source
+        return []
     comparison.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
     groups = [Group(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
     counted = comparison.number_of(f"rows {source}")
@@ -257,9 +243,6 @@ def read_groups(
             with comparison.described(f"rows {group.number:,} of {source!r}"):
                 rows = unpack(cells[2], cells[0], names=columns)
             yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
-    if not groups:
-        for rows in _single_rows(database, comparison, source):
-            yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
 
 def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: Group) -> tuple[Any, ...]:
@@ -284,9 +267,6 @@ def read_labels(
                 yield group.measures[0], labels_of(cells[2], cells[0], name)
             else:
                 yield from _labels_by_measure(unpack(cells[2], cells[0], names=("measure", name)), name)
-    if not groups:
-        for rows in _single_rows(database, comparison, source):
-            yield from _labels_by_measure(rows, name)
 
 
 def _labels_by_measure(rows: Rows, name: str) -> Iterator[tuple[str, list[str]]]:
@@ -312,60 +292,9 @@ def counts_of(database: sqlite3.Connection, comparison: Comparison, source: str)
     for group in groups:
         for measure in group.measures:
             counts[measure] = counts.get(measure, 0) + group.count
-    if not groups:
-        for rows in _single_rows(database, comparison, source):
-            for measure in rows.measure.tolist():
-                counts[measure] = counts.get(measure, 0) + 1
     return counts
 
 
 def count_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> int:
     """Return the number of rows of a source."""
-    ((count,),) = database.execute("SELECT count(*) FROM rows WHERE source = ?", (source,)).fetchall()
-    return int(count) + sum(group.count for group in index_of(database, comparison, source))
-
-
-# Single rows, as versions 1 and 2 wrote them
-
-
-def _single_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> Iterator[Rows]:
-    count, counted = 0, comparison.number_of(f"rows {source}")
-    select = f"SELECT {ROW_TEXTS}, tags, value, step FROM rows WHERE source = ? ORDER BY number"
-    cursor, first = database.execute(select, (source,)), 0
-    while page := cursor.fetchmany(PAGE_ROWS):
-        *texts, value, step = zip(*page, strict=True)
-        _check_kinds("texts of every row must be stored as text", [cell for column in texts for cell in column], {str})
-        _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
-        _check_kinds("the step of every row must be a whole number", step, {int})
-        key = checksums.page_key(source, first)
-        stored = comparison.known("rows", [key]).get(key)
-        comparison.check(f"rows {first:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored)
-        first, count = first + len(page), count + len(page)
-        yield _rows_of(texts, value, step)
-    comparison.check_count(f"rows of {source!r}", count, counted, counted)
-
-
-def _rows_of(texts: Sequence[Sequence[str]], value: Sequence[Any], step: Sequence[int]) -> Rows:
-    """Return rows from their columns of texts, the tags last, values and steps."""
-    *columns, tags = (encoded(column_of(column)) for column in texts)
-    sets = [decode_tags(text, "a row") for text in tags.labels]
-    return Rows(
-        **dict(zip(TEXTS, columns, strict=True)),
-        value=np.array(value, dtype=np.float64),  # None becomes NaN
-        step=np.array(step, dtype=np.int64),
-        tags={
-            name: Coded(*_relabelled([known.get(name) for known in sets], tags))
-            for name in dict.fromkeys(name for known in sets for name in known)
-        },
-    )
-
-
-def _relabelled(values: list[Any], sets: Coded) -> tuple[Any, Any]:
-    """Return labels and codes of a column with one value for each label of another column."""
-    column = encoded(column_of(values))
-    return column.labels, column.codes[sets.codes]
-
-
-def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
-    if not set(map(type, cells)) <= kinds:
-        raise DamagedError(f"{must}, got something else: the file is damaged")
+    return sum(group.count for group in index_of(database, comparison, source))

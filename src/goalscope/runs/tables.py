@@ -23,21 +23,10 @@ from goalscope.untrusted import MOST_FILE_BYTES, printable
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
-VERSION = 3
-FIRST = 1
-"""The version of files without checksums; files of version 2 have rows that are not packed."""
-_ADDED_IN = {"checksums": 2, "row_groups": 3}
+VERSION = 4
 _MOST_STATEMENT = 1_000_000  # characters
 _MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"
-
-# The table `rows` holds what versions 1 and 2 wrote, until its source is written again.
-GROUPS = """
-CREATE TABLE row_groups (
-    source TEXT NOT NULL, number INTEGER NOT NULL, count INTEGER NOT NULL, measures TEXT NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (source, number)
-)
-"""
 
 # A step refers to `episodes.number`; everything else is joined by content ids. What is kept in the order of its primary
 # key, without a second index, has no rowid.
@@ -74,11 +63,10 @@ CREATE TABLE usage (
     episode_id TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (episode_id, step, attempt, name)
 ) WITHOUT ROWID;
-CREATE TABLE rows (
-    source TEXT NOT NULL, number INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, value REAL,
-    grid_id TEXT NOT NULL, episode_id TEXT NOT NULL, step INTEGER NOT NULL, tags TEXT NOT NULL,
+CREATE TABLE row_groups (
+    source TEXT NOT NULL, number INTEGER NOT NULL, count INTEGER NOT NULL, measures TEXT NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (source, number)
-) WITHOUT ROWID;
+);
 CREATE TABLE artifacts (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL, tags TEXT NOT NULL
 );
@@ -101,19 +89,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """Make all tables in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {GROUPS}; {checksums.TABLE} {counts} {marks} COMMIT;")
-
-
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Upgrade a file of an earlier version, in one transaction; its contents do not change."""
-    if _header_numbers(connection)[1] == VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    if not checksums.present(connection):
-        checksums.begin(connection)
-    connection.execute(GROUPS)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("COMMIT")
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {checksums.TABLE} {counts} {marks} COMMIT;")
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
@@ -133,10 +109,12 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} must be a run.db written by goalscope, got another SQLite database (tables: {names}): choose "
             "another directory, or restore the file from a copy"
         )
-    if not FIRST <= version <= VERSION:
-        advice = f"update goalscope, or {_RESTORE_ADVICE}" if version > VERSION else _RESTORE_ADVICE
-        raise ValueError(f"{path} must have schema version {FIRST} to {VERSION}, got {version}: {advice}")
-    expected = {entry: text for entry, text in _expected_schema().items() if version >= _ADDED_IN.get(entry[2], FIRST)}
+    if version != VERSION:
+        advice = f"update goalscope, or {_RESTORE_ADVICE}"
+        if version < VERSION:
+            advice = "an earlier version wrote it: run the study, or import, again into another directory"
+        raise ValueError(f"{path} must have schema version {VERSION}, got {version}: {advice}")
+    expected = _expected_schema()
     found = _schema(connection)
     if set(found) != set(expected):
         # Of a damaged file a name may be bytes.
@@ -185,7 +163,7 @@ def _plain(statement: str) -> str:
 
 @cache
 def _expected_schema() -> dict[tuple[Any, ...], Any]:
-    """Return the schema as SQLite itself stores it; no version has declared an entry otherwise."""
+    """Return the schema as SQLite itself stores it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         create_tables(connection)
         return _schema(connection)

@@ -36,13 +36,11 @@ class Part:
     Attributes:
         what: name of the kind.
         checked: number of items.
-        without: number of items without a checksum: they are older than checksums.
         damaged: descriptions of the damaged items.
     """
 
     what: str
     checked: int
-    without: int = 0
     damaged: tuple[str, ...] = ()
 
     @property
@@ -52,17 +50,14 @@ class Part:
 
 
 def verify(store: Store) -> Iterator[Part]:
-    """Check all contents of a store; yield the result of each kind as soon as it is checked.
-
-    Data of the first schema have no checksums: their content ids are still compared, and they are counted.
-    """
+    """Check all contents of a store; yield the result of each kind as soon as it is checked."""
     with store.snapshot() as database:
         yield _pages(database)
         comparison = store.sums
         for kind in checksums.ENTRIES:
             yield _guarded(kind, lambda kind=kind: _entries(database, comparison, kind))  # type: ignore[misc]
         yield _guarded("episodes", lambda: _episodes(store, database))
-        yield _guarded("costs", lambda: _costs(database, comparison))
+        yield _guarded("costs", lambda: _costs(database))
         yield _guarded("rows", lambda: _rows(database, comparison))
 
 
@@ -90,25 +85,23 @@ def _pages(database: sqlite3.Connection) -> Part:
 
 def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> Part:
     table, name = checksums.ENTRIES[kind]
-    checked = without = 0
-    damaged, with_checksum = list[str](), 0
+    checked = with_checksum = 0
+    damaged = list[str]()
     for (key,) in database.execute(f"SELECT {name} FROM {table} ORDER BY {name}").fetchall():
         checked += 1
         row = database.execute(f"SELECT * FROM {table} WHERE {name} = ?", (key,)).fetchone()
         stored = comparison.known(kind, [key]).get(key)
         with_checksum += stored is not None
-        without += stored is None
-        if row is None or (stored is None and not comparison.old):
+        if row is None or stored is None:
             damaged.append(f"{key!r:.80} has no checksum" if row else f"{key!r:.80} is not found by its name")
-        elif stored is not None and stored != checksums.checksum(tuple(row)):
+        elif stored != checksums.checksum(tuple(row)):
             damaged.append(f"{key!r:.80}")
         elif problem := _identity(kind, row):
             damaged.append(problem)
-    if comparison.present:
-        ((expected,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
-        if expected > with_checksum:
-            damaged.append(f"{expected - with_checksum} are gone")
-    return Part(what=kind, checked=checked, without=without, damaged=tuple(damaged))
+    ((expected,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+    if expected > with_checksum:
+        damaged.append(f"{expected - with_checksum} are gone")
+    return Part(what=kind, checked=checked, damaged=tuple(damaged))
 
 
 def _identity(kind: str, row: tuple[Any, ...]) -> str:
@@ -126,11 +119,11 @@ def _identity(kind: str, row: tuple[Any, ...]) -> str:
 
 
 def _episodes(store: Store, database: sqlite3.Connection) -> Part:
-    damaged, without = list[str](), 0
+    damaged = list[str]()
     numbers = [number for (number,) in database.execute("SELECT number FROM episodes NOT INDEXED ORDER BY number")]
     for number in numbers:
         try:
-            without += not check_episode(store, database, number)
+            check_episode(store, database, number)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             damaged.append(str(error)[:200])
     try:
@@ -139,15 +132,11 @@ def _episodes(store: Store, database: sqlite3.Connection) -> Part:
             damaged.append("the index of episodes does not name those that there are")
     except ValueError as error:
         damaged.append(str(error)[:200])
-    return Part(what="episodes", checked=len(numbers), without=without, damaged=tuple(damaged))
+    return Part(what="episodes", checked=len(numbers), damaged=tuple(damaged))
 
 
-def check_episode(store: Store, database: sqlite3.Connection, number: int) -> bool:
-    """Return whether an episode has checksums.
-
-    Raises:
-        ValueError: it does not match its checksum.
-    """
+def check_episode(store: Store, database: sqlite3.Connection, number: int) -> None:
+    """Raise a ValueError unless an episode matches its checksums."""
     header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
     if header is None:
         raise ValueError(f"episode number {number} is not found by its number")
@@ -156,23 +145,19 @@ def check_episode(store: Store, database: sqlite3.Connection, number: int) -> bo
     store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, list(map(walked, steps))), sums["walk"])
     store.sums.check(f"what was said in episode {header[0]!r:.80}", said_sum(steps), sums["said"])
     store.decoded(header, steps)
-    return None not in sums.values()
 
 
-def _costs(database: sqlite3.Connection, comparison: Comparison) -> Part:
+def _costs(database: sqlite3.Connection) -> Part:
     ((count,),) = database.execute("SELECT count(DISTINCT episode_id) FROM usage").fetchall()
-    damaged = tuple(f"what {identity} cost" for identity in checksums.costs_that_differ(database, comparison))
+    damaged = tuple(f"what {identity} cost" for identity in checksums.costs_that_differ(database))
     return Part(what="costs", checked=count, damaged=damaged)
 
 
 def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
-    checked, without, damaged = 0, 0, list[str]()
+    checked, damaged = 0, list[str]()
     for source in sources_of(database, comparison):
         if problem := damaged_rows(database, comparison, source):
             damaged.append(problem)
-        count = 0
         with suppress(ValueError):  # reported above
-            count = count_rows(database, comparison, source)
-        checked += count
-        without += count if comparison.number_of(f"rows {source}") is None else 0
-    return Part(what="rows", checked=checked, without=without, damaged=tuple(damaged))
+            checked += count_rows(database, comparison, source)
+    return Part(what="rows", checked=checked, damaged=tuple(damaged))

@@ -14,7 +14,8 @@ INSERT INTO "episodes" VALUES(6,'episode-d6277a5ffe8aa540042cd168','world-e08e5e
 CREATE TABLE info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 INSERT INTO "info" VALUES('durability','{"value":"process"}');
 INSERT INTO "info" VALUES('journal_mode','{"value":"write-ahead log"}');
-CREATE TABLE rows (source TEXT NOT NULL, number INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, value REAL, grid_id TEXT NOT NULL, episode_id TEXT NOT NULL, step INTEGER NOT NULL, tags TEXT NOT NULL, PRIMARY KEY (source, number)) WITHOUT ROWID;
+CREATE TABLE row_groups (source TEXT NOT NULL, number INTEGER NOT NULL, count INTEGER NOT NULL, measures TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (source, number));
+CREATE TABLE checksums (kind TEXT NOT NULL, key NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
 CREATE TABLE sessions (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
 CREATE TABLE steps (episode INTEGER NOT NULL, step INTEGER NOT NULL, row INTEGER NOT NULL, col INTEGER NOT NULL, flags INTEGER NOT NULL, action INTEGER, failure TEXT, text TEXT, reasoning TEXT, prompt_tokens BLOB, output_tokens BLOB, reward REAL, extra TEXT, PRIMARY KEY (episode, step)) WITHOUT ROWID;
 INSERT INTO "steps" VALUES(1,0,1,2,0,3,NULL,NULL,NULL,NULL,NULL,NULL,'{}');

@@ -136,8 +136,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     page_estimates = [grouped for grouped in estimates if not str(grouped.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
-    ranks_by = AREA if AREA in point_rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
-    parts = partial(_parts, measure=ranks_by)
+    parts = partial(_parts, measure=AREA)
     rivals = [
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
         for head in heads
@@ -163,7 +162,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 for key in layers
             ),
         ),
-        rule=f"In words: differences in {ranks_by} at {point}, mean and 95 % interval over grids. {RULES}",
+        rule=f"In words: differences in {AREA} at {point}, mean and 95 % interval over grids. {RULES}",
         silence=_SILENCE,
         tables=(
             _table(f"Accuracy and average precision ({title})", _ACCURACY, front, estimates, noun="grid"),
@@ -184,7 +183,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             _table(f"Finding agent and goal ({title})", _FINDING, network_keys, estimates),
             *_rate_tables("{name} by class ({where})", balanced_title, network_keys, balanced),
         ),
-        figures=(*_forests(differences, point, ranks_by), *_confusion(estimates, point)),
+        figures=(*_forests(differences, point, AREA), *_confusion(estimates, point)),
         legend=_LEGEND,
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(title, _FINDING, keys, estimates)]),

@@ -5,6 +5,7 @@ Source: behavioural and representational evaluation, section 5.1 (36,000 grids) 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from goalscope.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.probing.labels import CLASSES
@@ -53,17 +54,14 @@ _Shown = tuple[str, str, Estimates, list[Curve]]
 """Title, label of the vertical axis, estimates and curves of a figure."""
 
 
-def _main(rows: ProbeRows) -> tuple[str, list[tuple[str, str, Key]]]:
-    """Return the ranking measure of probes, and title, axis and key of each main figure."""
-    ranks_by = AREA if AREA in rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
-    figures: list[tuple[str, str, Key]] = [
-        ("Accuracy inside the border", "accuracy (share)", {"measure": INNER}),
-        *(
-            (f"{ranks_by.capitalize()} of {name}", f"{ranks_by} (share)", {"measure": ranks_by, "class": name})
-            for name in ("wall", "agent", "goal")
-        ),
-    ]
-    return ranks_by, figures
+_MAIN: Final[Sequence[tuple[str, str, Key]]] = (
+    ("Accuracy inside the border", "accuracy (share)", {"measure": INNER}),
+    *(
+        (f"{AREA.capitalize()} of {name}", f"{AREA} (share)", {"measure": AREA, "class": name})
+        for name in ("wall", "agent", "goal")
+    ),
+)
+"""Title, axis and key of each main figure."""
 
 
 def _figure(
@@ -85,13 +83,12 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         return
     by = ("site", "head", "control", "class", "layer")
     compared = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
-    ranks_by, main = _main(compared)
-    natural = _natural(compared, (INNER, ranks_by)).estimated(summarise, by)
+    natural = _natural(compared, (INNER, AREA)).estimated(summarise, by)
     rates = _balanced(compared).estimated(summarise, by)
     probes = {"MLP": MLP, "per-cell": PERCELL}
     probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
     figures: list[_Shown] = []
-    for title, y_label, key in main:
+    for title, y_label, key in _MAIN:
         curves = [
             Curve(name, {**key, **probe}, style=index, fewest=2) for index, (name, probe) in enumerate(probes.items())
         ]
@@ -117,7 +114,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
             for site in sites
         ],
         figures_only=True,
-        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {ranks_by} are "
+        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {AREA} are "
         f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
         counted=(*natural, *rates, *at_size),
     )
@@ -156,11 +153,10 @@ def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Groupe
     by = (*BY, tag)
     heads, controls = (tuple({probe[name] for probe in _COMPARED.values()}) for name in ("head", "control"))
     compared = at_point.where(control=controls, head=heads)
-    ranks_by, main = _main(compared)
-    natural = _natural(compared, (INNER, ranks_by, LOCAL, AWAY)).estimated(summarise, by)
+    natural = _natural(compared, (INNER, AREA, LOCAL, AWAY)).estimated(summarise, by)
     figures: list[_Shown] = [
         (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
-        for title, y_label, key in (main if tag == "size" else main[:2])
+        for title, y_label, key in (_MAIN if tag == "size" else _MAIN[:2])
     ]
     counted = list(natural)
     if tag == "size":
@@ -191,13 +187,10 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
-    ranks_by, main = _main(base)
     by, both = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
-    cells = [
-        _natural(rows_of_scope.where(**PERCELL), (INNER, ranks_by)).estimated(summarise, by) for rows_of_scope in both
-    ]
+    cells = [_natural(rows_of_scope.where(**PERCELL), (INNER, AREA)).estimated(summarise, by) for rows_of_scope in both]
     rates = [_balanced(rows_of_scope).estimated(summarise, by) for rows_of_scope in both]
-    (_, accuracy, accuracy_key), (ranked, y_label, ranked_key) = main[:2]
+    (_, accuracy, accuracy_key), (ranked, y_label, ranked_key) = _MAIN[:2]
     declared_figures = [
         ("Accuracy: per-cell probes by size", accuracy, cells, accuracy_key),
         (f"{ranked}: per-cell probes by size", y_label, cells, ranked_key),

@@ -193,10 +193,8 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
     """
     worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
     decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
-    kind = next((name for name in ("untrained", *NETWORKS) if name in decoded), "")
-    network = (
-        NETWORKS["default-init" if kind == "untrained" else kind] if kind else ""
-    )  # as runs of earlier versions say
+    kind = next((name for name in NETWORKS if name in decoded), "")
+    network = NETWORKS[kind] if kind else ""
     if kind:
         decoded_right += f" (from one network with random weights, {network}: {int(decoded[kind]['goal at its cell'])})"
     grids = counted(int(settings["training grids"]), "grid")
