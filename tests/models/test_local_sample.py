@@ -15,8 +15,10 @@ from goalscope.rng import stream
 
 def literal(logits: list[float], temperature: float, top_p: float, uniform: float) -> int:
     """One draw, written out: softmax, the fewest most likely tokens that reach top_p, inverse cumulative by id."""
-    weights = [math.exp((logit - max(logits)) / temperature) for logit in logits]
-    probabilities = [weight / math.fsum(weights) for weight in weights]
+    highest = max(logits)
+    weights = [math.exp((logit - highest) / temperature) for logit in logits]
+    total = math.fsum(weights)
+    probabilities = [weight / total for weight in weights]
     kept: list[int] = []
     mass = 0.0
     for token in sorted(range(len(logits)), key=lambda token: (-probabilities[token], token)):
@@ -45,6 +47,19 @@ def test_a_draw_equals_the_literal_reading(
     expected = literal(logits, temperature, top_p, uniform)
     # A draw within rounding of a boundary may fall on either side of it.
     assert drawn.tokens.item() == expected or drawn.margins.item() < 1e-12
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])  # most rows need all tokens, some do, none does
+@pytest.mark.parametrize("step", [0.25, 1e-4])  # with many equal logits, with few
+def test_draws_from_many_tokens_equal_the_literal_reading(scale: float, step: float) -> None:
+    rng = stream(3, "many", scale, step)
+    logits = torch.from_numpy(np.round(rng.normal(size=(24, 1500)) * scale / step) * step)
+    for temperature, top_p in ((0.7, 0.95), (1.0, 0.5), (0.3, 0.999)):
+        uniforms = rng.random(24)
+        drawn = draw(logits, temperature=temperature, top_p=top_p, uniforms=uniforms)
+        for row, uniform in enumerate(uniforms):
+            expected = literal(logits[row].tolist(), temperature, top_p, float(uniform))
+            assert drawn.tokens[row].item() == expected or drawn.margins[row].item() < 1e-12
 
 
 @settings(max_examples=100, deadline=None)

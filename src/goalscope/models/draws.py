@@ -1,9 +1,12 @@
 """How tokens are drawn from logits, and their log-probabilities."""
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+_LIKELY: Final = 256  # tokens that nearly always hold the mass top_p
+_ROUNDING: Final = 1e-9  # far above the rounding of sums of probabilities
 
 
 class Draws(NamedTuple):
@@ -44,26 +47,57 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
         best = torch.topk(logits, 2, dim=-1).values.double()
         return Draws(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    numbers = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None]
+    if top_p < 1 and logits.shape[-1] > _LIKELY:
+        ordered, order = torch.topk(probabilities, _LIKELY, dim=-1)
+        drawn, enough = _drawn(ordered, order, numbers, top_p)
+        if bool(enough.all()):
+            return drawn
+        rest = (~enough).nonzero()[:, 0]
+        others = _drawn(*_sorted(probabilities[rest]), numbers[rest], top_p)[0]
+        drawn.tokens[rest], drawn.margins[rest] = others
+        return drawn
+    return _drawn(*_sorted(probabilities), numbers, top_p)[0]
+
+
+def _sorted(probabilities: Any) -> tuple[Any, Any]:
+    """Return all probabilities ``[B, V]``, largest first and of equal ones the lowest id, and their ids."""
+    import torch
+
     ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    return ordered, order
+
+
+def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws, Any]:
+    """Draw from the largest probabilities ``[B, K]`` of ids ``[B, K]``.
+
+    Returns:
+        The draws, and ``[B]`` whether smaller probabilities would not change them, nor another order of equal ones.
+    """
+    import torch
+
     mass_before = torch.cumsum(ordered, dim=-1) - ordered
     # The most likely token stays whatever top_p is.
     dropped = mass_before >= top_p if top_p < 1 else torch.zeros_like(mass_before, dtype=torch.bool)
     dropped[:, 0] = False
-    kept = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
+    split_ties = (dropped[:, 1:] != dropped[:, :-1]) & (ordered[:, 1:] == ordered[:, :-1])
+    enough = (mass_before[:, -1] > top_p + _ROUNDING) & ~split_ties.any(dim=-1)
+    ids, by_id = torch.sort(order, dim=-1)
+    kept = ordered.masked_fill(dropped, 0.0).gather(-1, by_id)
     cumulative = torch.cumsum(kept, dim=-1)
     total = cumulative[:, -1:]
-    target = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None] * total
+    target = numbers * total
     # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
-    tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[-1] - 1)
-    overshot = kept.gather(-1, tokens) == 0  # the target was rounded up to the total mass
+    places = torch.searchsorted(cumulative, target, right=True).clamp(max=kept.shape[-1] - 1)
+    overshot = kept.gather(-1, places) == 0  # the target was rounded up to the total mass
     last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
-    tokens = torch.where(overshot, last, tokens)
-    upper = cumulative.gather(-1, tokens)
-    lower = upper - kept.gather(-1, tokens)
+    places = torch.where(overshot, last, places)
+    upper = cumulative.gather(-1, places)
+    lower = upper - kept.gather(-1, places)
     margins = torch.minimum(target - lower, upper - target).clamp(min=0.0) / total
     if top_p < 1:
         margins = torch.minimum(margins, (mass_before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))
-    return Draws(tokens[:, 0], margins[:, 0])
+    return Draws(ids.gather(-1, places)[:, 0], margins[:, 0]), enough
 
 
 def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
