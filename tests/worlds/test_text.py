@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope.worlds import Grid
+from goalscope.worlds.grid import symbols
 
 
 @st.composite
@@ -39,6 +40,21 @@ def test_parse_is_the_inverse_of_render(grid: Grid) -> None:
     ):
         assert Grid.parse(same) == grid
     assert Grid.parse(cells) == grid
+
+
+@given(grids(), st.data())
+def test_the_text_is_aligned_wherever_the_agent_stands(grid: Grid, data: st.DataObject) -> None:
+    objects = {grid.goal, grid.key, grid.door}
+    cells = [
+        cell
+        for row, col in np.argwhere(symbols(grid) != "#").tolist()
+        if (cell := (row, col)) not in objects and (grid.fog is None or not grid.fog[cell])
+    ]
+    for start in (grid.start, *(data.draw(st.lists(st.sampled_from(cells), max_size=3)) if cells else ())):
+        moved = grid.at(start=start)
+        width = len(str(max(moved.height, moved.width) - 1))
+        lines = [["", *range(moved.width)]] + [[row, *line] for row, line in enumerate(symbols(moved).tolist())]
+        assert moved.render() == "\n".join(" ".join(str(one).rjust(width) for one in line) for line in lines)
 
 
 @given(grids(), st.data())

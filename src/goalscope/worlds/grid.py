@@ -6,6 +6,7 @@ Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` is row - 1.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -227,11 +228,14 @@ class Grid:
         Labels and cells are right-justified to one width: 1 for grids of at most 10 rows and columns, 2 for larger
         ones, so that columns stay aligned under their labels.
         """
-        width = len(str(max(self.height, self.width) - 1))
-        lines = [["", *map(str, range(self.width))]]
-        # As a list: NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
-        lines += [[str(row), *cells] for row, cells in enumerate(symbols(self).tolist())]
-        return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in lines)
+        fog = None if self.fog is None else self.fog.tobytes()
+        text = _without_agent(self.walls.tobytes(), self.walls.shape, fog, self.goal, self.key, self.door)
+        if self.start is None:
+            return text
+        width = _label_width(self.height, self.width)
+        cell = (self.start[0] + 1) * (self.width + 1) + self.start[1] + 1  # labels are cells, too
+        at = (cell + 1) * (width + 1) - 2
+        return f"{text[:at]}{AGENT}{text[at + 1 :]}"
 
     def at(self, **changes: Any) -> "Grid":
         """Return the same grid with some attributes changed, e.g. ``grid.at(start=(3, 4))``."""
@@ -249,6 +253,29 @@ class Grid:
 
     def __str__(self) -> str:
         return self.render()
+
+
+def _label_width(height: int, width: int) -> int:
+    return len(str(max(height, width) - 1))
+
+
+@lru_cache(maxsize=1024)
+def _without_agent(
+    walls: bytes,
+    shape: tuple[int, int],
+    fog: bytes | None,
+    goal: Position | None,
+    key: Position | None,
+    door: Position | None,
+) -> str:
+    """Return the text form of a grid without its agent, which alone moves from turn to turn."""
+    seen = None if fog is None else np.frombuffer(fog, dtype=bool).reshape(shape)
+    grid = Grid(walls=np.frombuffer(walls, dtype=bool).reshape(shape), fog=seen, goal=goal, key=key, door=door)
+    width = _label_width(*shape)
+    lines = [["", *map(str, range(grid.width))]]
+    # As a list: NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
+    lines += [[str(row), *cells] for row, cells in enumerate(symbols(grid).tolist())]
+    return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in lines)
 
 
 def check_inside(cell: Position, shape: Sequence[int], name: str = "a position") -> Position:
