@@ -6,11 +6,13 @@ from functools import cache
 from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
-from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TEMPLATES, WORDINGS, read_template, template
+from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
+from goalscope.agents.prompts.encodings import encoded_template
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.sentences import verdict
 from goalscope.ids import content_id
 from goalscope.runs.store import Store
+from goalscope.worlds.encodings import ENCODINGS
 from goalscope.yaml_text import write_yaml
 
 _WEIGHTS: Final = (".safetensors", "gguf")
@@ -84,6 +86,9 @@ def _bundled_templates() -> Mapping[str, str]:
     for form in SUFFIXES:
         usual = [*(template(name, form) for name in (*TEMPLATES, ANY)), read_template(NAMED, form)]
         texts |= dict.fromkeys(usual, form)
+        for encoding in ENCODINGS[1:]:
+            of_grids = (read_template(task, form) for task in TASKS if TASKS[task] != ANY)
+            texts |= {encoded_template(text, encoding): f"{form}, encoding {encoding}" for text in of_grids}
         for name in WORDINGS:
             texts.setdefault(read_template("grid", form, name), f"{form}, wording {name}")
     return {hashlib.sha256(text.encode()).hexdigest(): form for text, form in texts.items()}
