@@ -154,7 +154,8 @@ class _Work:
         if most == 0:
             raise ValueError(
                 f"a set is searched for where all {len(self.places)} places together move an action, here they move "
-                f"none in {len(pairs)} pairs: give other sites or layers"
+                f"none in {len(pairs)} pairs: give other sites or layers; with post or action among them the target's own "
+                "reasoning is replayed before the patch"
             )
         rng = stream(self._settings.seed, "search for places")
         found = minimal_set(self.places, values_of, self._settings.share * most, rng=rng)

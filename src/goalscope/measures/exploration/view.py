@@ -4,7 +4,7 @@ Source: measuring exploration and exploitation errors, Section 4, Table 1 and Eq
 """
 
 from collections.abc import Callable, Hashable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from goalscope.worlds.tasks._fast import Board, flags, indices
 from goalscope.worlds.tasks.world import TaskState
@@ -117,6 +117,9 @@ class View:
             near, away = near_next, away_next
 
 
+_Place = TypeVar("_Place", int, str)
+
+
 class StaleScore:
     """c, e and n of one stretch without progress, updated with a few look-ups a move.
 
@@ -149,7 +152,7 @@ class StaleScore:
                     rising |= 1 << action
         return rising
 
-    def move(self, here: int, there: int) -> bool:
+    def move(self, here: _Place, there: _Place) -> bool:
         """Count a move and return whether the score rose."""
         edge = (here, there) if here < there else (there, here)
         traversals, visits = self._edges.get(edge, 0), self._visits.get(there, 0)
