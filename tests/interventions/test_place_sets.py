@@ -136,12 +136,13 @@ def test_the_command_finds_a_set_in_theseus_and_does_it_once(tmp_path: Path, mon
     asked += ["--set", "pairs.moved=[goal]", "--set", "pairs.controls=1", "--set", "random=3"]
     asked += ["--set", "sets={late: [[changed, 6], [changed, 7]]}"]
     shown = call(*asked)
-    assert "found" in shown and "held out" in shown and "late" in shown
+    assert "found: changed 2" in shown and "held out" in shown and "late" in shown
     with Store(out) as store:
         rows = chosen(store.rows(), intervention="place-sets")
     assert _set(rows) == {("changed", 2)}
     held = chosen(rows, measure=FOLLOWS, half="held out", patch="source")
-    assert set(chosen(held, set=FOUND).value.tolist()) == {1.0} and len(chosen(held, set=FOUND)) == 4
+    found = chosen(held, set=f"{FOUND}: changed 2")
+    assert set(found.value.tolist()) == {1.0} and len(found) == 4
     assert set(chosen(held, set="late").value.tolist()) == {0.0}
     assert not chosen(rows, measure=CHANGED, pairs="control", patch="source").value.any()
     monkeypatch.setattr("goalscope.interventions.place_sets.generate", None)

@@ -55,8 +55,8 @@ def make(**changes: Any) -> TaskMap:
         ({"cells": [*CELLS, (0, 10**12)]}, "below 10\\*\\*9"),
         ({"start": (5, 5)}, "start must be a cell of the map"),
         ({"start": (1, 0)}, "start \\[1, 0\\] must hold no node"),
-        ({"goal": "X"}, "goal must be the name of one node of the map, got 'X'"),
-        ({"goal": ["A", "G"]}, "goal must be the name of one node"),
+        ({"goal": "X"}, "goal must be the name of one node of the map, or a list of names, got 'X'"),
+        ({"goal": ["A", "G"]}, "must be the only node that nothing depends on"),
         (
             {"nodes": {**NODES, "H": {"cell": (0, 2), "options": [["A"]]}}},
             "only node that nothing depends on.*'G', 'H'",

@@ -92,7 +92,8 @@ class PlaceSets(OnPairs):
             subject.work({"search": (first,)}, work.searched)
             rows = chosen(subject.store.rows(), measure=PLACE, intervention=KIND, agent=subject.tags["agent"])
             found = frozenset((str(row.tags["site"]), int(str(row.tags["layer"]))) for row in rows)
-            sets |= {FOUND: found, ALL: frozenset(work.places)}
+            label = ", ".join(f"{site} {layer}" for site, layer in sorted(found))
+            sets |= {f"{FOUND}: {label}": found, ALL: frozenset(work.places)}
             about |= {"found": sorted(map(list, found)), "pairs of the search": len(first)}
         elif not sets:
             raise ValueError("place-sets needs sets to measure or search: true, got neither: give one of them")
@@ -154,8 +155,8 @@ class _Work:
         if most == 0:
             raise ValueError(
                 f"a set is searched for where all {len(self.places)} places together move an action, here they move "
-                f"none in {len(pairs)} pairs: give other sites or layers; with post or action among them the target's own "
-                "reasoning is replayed before the patch"
+                f"none in {len(pairs)} pairs: give other sites or layers; with post or action among them the target's "
+                "own reasoning is replayed before the patch"
             )
         rng = stream(self._settings.seed, "search for places")
         found = minimal_set(self.places, values_of, self._settings.share * most, rng=rng)

@@ -31,15 +31,15 @@ class View:
         board: Board,
         unobserved: int,
         pending: int,
-        goal: int,
+        goals: int,
         known: int,
         through: int,
         progress: Callable[[int], bool] | None = None,
     ) -> None:
         self.board, self.known, self.through = board, known, through
         self.progressing, self._progress = unobserved | pending, progress
-        if goal >= 0:
-            self.case, self.targets = 2, 1 << goal
+        if goals:
+            self.case, self.targets = 2, goals
         elif not pending:
             self.case, self.targets = (1 if unobserved else 0), unobserved
         else:
@@ -53,13 +53,13 @@ class View:
     def of(cls, knowledge: TaskState, distances: Distances) -> "View":
         """Return the current knowledge in a task world."""
         board = knowledge.board
-        goal = board.places[board.goal] if knowledge.goal_pending else -1
+        goals = knowledge.pending_goals
         observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
         known = through = board.cells if distances == "map" else observed | unobserved
         if distances == "observed":
             through = observed
-            known = observed | ((1 << goal) if goal >= 0 else unobserved | pending)
-        return cls(board, unobserved, pending, goal, known, through)
+            known = observed | (goals or unobserved | pending)
+        return cls(board, unobserved, pending, goals, known, through)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and all(
