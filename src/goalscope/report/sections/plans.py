@@ -255,8 +255,9 @@ def _decoders(heads: Sequence[Tag]) -> list[str]:
 
 
 def _decoder_name(head: str) -> str:
-    number = head.removeprefix("decoder-")
-    return f"decoder of {number} layer{'' if number == '1' else 's'}"
+    number, _, stepwise = head.removeprefix("decoder-").partition("-")
+    form = ", given the tokens before" if stepwise else ""
+    return f"decoder of {number} layer{'' if number == '1' else 's'}{form}"
 
 
 def _name(head: Tag, control: Tag) -> str:
