@@ -122,6 +122,7 @@ def test_an_evaluation_takes_an_encoding_and_leaves_out_the_wordings_of_the_matr
     assert wordings.open_to(usual) and not wordings.open_to(other)
     described = {"kind": "chat", "template": hashlib.sha256(agent(encoding="adjacency").text.encode()).hexdigest()}
     assert _template(described) == "template example, encoding adjacency"
+    assert _template({"kind": "chat", "template": "0" * 64, "encoding": "adjacency"}).endswith("grids as adjacency")
     assert "encoding" not in other.entry(kind="task-chat") and other.entry()["encoding"] == "coordinates"
 
 

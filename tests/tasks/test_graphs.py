@@ -82,6 +82,15 @@ def test_several_goals_are_all_to_be_achieved() -> None:
     assert [step.case for step in steps] == [1, 1, 1, 2, 2] and steps[3].targets == ("a",)
 
 
+def test_an_episode_that_would_take_minutes_is_refused() -> None:
+    """A star of which each visit changes all targets: what a log may make the scorer do is bounded."""
+    star = {"edges": [["hub", f"leaf {at}"] for at in range(5000)], "start": "hub", "goals": ["leaf 0"], "jumps": True}
+    graph = TaskGraph.model_validate(star)
+    with pytest.raises(ValueError, match="at most 20,000,000, got 4999 visits on 5000 edges"):
+        score_graph(graph, [f"leaf {at}" for at in range(1, 5000)])
+    assert score_graph(graph, [f"leaf {at}" for at in range(1, 1000)]).summary.exploration_error == 0
+
+
 def test_ways_in_one_direction_reveal_and_lead_one_way() -> None:
     graph = TaskGraph.model_validate({**LINE, "directed": True})
     assert score_graph(graph, ["c"]).steps[0].targets == ("c",)  # a leads to b, b does not lead to a

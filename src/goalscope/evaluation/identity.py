@@ -76,7 +76,10 @@ def _template(description: Mapping[str, Any]) -> str:
     if description["kind"] == TASK_CHAT:
         return f"template {'example' if 'example' in description else 'schema'}"
     found = _bundled_templates().get(description["template"])
-    return f"template {found}" if found else f"a template of one's own, sha256 {description['template'][:_SHOWN]}"
+    if found:
+        return f"template {found}"
+    encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
+    return f"a template of one's own, sha256 {description['template'][:_SHOWN]}{encoding}"
 
 
 @cache

@@ -23,6 +23,7 @@ from goalscope.runs.kinds import Part
 from goalscope.worlds.tasks.knowledge import Rejection
 
 _MOST: Final = 100_000
+_MOST_WORK: Final = 20_000_000  # visits times edges: each step may search the graph, and holds its targets
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 _Names = Annotated[tuple[_Name, ...], Field(strict=False, max_length=_MOST)]
 
@@ -130,8 +131,12 @@ def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> GraphScore:
 
     Raises:
         ValueError: a visit of a place that is not known yet or, without ``jumps``, not one step away; a visit after the
-            end.
+            end; too many visits for a graph of that size.
     """
+    visits = list(visits)
+    if len(visits) * len(graph.edges) > _MOST_WORK:
+        given = f"{len(visits)} visits on {len(graph.edges)} edges"
+        raise ValueError(f"visits times edges must be at most {_MOST_WORK:,}, got {given}")
     walk, steps = _Walk(graph), []
     stale, case, targets = StaleScore(graph.start), *walk.view()
     for number, there in enumerate(visits):
