@@ -147,3 +147,11 @@ def test_the_command_finds_a_set_in_theseus_and_does_it_once(tmp_path: Path, mon
     assert not chosen(rows, measure=CHANGED, pairs="control", patch="source").value.any()
     monkeypatch.setattr("goalscope.interventions.place_sets.generate", None)
     call(*asked)
+
+
+def test_a_pair_whose_unchanged_answer_falls_otherwise_is_left_out(planted: tuple[Any, list[Pair]]) -> None:
+    model, pairs = planted
+    first, second = pairs[0].sides
+    swapped = replace(first, optimal=second.optimal), replace(second, optimal=first.optimal)
+    work = _Work(model, PlaceSets(), 1)
+    assert not len(work.rows(replace(pairs[0], sides=swapped), {FOUND: CIRCUIT[0]}, "all")) and work.left_out == 2

@@ -195,7 +195,10 @@ class _Work:
         return averaged(rows)
 
     def _acted(self, pairs: Sequence[Pair], changes: Sequence[Change]) -> Iterator[tuple[Pair, int, list[int | None]]]:
-        """Yield for each pair and direction the side that is the source, and the action after each change."""
+        """Yield for each pair and direction the side that is the source, and the action after each change.
+
+        Left out are pairs whose sides do not pass together, or whose unchanged answer falls otherwise in this pass.
+        """
         passes: list[tuple[Pair, int, Batch]] = []
         for pair, source in product(pairs, (0, 1)):
             sites = self._reader.together(
@@ -218,13 +221,19 @@ class _Work:
         written = zip(passes, outputs, strict=True)
         for (pair, source), group in groupby(written, key=lambda each: each[0][:2]):
             target = pair.sides[1 - source]
-            actions: list[int | None] = []
+            clean, actions = set[int | None](), list[int | None]()
             for (_, _, batch), output in group:
                 prefix = batch.prompts[TARGET][len(target.prompt) :]
-                for one in output.outputs[2:]:
-                    tokens, complete = [*prefix, *one.tokens], one.finish == "stop"
-                    actions.append(turn(completion_of(self._model, target, tokens, complete=complete)).action)
-            yield pair, source, actions
+                own, _, *changed = (
+                    turn(completion_of(self._model, target, [*prefix, *one.tokens], complete=one.finish == "stop"))
+                    for one in output.outputs
+                )
+                clean.add(own.action)
+                actions += [each.action for each in changed]
+            if clean <= target.optimal:
+                yield pair, source, actions
+            else:
+                self.left_out += 1
 
     def _edits(
         self, pair: Pair, change: Change, row: int, at: Mapping[str, Any], source_at: Mapping[str, Any]
