@@ -67,7 +67,7 @@ def test_a_list_holds_every_cell_once_and_its_open_neighbours(encoding: str, gri
     cells, beside = read(encoding, written(encoding, grid.render()))
     assert cells == {place: str(symbol) for place, symbol in np.ndenumerate(symbols(grid))}
     for place, others in beside.items():
-        wanted = {tuple(int(part) for part in np.array(place) + delta) for delta in DELTAS}
+        wanted = {(place[0] + int(down), place[1] + int(right)) for down, right in DELTAS}
         wanted = {other for other in wanted if cells.get(other, "#") != "#"}
         assert others == (wanted if encoding == "adjacency" and cells[place] != "#" else set())
 
@@ -141,13 +141,11 @@ def test_each_cell_has_its_token_in_any_encoding(theseus: LocalModel, encoding: 
     finder = SiteFinder(theseus, ("grid", "pre"))
     for shown in (grid, grid.at(goal=(1, 3), start=(1, 2))):  # the second by the layout of the first
         text = asked.prompt(Observation(view=GridView(grid=shown)))
-        now = replace(step, prompt_tokens=tuple(theseus.encode(text)))
-        positions = finder.find(now, shown).positions["grid"]
-        assert "".join(theseus.text([now.prompt_tokens[at]]) for at in positions).replace(" ", "") == "".join(
-            symbols(shown).ravel()
-        )
+        ids = tuple(theseus.encode(text))
+        positions = finder.find(replace(step, prompt_tokens=ids), shown).positions["grid"]
+        assert "".join(theseus.text([ids[at]]) for at in positions).replace(" ", "") == "".join(symbols(shown).ravel())
         if encoding != MATRIX:
-            after = [theseus.text(now.prompt_tokens[at : at + 9]).replace(" ", "")[1:] for at in positions]
+            after = [theseus.text(ids[at : at + 9]).replace(" ", "")[1:] for at in positions]
             wide = shown.width
             assert all(words.startswith(f"({at // wide},{at % wide})") for at, words in enumerate(after))
     assert not check_cell_tokens(
