@@ -57,10 +57,9 @@ def teacher_of(strategy: str, rng: np.random.Generator) -> Teacher:
 
 def aims(memory: AgentKnowledge, teacher: Teacher) -> set[Cell]:
     """Return the cells that a teacher wants to go to; it takes the nearest of them."""
-    pending, goal = memory.pending, memory.goal
-    if goal is not None and goal in pending:
-        return {pending[goal]}
-    cells, new = set(pending.values()), set(memory.frontier)
+    if goals := set(memory.pending_goals.values()):
+        return goals
+    cells, new = set(memory.pending.values()), set(memory.frontier)
     if teacher == "greedy":
         return cells or new
     return (new or cells) if teacher == "explore-first" else cells | new

@@ -371,11 +371,15 @@ _INSTALLS = "installs packages"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_adapters.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
+_PLACES = "tests/interventions/test_place_sets.py runs such lines"
 NOT_RUN = {
     "goalscope evaluate SMOLLM2 --arms grids --answer likelihood --out runs/smollm2": _REAL,
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
+    "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
+    "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
+    "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
     "pip install --require-hashes -r requirements/run.lock -r requirements/cuda.lock && pip install --no-deps .": (

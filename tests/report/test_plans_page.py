@@ -65,6 +65,16 @@ def test_a_run_without_such_rows_has_no_such_section() -> None:
         assert plan_sections(found) == distance_sections(found) == []
 
 
+def test_decoders_step_by_step_stand_beside_the_one_shot_ones_with_their_random_networks() -> None:
+    tags = {"head": "decoder-2-stepwise", "site": "pre", "layer": 4, "N": 1, "plans": "all"}
+    own = rows("prefix accuracy", "share", np.full(12, 0.75), **tags, control="none")
+    random = rows("prefix accuracy", "share", np.full(12, 0.25), **tags, control="permuted", draw=0)
+    (plans,) = plan_sections(Rows.concatenate([made(), own, random]))
+    titles = [str(row[0]) for row in plans.tables[0].rows]
+    assert any("decoder of 2 layers, given the tokens before" in title for title in titles)
+    assert any("given the tokens before, permuted" in title for title in titles)
+
+
 def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     given = made()
     (plans,), (distance,) = plan_sections(given), distance_sections(given)

@@ -100,8 +100,8 @@ def literal_score(task_map: TaskMap, actions: list[str | None], graph: str = "kn
         p_cells = frozenset(task_map.nodes[name].cell for name in p)
         if not p:
             case, targets = 1, u
-        elif task_map.goal in p:
-            case, targets = 2, frozenset([task_map.nodes[task_map.goal].cell])
+        elif p & set(task_map.goals):
+            case, targets = 2, frozenset(task_map.nodes[goal].cell for goal in p & set(task_map.goals))
         elif not u:
             case, targets = 3, p_cells
         else:
@@ -146,7 +146,7 @@ def literal_score(task_map: TaskMap, actions: list[str | None], graph: str = "kn
         walk.append(to)
         stretch = [to] if progress else [*stretch, to]
         steps.append(LiteralStep(case, targets, gain, progress, *stale(stretch), error, free, True, detour))
-        if task_map.goal in achieved(task_map, walk):
+        if achieved(task_map, walk).issuperset(task_map.goals):
             break
     return steps
 
@@ -160,7 +160,7 @@ def literal_optimal_length(task_map: TaskMap) -> int:
     while queue:
         state = queue.popleft()
         cell, done = state
-        if task_map.goal in done:
+        if done.issuperset(task_map.goals):
             return found[state]
         for near in neighbours(cell):
             if near not in m:

@@ -55,8 +55,8 @@ def make(**changes: Any) -> TaskMap:
         ({"cells": [*CELLS, (0, 10**12)]}, "below 10\\*\\*9"),
         ({"start": (5, 5)}, "start must be a cell of the map"),
         ({"start": (1, 0)}, "start \\[1, 0\\] must hold no node"),
-        ({"goal": "X"}, "goal must be the name of one node of the map, got 'X'"),
-        ({"goal": ["A", "G"]}, "goal must be the name of one node"),
+        ({"goal": "X"}, "goal must be the name of one node of the map, or a list of names, got 'X'"),
+        ({"goal": ["A", "G"]}, "must be the only node that nothing depends on"),
         (
             {"nodes": {**NODES, "H": {"cell": (0, 2), "options": [["A"]]}}},
             "only node that nothing depends on.*'G', 'H'",
@@ -155,9 +155,10 @@ def check_generated(preset: str, seed: int) -> None:
         sets = [set(option) for option in node.options]
         assert not any(one <= other for i, one in enumerate(sets) for j, other in enumerate(sets) if i != j)
     assert networkx.is_directed_acyclic_graph(graph)
-    assert [name for name in graph if graph.out_degree(name) == 0] == [task_map.goal]
-    assert networkx.ancestors(graph, task_map.goal) == set(task_map.nodes) - {task_map.goal}
-    assert len(task_map.nodes) == spec.nodes and len(task_map.nodes[task_map.goal].options) == 1
+    (goal,) = task_map.goals
+    assert [name for name in graph if graph.out_degree(name) == 0] == [goal]
+    assert networkx.ancestors(graph, goal) == set(task_map.nodes) - {goal}
+    assert len(task_map.nodes) == spec.nodes and len(task_map.nodes[goal].options) == 1
     places = [node.cell for node in task_map.nodes.values()]
     assert len(set(places)) == len(places) and task_map.start not in places and set(places) <= cells
     for name in task_map.nodes:
@@ -314,7 +315,7 @@ def test_cooking_maps_and_their_twins_differ_in_names_only() -> None:
             old: next(new for new, n in twin.nodes.items() if n.cell == node.cell)
             for old, node in kitchen.nodes.items()
         }
-        assert kitchen.renamed(names) == twin and kitchen.renamed(names).goal == names[kitchen.goal]
+        assert kitchen.renamed(names) == twin and kitchen.renamed(names).goals == (names[kitchen.goals[0]],)
         assert plan_task(kitchen).within_budget and plan_task(twin).length == plan_task(kitchen).length
         assert all(len(token) == 4 for token in twin.nodes) and not set(twin.nodes) & set(kitchen.nodes)
         assert symbolic_twin(kitchen) == twin and symbolic_twin(kitchen, seed=1) != twin

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Final, Self, get_type_hints
 from goalscope.agents.agent import ANSWERED_BY, CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
-from goalscope.agents.printed_prompts import printed_entry
+from goalscope.agents.printed_prompts import printed_entry, recognised
 from goalscope.agents.prompts import (
+    ANY,
     EXAMPLES,
     OF_GRIDS,
     RULE,
@@ -30,6 +31,7 @@ from goalscope.agents.prompts import (
     wording,
     worked_examples,
 )
+from goalscope.agents.prompts.encodings import encoded_template
 from goalscope.ids import canonical_json
 from goalscope.models.base import (
     TEMPLATE_FORMS,
@@ -45,6 +47,7 @@ from goalscope.models.base import (
 from goalscope.models.http_budget import Budget
 from goalscope.progress import Arrived, handing_out, takes_arrived
 from goalscope.rows import Tag
+from goalscope.worlds.encodings import MATRIX, check_encoding, written
 from goalscope.worlds.gridworld import GridView, NamedView
 from goalscope.worlds.world import View
 
@@ -67,6 +70,7 @@ class ChatAgent:
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one in the model's
             card, "completion" for a base model with local files, else "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the usual one.
+        encoding: how its prompts write a grid, one of `goalscope.worlds.encodings.ENCODINGS`.
         choice: how its action is drawn by the likelihoods of all answers; None where it is parsed from the answer.
         text: the template.
         system: the system prompt, "" for none.
@@ -82,12 +86,13 @@ class ChatAgent:
     task: str | Path = "grid"
     template: str = ""
     wording: str = ""
+    encoding: str = MATRIX
     choice: Choice | None = None
     text: str = field(default="", init=False)
     system: str = field(default="", init=False)
 
     journalled: ClassVar[bool] = True
-    settings: ClassVar[Mapping[str, type]] = {"task": str, "wording": str}
+    settings: ClassVar[Mapping[str, type]] = {"task": str, "wording": str, "encoding": str}
     """Parameters of a study that are specific to this class, and their types."""
 
     def __post_init__(self) -> None:
@@ -106,7 +111,15 @@ class ChatAgent:
                 f"for the file {self.task}: leave template out"
             )
         text = read_template(self.task, self.template or self._card(), self.wording)
-        return {"text": text, "name": self.name or self._title([])}
+        if check_encoding(self.encoding) == MATRIX:
+            return {"text": text, "name": self.name or self._title([])}
+        if self.wording or recognised(text):
+            raise ValueError(
+                f"an encoding must stand beside the usual words or a template of one's own, got {self.encoding!r} "
+                f"beside {self.wording or 'a printed prompt'}, which speaks of a matrix: leave one of them out"
+            )
+        text = encoded_template(text, self.encoding) if TASKS.get(str(self.task), ANY) != ANY else text
+        return {"text": text, "name": self.name or self._title([self.encoding])}
 
     def _title(self, labels: Sequence[str]) -> str:
         """Return the default name: the model's, and in brackets the settings that distinguish agents of that model."""
@@ -153,6 +166,7 @@ class ChatAgent:
         """Tags of the model, e.g. its planted goal, and of the settings for choice and wording."""
         tags = {} if self.choice is None else {"answer": "likelihood"}
         tags |= {"wording": self.wording} if self.wording else {}
+        tags |= {} if self.encoding == MATRIX else {"encoding": self.encoding}
         return {**getattr(self.model, "tags", {}), **tags}
 
     @property
@@ -164,8 +178,8 @@ class ChatAgent:
         return GridView if uses_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str) -> str:
-        """Return the text of a grid in the symbols of the agent's wording."""
-        return drawn_in(self.wording, grid)
+        """Return the text of a grid in the symbols of the agent's wording, and in its encoding."""
+        return written(self.encoding, drawn_in(self.wording, grid))
 
     def describe(self) -> Mapping[str, Any]:
         """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
@@ -188,8 +202,9 @@ class ChatAgent:
         }
         symbols = wording(self.wording).symbols
         symbol_entry = {"symbols": dict(symbols)} if symbols else {}
+        encoding = {} if self.encoding == MATRIX else {"encoding": self.encoding}
         template = {"template": hashlib.sha256(self.text.encode()).hexdigest(), **printed_entry(self.text)}
-        return {"kind": CHAT, **template, **rule, **symbol_entry}
+        return {"kind": CHAT, **template, **rule, **symbol_entry, **encoding}
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, the present one or an earlier one of a conversation."""

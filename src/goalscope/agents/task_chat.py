@@ -5,7 +5,7 @@ Source: measuring exploration and exploitation errors, Appendices C.3 and D; the
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,9 +22,9 @@ from goalscope.agents.prompts import (
     system_prompt,
     template_text,
 )
-from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
+from goalscope.models.base import COMPLETION, TEMPLATE_FORMS, Message
 from goalscope.rows import Tag
-from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, write_log
+from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View
 
@@ -119,6 +119,12 @@ class TaskChatAgent(ChatAgent):
             **printed_entry(self.system),
         }
 
+    def messages(self, observation: Observation) -> tuple[Message, ...]:
+        """Return the chat for an observation; the rules of the system prompt name the number of goals."""
+        first, *others = super().messages(observation)
+        rules = rules_of(observation.memory.turns[-1][1].goals)
+        return (replace(first, content=first.content.replace(RULES, rules)), *others)
+
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, followed by an example of the answer where examples are used.
 
@@ -129,7 +135,8 @@ class TaskChatAgent(ChatAgent):
         if view is observation.view:
             memory = observation.memory
             if observation.history_as == "actions":
-                text = write_log(memory.turns).removeprefix(f"{RULES}\n").removesuffix("\n")
+                rules = rules_of(memory.turns[0][1].goals)
+                text = write_log(memory.turns).removeprefix(f"{rules}\n").removesuffix("\n")
             if self.memory:
                 text = f"{text}\n\nSUMMARY:\n{memory_text(memory if self.axes_told else without_axes(memory))}"
         if not self.example:

@@ -80,10 +80,8 @@ class ExploreFirst(ScriptedTaskAgent):
 
     def _move(self, observation: Observation) -> Action | None:
         memory = observation.memory
-        pending, goal = memory.pending, memory.goal
-        if goal is not None and goal in pending:
-            return towards(memory, {pending[goal]})
-        return towards(memory, memory.frontier or set(pending.values()))
+        goals = set(memory.pending_goals.values())
+        return towards(memory, goals or memory.frontier or set(memory.pending.values()))
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class DepthFirst(ScriptedTaskAgent):
     def _move(self, observation: Observation) -> Action | None:
         memory = observation.memory
         here = memory.position
-        if here is None or not memory.frontier or memory.goal in memory.pending:
+        if here is None or not memory.frontier or memory.pending_goals:
             return greedy(memory)
         new = (action for action in memory.available if _neighbour(memory, here, action) in memory.frontier)
         action = next(new, _move_back(memory))
@@ -181,10 +179,8 @@ def greedy(memory: AgentKnowledge) -> Action | None:
 
     None where there is none of them.
     """
-    pending, goal = memory.pending, memory.goal
-    if goal is not None and goal in pending:
-        return towards(memory, {pending[goal]})
-    return towards(memory, set(pending.values()) or memory.frontier)
+    goals = set(memory.pending_goals.values())
+    return towards(memory, goals or set(memory.pending.values()) or memory.frontier)
 
 
 def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:

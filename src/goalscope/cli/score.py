@@ -14,7 +14,7 @@ from goalscope.cli.measuring import can_report, measure_run, report, warn_of_few
 from goalscope.extras import how_to_install
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
-from goalscope.measures.exploration import DISTANCES, ErrorEstimate, Summary, estimate_errors
+from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
 from goalscope.plain_files import replacing
 from goalscope.report.blocks import few_of
 from goalscope.runs import Store
@@ -65,7 +65,7 @@ def score(
         ):
             if run is not None:
                 run.add(line)
-            by_agent.setdefault(line.agent, []).append((line.score.summary, line.task_map.id))
+            by_agent.setdefault(line.agent, []).append((line.score.summary, line.map_id))
             if sink is not None:
                 sink.write(json.dumps(_plain_line(line, steps), allow_nan=False) + "\n")
         if run is not None:
@@ -187,7 +187,7 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
         "episode": line.episode,
         "agent": line.agent,
         "tags": dict(line.tags),
-        "map": line.task_map.id,
+        "map": line.map_id,
         "summary": {
             **asdict(summary),
             "invalid_actions": summary.invalid_actions,
@@ -196,12 +196,15 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
         },
     }
     if steps:
-        content["steps"] = [
-            {
-                **step.plain(),
-                "action": None if step.action is None else step.action.name.lower(),
-                "free_moves": [action.name.lower() for action in step.free_moves],
-            }
-            for step in line.score.steps
-        ]
+        content["steps"] = [_plain_step(step) for step in line.score.steps]
     return content
+
+
+def _plain_step(step: StepScore | GraphStep) -> dict[str, Any]:
+    if isinstance(step, GraphStep):
+        return {**step._asdict(), "progress": step.progress}
+    return {
+        **step.plain(),
+        "action": None if step.action is None else step.action.name.lower(),
+        "free_moves": [action.name.lower() for action in step.free_moves],
+    }

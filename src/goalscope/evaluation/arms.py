@@ -129,6 +129,7 @@ _WORDS: Final = (
     "it does not read any text, only the prompts that it was made for: give a model that reads instructions, by its "
     "weights or a server"
 )
+_WORDINGS: Final = f"{_WORDS}; or its prompts show grids as lists, and the wordings are those of the matrix"
 
 arm(
     Arm(
@@ -245,8 +246,8 @@ arm(
     Arm(
         name="wordings",
         title="Other wordings of the prompt",
-        needs=frozenset({"grids", "text"}),
-        why=_WORDS,
+        needs=frozenset({"grids", "text", "wordings"}),
+        why=_WORDINGS,
         worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
         recorded=lambda tags: tags.get("wording") is not None,
         agent={"task": "grid"},

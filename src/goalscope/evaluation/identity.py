@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PRINTED
-from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TEMPLATES, WORDINGS, read_template, template
+from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
+from goalscope.agents.prompts.encodings import encoded_template
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.sentences import verdict
 from goalscope.ids import content_id
 from goalscope.runs.store import Store
+from goalscope.worlds.encodings import ENCODINGS
 from goalscope.yaml_text import write_yaml
 
 _WEIGHTS: Final = (".safetensors", "gguf")
@@ -77,7 +79,10 @@ def _template(description: Mapping[str, Any]) -> str:
     if description["kind"] == TASK_CHAT:
         return f"template {'example' if 'example' in description else 'schema'}"
     found = _bundled_templates().get(description["template"])
-    return f"template {found}" if found else f"a template of one's own, sha256 {description['template'][:_SHOWN]}"
+    if found:
+        return f"template {found}"
+    encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
+    return f"a template of one's own, sha256 {description['template'][:_SHOWN]}{encoding}"
 
 
 @cache
@@ -87,6 +92,9 @@ def _bundled_templates() -> Mapping[str, str]:
     for form in SUFFIXES:
         usual = [*(template(name, form) for name in (*TEMPLATES, ANY)), read_template(NAMED, form)]
         texts |= dict.fromkeys(usual, form)
+        for encoding in ENCODINGS[1:]:
+            of_grids = (read_template(task, form) for task in TASKS if TASKS[task] != ANY)
+            texts |= {encoded_template(text, encoding): f"{form}, encoding {encoding}" for text in of_grids}
         for name in WORDINGS:
             texts.setdefault(read_template("grid", form, name), f"{form}, wording {name}")
     return {hashlib.sha256(text.encode()).hexdigest(): form for text, form in texts.items()}

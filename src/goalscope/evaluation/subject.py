@@ -21,6 +21,7 @@ from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import explain, shorten
+from goalscope.worlds.encodings import MATRIX
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
 from goalscope.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
@@ -39,7 +40,7 @@ _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
 }
 _MAX_TOKENS: Final = 1024
 _LONGEST_NAME: Final = 60  # an arm may add the name of a variant, and a study takes 80 characters
-_OF_GRIDS: Final = ("task", "prior_symbol")
+_OF_GRIDS: Final = ("task", "prior_symbol", "encoding")
 """Parameters that agents of task worlds do not have."""
 
 
@@ -52,8 +53,8 @@ class Subject:
         kind: its kind as studies name it, also of an agent whose run is given; "logs" for imported episodes.
         parameters: its parameters as studies give them, ``name`` among them only where the user gave one. Of an agent
             whose run is given: the id of its description there.
-        access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt), "weights",
-            "reasoning", "logs".
+        access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt),
+            "wordings" (any wording of it), "weights", "reasoning", "logs".
         told: parameters for the wording of its prompt, of an agent that is no language model.
         logs: the run directory of recorded episodes.
     """
@@ -195,7 +196,7 @@ def _scripted(kind: str, parameters: Mapping[str, Any]) -> Subject:
         name=agent.name,
         kind=kind,
         parameters=parameters,
-        access=access | ({"text"} if reads else set()),
+        access=access | ({"text", "wordings"} if reads else set()),
         told=frozenset({"wording"} if reads else ()),
     )
 
@@ -240,6 +241,8 @@ def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -
     access = base.access
     if agent.choice is not None and agent.choice.after != "reasoning":
         access -= {"reasoning"}
+    if agent.encoding != MATRIX:
+        access -= {"wordings"}
     return replace(base, name=parameters.get("name") or f"{name}{title}", parameters=parameters, access=access)
 
 
@@ -279,7 +282,7 @@ def _acts_in(agent: Agent) -> set[str]:
 def _weights(text: str) -> Subject:
     """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
     defaults = find_out(text, network=True)
-    access = {"grids", "tasks", "environments", "text", "weights"} | (
+    access = {"grids", "tasks", "environments", "text", "wordings", "weights"} | (
         set() if defaults.style == "none" else {"reasoning"}
     )
     parameters = {**_SAMPLING, "max_tokens": _MAX_TOKENS, **defaults.parameters}
@@ -304,7 +307,7 @@ def _behind(name: str, server: Mapping[str, Any]) -> Subject:
         kind=CHAT,
         parameters=parameters,
         # Whether it reasons shows in its first answers.
-        access=frozenset({"grids", "tasks", "environments", "text", "reasoning"}),
+        access=frozenset({"grids", "tasks", "environments", "text", "wordings", "reasoning"}),
     )
 
 

@@ -37,7 +37,7 @@ TASK_MEASURES: Final = ("success", "exploration error", "exploitation error", "i
 
 _KINDS: Final[Mapping[str, type[ChatAgent]]] = {CHAT: ChatAgent, TASK_CHAT: TaskChatAgent}
 _TYPES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("task", "template", "wording", "name", "history", "strategy"), str),
+    **dict.fromkeys(("task", "template", "wording", "encoding", "name", "history", "strategy"), str),
     **dict.fromkeys(("reasoned", "memory"), bool),
 }
 _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))

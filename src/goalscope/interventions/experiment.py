@@ -8,7 +8,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -372,9 +372,7 @@ def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weig
             continue
         if model is not None:
             check_model(target, model, other_weights=False)
-            return ChatAgent(
-                model=model, sampling=agent.sampling, name=agent.name, task=agent.task, template=agent.template
-            )
+            return replace(agent, model=model, history=None, choice=None)
         if isinstance(agent.model, LocalModel) or not weights:
             return agent
     raise ValueError(

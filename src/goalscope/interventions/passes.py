@@ -24,6 +24,8 @@ from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 
 Places = npt.NDArray[np.int64]
+Sites = tuple[tuple[int, ...], Mapping[str, Places]]
+"""Token ids, and the positions of sites in them."""
 Patch = Literal["source", "identity", "isotropic", "covariance", "wrong"]
 """The vectors that are written: the source's; the target's own; noise as far from the target's as the source's are, in
 directions that are uniform or have the covariance of the activations; those of another pair's source."""
@@ -154,13 +156,14 @@ def edits_of(
         if condition.patch in ("isotropic", "covariance"):
             spanned = condition.patch == "covariance"
             size = sum(len(cells) for _, cells in bank) if spanned else width
-            written = {"vectors": _noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
+            written = {"vectors": noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
             written |= {"bank": tuple(bank)} if spanned else {}
         edits.append(Edit(layer=layer, **common, **written))
     return edits
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> Any:
+def noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> Any:
+    """Return normal vectors as a tensor of that shape, each of length 1 with ``unit``."""
     import torch
 
     normal = rng.standard_normal(shape)
@@ -293,6 +296,20 @@ class Reader:
             conditions=kept,
             sides={row: sides[row] for row in rows},
         )
+
+    def together(self, pair: Pair, sides: Mapping[int, Side], sites: Sequence[str]) -> dict[int, Sites] | None:
+        """Return the token ids of each side up to the last of some sites, and the positions of each site in them.
+
+        None where the reasonings differ too much in length.
+        """
+        last = next((site for site in ("action", "post") if site in sites), sites[0])
+        reads = {row: self._read(pair, sides, row, last, "free") for row in sides}
+        if not _together(list(reads.values())):
+            return None
+        return {
+            row: (read.ids, {site: self._read(pair, sides, row, site, "free").site for site in sites})
+            for row, read in reads.items()
+        }
 
     def _read(self, pair: Pair, sides: Mapping[int, Side], row: int, site: str, reading: Reading) -> _Read:
         side = sides[row]

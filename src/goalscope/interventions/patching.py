@@ -54,11 +54,14 @@ WHOLE: Final = "prompt"
 Site = Literal["grid", "changed", "pre", "post", "action"]
 _FEW: Final = 12  # blocks of a model whose every layer is patched by default
 _ENDS: Final = ("pre", "post", "action")  # sites that hold the last token of their pass
-_PAIRS: Final = {False: "counterfactual", True: "control"}
+PAIRS: Final = {False: "counterfactual", True: "control"}
 
 
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+LayerSetting = Annotated[Literal["auto", "thirds", "all"] | tuple[int, ...], BeforeValidator(_tuple)]
 
 
 @intervention(KIND)
@@ -77,7 +80,7 @@ class Patching(OnPairs):
     pairs: PairSettings = PairSettings()
     sites: tuple[Site, ...] = sequence(default=("grid", "changed", "pre", "post", "action"))
     spans: dict[str, str] = Field(default_factory=dict)
-    layers: Annotated[Literal["auto", "thirds", "all"] | tuple[int, ...], BeforeValidator(_tuple)] = "auto"
+    layers: LayerSetting = "auto"
     windows: tuple[int, ...] = sequence(default=(3,))
     components: tuple[Component, ...] = sequence(default=("residual", "attention", "mlp"))
     controls: tuple[Literal["isotropic", "covariance", "wrong"], ...] = sequence(
@@ -111,7 +114,7 @@ class Patching(OnPairs):
             "settings": settings.model_dump(mode="json"),
             "pairs": len(by_control[False].kept),
             "control pairs": len(by_control[True].kept),
-            "left out": {_PAIRS[control]: dict(pairs.left_out) for control, pairs in by_control.items()},
+            "left out": {PAIRS[control]: dict(pairs.left_out) for control, pairs in by_control.items()},
             "layers": list(work.layers),
             "last layer": work.last,
             "passes left out": dict(work.left_out),
@@ -135,6 +138,23 @@ class Patching(OnPairs):
         return self.model_copy(update={"sites": sites, "forced": False})
 
 
+def patched_layers(setting: LayerSetting, blocks: int, name: str, first: int = EMBEDDING) -> tuple[int, ...]:
+    """Return the layers of a setting, rising, of a model with that number of blocks; a ValueError for others.
+
+    ``first`` is the lowest layer that "all" and "auto" take: the embedding, or 0 for the blocks alone.
+    """
+    all_layers = tuple(range(first, blocks))
+    by_name = {"all": all_layers, "thirds": thirds(blocks)}
+    by_name["auto"] = by_name["all" if blocks <= _FEW else "thirds"]
+    selected = by_name[setting] if isinstance(setting, str) else setting
+    if not selected or not set(selected) <= {EMBEDDING, *range(blocks)} or len(set(selected)) < len(selected):
+        raise ValueError(
+            f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{blocks - 1}, {EMBEDDING} the "
+            f"embedding, got {list(selected)}: {name} has {blocks} blocks"
+        )
+    return tuple(sorted(selected))
+
+
 def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "no grid"
 
@@ -148,16 +168,7 @@ class _Work:
         blocks = Editor(model.model).blocks
         self.last = blocks.count - 1
         self._reader = Reader(model, settings.sites, settings.spans, blocks.width)
-        all_layers = tuple(range(EMBEDDING, blocks.count))
-        by_name = {"all": all_layers, "thirds": thirds(blocks.count)}
-        by_name["auto"] = by_name["all" if blocks.count <= _FEW else "thirds"]
-        selected = by_name[settings.layers] if isinstance(settings.layers, str) else settings.layers
-        if not selected or not set(selected) <= set(all_layers) or len(set(selected)) < len(selected):
-            raise ValueError(
-                f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{self.last}, {EMBEDDING} the "
-                f"embedding, got {list(selected)}: {model.name} has {blocks.count} blocks"
-            )
-        self.layers = tuple(sorted(selected))
+        self.layers = patched_layers(settings.layers, blocks.count, model.name)
         self.left_out: Counter[str] = Counter()
 
     def rows(self, pair: Pair, direction: str, others: Sequence[Pair]) -> Rows:
@@ -173,7 +184,7 @@ class _Work:
         wrong = _wrong([other for other in others if other.cluster != pair.cluster], target, source)
         if wrong is not None:
             sides[WRONG] = wrong
-        base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": _PAIRS[pair.control]}
+        base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": PAIRS[pair.control]}
         passes = self._passes(pair, sides, "free")
         written = generate(self._model, [other.batch for other in passes], max_tokens=self._limit)
         rows = [row for other, output in zip(passes, written, strict=True) for row in self._written(other, output)]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from goalscope.checks import freeze
 from goalscope.models.base import Message, Sampling
 from goalscope.models.local import LocalModel
+from goalscope.worlds.encodings import cell_offsets
 from goalscope.worlds.grid import Grid
 
 
@@ -33,8 +34,8 @@ def check_cell_tokens(
     Args:
         model: the model whose tokenizer reads the grid.
         grid_text: a grid as `Grid.render` writes it.
-        prompt: the rendered prompt that holds the grid, its last occurrence counts; by default a chat whose only
-            message is the grid.
+        prompt: the rendered prompt that holds the grid, in any encoding, its last occurrence counts; by default
+            a chat whose only message is the grid.
         capture: whether the study reads activations at the cells: then a problem is an error, else a warning.
 
     Raises:
@@ -42,8 +43,8 @@ def check_cell_tokens(
             tokenizer does not tell where its tokens stand.
     """
     text = model.render([Message(role="user", content=grid_text)], Sampling()) if prompt is None else prompt
-    begin = text.rfind(grid_text)
-    if begin < 0:
+    cells = cell_offsets(grid_text, text)
+    if cells is None:
         raise ValueError(f"the prompt must hold the grid, it does not:\n{grid_text}")
     tokenizer = model.tokenizer
     if not getattr(tokenizer, "is_fast", False):
@@ -53,7 +54,6 @@ def check_cell_tokens(
         )
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
-    cells = _cells(grid_text, begin)
     offsets = set(cells.values())
     grid = Grid.parse(grid_text)
     positions = np.full((grid.height, grid.width), -1, dtype=np.int64)
@@ -74,16 +74,3 @@ def check_cell_tokens(
             raise ValueError(f"{sentence}; activations at cells cannot be captured with this tokenizer")
         warnings.warn(sentence, stacklevel=2)
     return CellTokens(positions=freeze(positions), problems=tuple(problems))
-
-
-def _cells(grid_text: str, begin: int) -> dict[tuple[int, int], int]:
-    """Return the character that each cell stands at."""
-    offsets: dict[tuple[int, int], int] = {}
-    line_start = begin
-    for number, line in enumerate(grid_text.split("\n")):
-        columns = [index for index, char in enumerate(line) if char != " " and (index == 0 or line[index - 1] == " ")]
-        if number:  # the first line labels the columns; every further one begins with the label of its row
-            for col, column in enumerate(columns[1:]):
-                offsets[number - 1, col] = line_start + column
-        line_start += len(line) + 1
-    return offsets

@@ -173,7 +173,7 @@ def task_process(task_map: TaskMap) -> Process:
         ValueError: too many states, see `TaskProcess`.
     """
     task = process_of_map(task_map)
-    others = [task.achieved(node) for node in task_map.nodes if node != task_map.goal]
+    others = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
     start = np.zeros(len(task.states))
     start[0] = 1.0
     return Process(

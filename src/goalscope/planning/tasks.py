@@ -39,7 +39,7 @@ class TaskProcess:
             for action in ACTIONS:
                 target = cell + board.offsets[action]
                 after = (target, self._entered(target, achieved)) if board.open[target] else (cell, achieved)
-                after = (cell, achieved) if achieved >> board.goal & 1 else after
+                after = (cell, achieved) if achieved & board.goals == board.goals else after
                 if after not in numbers:
                     if len(numbers) >= MOST_STATES:
                         raise ValueError(
@@ -65,13 +65,15 @@ class TaskProcess:
         return np.array([achieved for _, achieved in self.states], dtype=np.int64)
 
     def achieved(self, node: str = "") -> npt.NDArray[np.float64]:
-        """Return ``[S]`` 1 in the states in which a node is achieved; "" stands for the goal.
+        """Return ``[S]`` 1 in the states in which a node is achieved; "" stands for all goals together.
 
         Raises:
             ValueError: the map has no such node.
         """
         names = self.task_map.board.names
-        node = node or self.task_map.goal
+        if not node:
+            goals = self.task_map.board.goals
+            return np.asarray(self._bits & goals == goals, dtype=np.float64)
         if node not in names:
             raise ValueError(f"a node must be one of the map's ({', '.join(names)}), got {node[:60]!r}")
         return np.asarray(self._bits >> names.index(node) & 1, dtype=np.float64)
@@ -80,7 +82,7 @@ class TaskProcess:
         """Return the decision process in which each step that begins with a node achieved is worth 1.
 
         Args:
-            node: name of the node, the goal or a sub-goal; "" for the goal.
+            node: name of the node, a goal or a sub-goal; "" for all goals.
             horizon: number of decisions; the map's budget where None.
         """
         start = np.zeros(len(self.states))
@@ -118,7 +120,8 @@ class TaskProcess:
                 children=self.task_map.children[name],
                 achieved=bool(achieved >> number & 1),
             )
-        return Report(position=cell, available=self.task_map.available(cell), node=node)
+        available, goals = self.task_map.available(cell), len(self.task_map.goals)
+        return Report(position=cell, available=available, node=node, goals=goals)
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +132,7 @@ def process_of_map(task_map: TaskMap) -> TaskProcess:
 
 @lru_cache(maxsize=4096)
 def random_walk_success(task_map: TaskMap) -> float:
-    """Return the probability that a random walker achieves the goal within the budget of a map.
+    """Return the probability that a random walker achieves all goals within the budget of a map.
 
     It takes each open direction with equal probability. With ``p_t`` the distribution over the states of `TaskProcess`
     before step t and P the transition matrix, in which states with the goal achieved are absorbing, it is the mass of

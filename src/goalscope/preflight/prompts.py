@@ -345,7 +345,8 @@ def _reports(task_map: TaskMap) -> tuple[Report, ...]:
                 for achieved, fresh in ((True, True), (True, False), (False, False))
             ]
         available = task_map.available(cell)
-        reports += [Report(position=cell, available=available, node=node, rejected="unparsable") for node in nodes]
+        common: dict[str, Any] = {"available": available, "rejected": "unparsable", "goals": len(task_map.goals)}
+        reports += [Report(position=cell, node=node, **common) for node in nodes]
     return tuple(reports)
 
 

@@ -80,6 +80,7 @@ MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry
 """Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
 _NOWHERE: Final = ("wall-count", "input", "text")
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
+_OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
@@ -216,14 +217,14 @@ class Reader:
         return ProbeStore(
             store=self.store,
             decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": declared.test},
-            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude={"layers"})},
+            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude=_OWN_KEYS)},
             models={network: capture.model for network, capture in dataset.captures.items()},
             first="/".join(map(str, dataset.places[0])),
             tags={"agent": dataset.captures[OWN].agent},
         )
 
     def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
-        fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude={"layers"}).items()}
+        fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude=_OWN_KEYS).items()}
         return kind(**fields, seed=self.declared.seed, device=self.device)
 
     @cached_property
@@ -309,14 +310,12 @@ class Reader:
         return rows, shown_maps if place[1] == self.dataset.middle else []
 
     def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        layers = self.declared.decoders.layers
+        decoders = self.declared.decoders
+        layers, settings = decoders.layers, self._settings(PlanSettings, decoders)
         main = (sorted(layers)[(len(layers) - 1) // 2],)
-        fitted_layers = layers if self._full(place) else main
-        random_layers = layers if self.declared.table == "complete" else main
-        settings = self._settings(PlanSettings, self.declared.decoders)
-        fit_plans = partial(
-            probe_plans, plans=self._executed, layers=fitted_layers, beside=random_layers, settings=settings
-        )
+        beside = layers if self.declared.table == "complete" else main
+        kinds: dict[str, Any] = {"beside": beside, "stepwise": decoders.stepwise, "settings": settings}
+        fit_plans = partial(probe_plans, plans=self._executed, layers=layers if self._full(place) else main, **kinds)
         # The planner is not fitted: it is scored on the test maps alone, and no probe was fitted on those.
         activations = data.activations[0]
         probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)

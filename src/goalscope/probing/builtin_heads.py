@@ -40,4 +40,5 @@ _register("additive", "cells")
 _register("linear", "distance")
 _register("percell", "cells")
 _register("mlp", "cells", "distance", settings_of=lambda weights: {"d_hidden": _width(weights, "bias")}, d_hidden=1024)
-_register("decoder", "plan", settings_of=_decoder_settings, layers=2, d_model=1024, d_hidden=2048, heads=8)
+for _name in ("decoder", "stepwise"):
+    _register(_name, "plan", settings_of=_decoder_settings, layers=2, d_model=1024, d_hidden=2048, heads=8)

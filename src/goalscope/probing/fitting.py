@@ -327,9 +327,13 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     held_out = validation_rows(first.features.cluster, settings)
     rows, checked = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     targets = first.target.loss([problem.target for problem in stack], device)
+    true = np.stack([one.target.values for one in stack]).astype(np.int64) if hasattr(module, "taught") else None
 
     def loss(weights: Mapping[str, Any], chosen: Any) -> Any:
-        return targets(scores(module, weights, vectors[:, chosen]), chosen)
+        if true is None:
+            return targets(scores(module, weights, vectors[:, chosen]), chosen)
+        known = torch.tensor(true[:, chosen.cpu().numpy()], device=device)
+        return targets(module.taught(weights, vectors[:, chosen], known), chosen)
 
     def checked_loss(weights: Mapping[str, Any]) -> Any:
         """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""

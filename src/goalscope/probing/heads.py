@@ -7,6 +7,8 @@ the fit of `goalscope.probing.fitting` trains it, several at once. Beside `forwa
 * ``stacked(weights, vectors)``: the scores of Q of them at once, ``[Q, B, C, K]`` from weights ``[Q, ...]`` and vectors
   ``[Q or 1, B, F]``, where that is faster than `torch.func.vmap` of `forward`; both must agree.
 * ``initial(seed, name)``: its first weights; without it those that the module is built with, from a fixed seed.
+* ``taught(weights, vectors, values)``: the same scores in training, where the true values ``[Q, B, C]`` may be read
+  (-1 where unknown), for a head whose outputs follow from its earlier ones.
 * ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, in place of training. It is given the
   vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to be tried, and which steps
   ``[N]`` are of held-back grids, on which it may choose.

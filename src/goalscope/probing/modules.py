@@ -11,6 +11,7 @@ to 1). A number is one cell without a place.
 * mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each cell
   and added; the product of activations and cells, 225 times the size of the activations, is never made.
 * decoder: the one-shot decoder of plans.
+* stepwise: the same decoder, each place with the token before it.
 """
 
 import math
@@ -24,24 +25,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from goalscope.checks import check_whole
 from goalscope.models.threads import one_thread
+from goalscope.probing.decoders import Decoder, Stepwise, zeros
 from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.probing.ridge import solve_classes, solve_numbers
 from goalscope.rng import stream
 
-_PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron
 _PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
 _SLICE = 256  # hidden units whose gradients are computed together on a processor
 
 Part = TypeVar("Part")
 HeldOut = npt.NDArray[np.bool_]
-
-
-def _zeros(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(shape))
 
 
 class _Majority(nn.Module):
@@ -63,7 +58,7 @@ class _Position(nn.Module):
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
-        self.table = _zeros(sizes.outputs, sizes.classes)
+        self.table = zeros(sizes.outputs, sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self.table.expand(len(vectors), -1, -1)
@@ -87,8 +82,8 @@ class _Linear(nn.Module):
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.act = _zeros(sizes.inputs, sizes.outputs * sizes.classes)
-        self.bias = _zeros(sizes.outputs * sizes.classes)
+        self.act = zeros(sizes.inputs, sizes.outputs * sizes.classes)
+        self.bias = zeros(sizes.outputs * sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return (vectors @ self.act + self.bias).view(-1, self.sizes.outputs, self.sizes.classes)
@@ -110,7 +105,7 @@ class _CellLayer(nn.Module):
     def __init__(self, sizes: HeadSizes, width: int) -> None:
         super().__init__()
         self.sizes = sizes
-        self.act, self.cell, self.bias = _zeros(sizes.inputs, width), _zeros(2, width), _zeros(width)
+        self.act, self.cell, self.bias = zeros(sizes.inputs, width), zeros(2, width), zeros(width)
         self.register_buffer("cells", torch.tensor(coordinates(math.isqrt(sizes.outputs))), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -141,7 +136,7 @@ class _Mlp(_CellLayer):
 
     def __init__(self, sizes: HeadSizes, d_hidden: int = 1024) -> None:
         super().__init__(sizes, d_hidden)
-        self.out, self.out_bias = _zeros(d_hidden, sizes.classes), _zeros(sizes.classes)
+        self.out, self.out_bias = zeros(d_hidden, sizes.classes), zeros(sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return super().forward(vectors).relu() @ self.out + self.out_bias
@@ -164,99 +159,6 @@ class _Mlp(_CellLayer):
     def numbers(self, batch: int) -> int:
         """Return the number of hidden units of a step."""
         return batch * self.sizes.outputs * self.out.shape[0]
-
-
-class _Decoder(nn.Module):
-    """The one-shot decoder of plans.
-
-    The P vectors h of a site pass one shared bottleneck, ``LN(W h + b)``. T learned queries, one a place of the plan,
-    pass a Transformer decoder (self-attention among the queries, cross-attention to the P vectors, two-layer
-    perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens of every position.
-    All positions are scored at once, independent of the tokens chosen at the others.
-
-    Source: behavioural and representational evaluation, section 5.3; Vaswani et al. 2017, Xiong et al. 2020 (norm
-    first).
-    """
-
-    def __init__(self, sizes: HeadSizes, layers: int, d_model: int, d_hidden: int, heads: int) -> None:
-        super().__init__()
-        for name, value, maximum in (("layers", layers, 64), ("heads", heads, 256)):
-            if check_whole(f"{name} of a decoder", value, 1) > maximum:
-                raise ValueError(f"{name} of a decoder must be from 1 to {maximum}, got {value}")
-        if d_model < 1 or d_model % heads:
-            raise ValueError(f"the width of a decoder must be a multiple of its {heads} heads, got {d_model}")
-        self.sizes, self.cost, self._heads = sizes, layers, heads
-        shapes: dict[str, tuple[int, ...]] = {"in": (sizes.width, d_model), "in.bias": (d_model,)}
-        shapes["queries"] = (sizes.outputs, d_model)
-        norms = ["in.norm", "norm"]
-        for layer in range(layers):
-            for name, factor in (("self", 3), ("cross.q", 1), ("cross.kv", 2)):
-                shapes |= {f"{layer}.{name}": (d_model, factor * d_model), f"{layer}.{name}.bias": (factor * d_model,)}
-            for name in ("self.out", "cross.out"):
-                shapes |= {f"{layer}.{name}": (d_model, d_model), f"{layer}.{name}.bias": (d_model,)}
-            shapes |= {f"{layer}.up": (d_model, d_hidden), f"{layer}.up.bias": (d_hidden,)}
-            shapes |= {f"{layer}.down": (d_hidden, d_model), f"{layer}.down.bias": (d_model,)}
-            norms += [f"{layer}.norm{number}" for number in range(_PER_LAYER)]
-        for name in norms:
-            shapes |= {f"{name}.scale": (d_model,), f"{name}.bias": (d_model,)}
-        for name, shape in (shapes | {"out": (d_model, sizes.classes), "out.bias": (sizes.classes,)}).items():
-            self.register_parameter(name.replace(".", "/"), _zeros(*shape))  # torch allows no dot in a name
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        weights = {name.replace("/", "."): parameter[None] for name, parameter in self.named_parameters()}
-        return self.stacked(weights, vectors[None])[0]
-
-    def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several at once; attention has no rule of its own in `torch.func.vmap`."""
-        inputs = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
-        memory = _norm(_affine(inputs, weights, "in"), weights, "in.norm")
-        hidden = weights["queries"][:, None].expand(-1, memory.shape[1], -1, -1)
-        for layer in range(self.cost):
-            inputs = _norm(hidden, weights, f"{layer}.norm0")
-            query, key, value = _affine(inputs, weights, f"{layer}.self").chunk(3, dim=-1)
-            hidden = hidden + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.self.out")
-            query = _affine(_norm(hidden, weights, f"{layer}.norm1"), weights, f"{layer}.cross.q")
-            key, value = _affine(memory, weights, f"{layer}.cross.kv").chunk(2, dim=-1)
-            hidden = hidden + _affine(_attend(query, key, value, self._heads), weights, f"{layer}.cross.out")
-            inputs = _affine(_norm(hidden, weights, f"{layer}.norm2"), weights, f"{layer}.up").relu()
-            hidden = hidden + _affine(inputs, weights, f"{layer}.down")
-        return _affine(_norm(hidden, weights, "norm"), weights, "out")
-
-    def initial(self, seed: int, name: str) -> Weights:
-        """Return random weights: normal with the standard deviation 1 / sqrt(inputs), 1 for queries; scales 1."""
-        weights = {}
-        for parameter_name, parameter in self.named_parameters():
-            key, shape = parameter_name.replace("/", "."), tuple(parameter.shape)
-            if len(shape) == 1:
-                weights[key] = np.full(shape, 1.0 if key.endswith(".scale") else 0.0, dtype=np.float32)
-                continue
-            std = 1.0 if key == "queries" else 1 / math.sqrt(shape[0])
-            normal = stream(seed, "plan weights", name, key).standard_normal(shape, dtype=np.float32)
-            weights[key] = normal * np.float32(std)
-        return weights
-
-
-def _affine(inputs: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-    """Return ``[Q, B, S, V]`` from ``[Q or 1, B, S, U]``."""
-    batch, positions = inputs.shape[1:3]
-    outputs = torch.matmul(inputs.flatten(1, 2), weights[name]) + weights[f"{name}.bias"][:, None]
-    return outputs.view(len(outputs), batch, positions, -1)
-
-
-def _norm(inputs: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-    normalised = layer_norm(inputs, inputs.shape[-1:])
-    return normalised * weights[f"{name}.scale"][:, None, None] + weights[f"{name}.bias"][:, None, None]
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
-    count, batch = query.shape[:2]
-
-    def split(tensor: Tensor) -> Tensor:
-        """Return ``[Q * B, heads, S, W / heads]``."""
-        return tensor.reshape(count * batch, tensor.shape[2], heads, -1).transpose(1, 2)
-
-    attended = scaled_dot_product_attention(split(query), split(key), split(value))
-    return attended.transpose(1, 2).reshape(query.shape)
 
 
 def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
@@ -374,6 +276,7 @@ HEADS = {
     "linear": _Linear,
     "percell": _Linear,
     "mlp": _Mlp,
-    "decoder": _Decoder,
+    "decoder": Decoder,
+    "stepwise": Stepwise,
 }
 """The built-in heads by name."""

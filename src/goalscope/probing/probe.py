@@ -102,6 +102,9 @@ class _FileFormat:
             raise ValueError("its tags must be plain values")
 
 
+_ONE_SHOT: Final = "decoder"
+"""Head of the decoders whose files name none."""
+
 _CELLS: Final = _FileFormat(
     kind="probe",
     noun="probe",
@@ -289,7 +292,8 @@ class Probe:
         common = {**asdict(self.source), "tags": dict(self.tags)}
         settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
         if self.target == "plan":
-            return {**common, **settings, "positions": self.positions, "horizon": self.horizon}
+            form = {} if self.head == _ONE_SHOT else {"head": self.head}
+            return {**common, **form, **settings, "positions": self.positions, "horizon": self.horizon}
         cell_fields = {"head": self.head, "task": _TASKS[self.target], "frame": self.frame, "target": list(self.scale)}
         return {**common, **cell_fields, **({"settings": settings} if settings else {})}
 
@@ -344,7 +348,11 @@ def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> d
     source = Source(**{name: header[name] for name in ("site", "layer", "model", "width")})
     if header["kind"] == _PLAN.kind:
         settings = {name: header[name] for name in ("layers", "heads")}
-        fields = {"head": "decoder", "target": "plan", **{name: header[name] for name in _MAXIMA}}
+        fields = {
+            "head": str(header.get("head", _ONE_SHOT)),
+            "target": "plan",
+            **{name: header[name] for name in _MAXIMA},
+        }
     else:
         settings, scale = header.get("settings", {}), header["target"]
         if not isinstance(settings, dict):

@@ -57,6 +57,8 @@ CORE: Final = tuple((head, control) for head in ("percell", "mlp") for control i
 """The minimum for a claim: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
+STEPWISE: Final = "-stepwise"
+"""Ends the names of decoders that are given the tokens decoded so far."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """Baselines from the decoded first action alone: its repetition, and its commonest continuation."""
 SEEN: Final = "seen"
@@ -286,6 +288,7 @@ def probe_plans(
     beside: Sequence[int] | None = None,
     controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
+    stepwise: bool = False,
     settings: PlanSettings | None = None,
     tags: _Tags | None = None,
     callbacks: Callbacks | None = None,
@@ -298,13 +301,14 @@ def probe_plans(
         layers, beside: layers of the decoders, and of those that also read random networks, all by default.
         controls: some of `PLAN_CONTROLS`, "none" among them.
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
+        stepwise: whether decoders that are given the tokens decoded so far stand beside the one-shot ones.
         settings: how decoders are trained; the paper's sizes where left out.
         tags: kept with every row, e.g. the agent.
         callbacks: decoders that are known are not fitted again; is told of each that is finished.
 
-    Rows are tagged by head ("decoder-2", "marginal", "commonest", "repeat executed", "planner", "planner, best ties",
-    "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N,
-    plans, size and density.
+    Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
+    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no
+    activations are read), N, plans, size and density.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
@@ -357,12 +361,14 @@ def probe_plans(
             yield score_prefixes(prefix_matches(text_plans, truth.tokens), truth, true_cells, row_tags)
             yield score_lengths(plan_length(text_plans), truth, true_cells, row_tags)
 
-    heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
+    forms = {"": "decoder", **({STEPWISE: "stepwise"} if stepwise else {})}
+    heads = {f"decoder-{n}{suffix}": (head, {"layers": n}) for n in layers for suffix, head in forms.items()}
     random_layers = layers if beside is None else beside
     suite = [
-        (f"decoder-{n}", control)
+        (f"decoder-{n}{suffix}", control)
         for control in controls
         for n in (random_layers if control in RANDOM_WEIGHTS else layers)
+        for suffix in forms
     ]
     fitted = fit_suite(
         data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads

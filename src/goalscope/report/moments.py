@@ -112,7 +112,7 @@ def _map(task_map: TaskMap, moment: Moment) -> str:
     for name, node in task_map.nodes.items():
         row, col = frame.row_col(node.cell)
         border = ' stroke-dasharray="2 1.5"' if moment.status[name] == "undiscovered" else ""
-        border_width = 1.6 if name == task_map.goal else 0.7
+        border_width = 1.6 if name in task_map.goals else 0.7
         elements.append(
             f'<circle cx="{(col + 0.5) * side:.2f}" cy="{(row + 0.5) * side:.2f}" r="{side * 0.4:.2f}" '
             f'fill="{_STATUS[moment.status[name]]}" stroke="{INK}" stroke-width="{border_width}"'
@@ -166,7 +166,7 @@ def _graph(task_map: TaskMap, moment: Moment) -> str:
                 elements.append(f'<path d="M{x - 3:.1f} {y:.1f}l3 -3l3 3l-3 3z" fill="#ffffff" stroke="{MUTED}"/>')
     for name, (x, y) in positions.items():
         fill = _STATUS[moment.status[name]]
-        if name == task_map.goal:
+        if name in task_map.goals:
             elements.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10.5" fill="none" stroke="{INK}" stroke-width="0.7"/>'
             )

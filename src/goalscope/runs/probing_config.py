@@ -79,7 +79,10 @@ class Probes(Part):
 
 
 class Decoders(Part):
-    """Training of plan decoders; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4."""
+    """Training of plan decoders; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
+
+    With `stepwise` decoders that are given the tokens decoded so far stand beside the one-shot ones.
+    """
 
     layers: DecoderLayers = (1, 2, 4)
     width: int = Field(default=64, ge=8, le=65_536, multiple_of=8)
@@ -87,6 +90,7 @@ class Decoders(Part):
     epochs: int = Field(default=20, ge=1, le=100_000)
     rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
+    stepwise: bool = False
 
 
 class RandomNetworks(Part):

@@ -7,6 +7,7 @@ from goalscope.measures.exploration.errors import (
     estimate_errors,
     score_fogged_episode,
 )
+from goalscope.measures.exploration.graphs import GraphScore, GraphStep, TaskGraph, score_graph
 from goalscope.measures.exploration.score import EpisodeScore, StepScore, Summary, score_episode
 from goalscope.measures.exploration.view import DISTANCES, Distances, StaleScore
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -17,12 +18,16 @@ __all__ = [
     "Distances",
     "EpisodeScore",
     "ErrorEstimate",
+    "GraphScore",
+    "GraphStep",
     "StaleScore",
     "StepScore",
     "Summary",
+    "TaskGraph",
     "TaskMap",
     "episode_score_rows",
     "estimate_errors",
     "score_episode",
     "score_fogged_episode",
+    "score_graph",
 ]

@@ -126,7 +126,7 @@ class _FoggedWalk:
             return position == self.goal or bool((fog.look(position).seen & ~fog.seen).any())
 
         border = reachable & board.grow(_bits(~fog.seen))
-        return View(board, border, pending, goal_index if pending else -1, reachable, reachable, progress)
+        return View(board, border, pending, pending, reachable, reachable, progress)
 
 
 def _bits(cells: npt.NDArray[np.bool_]) -> int:

@@ -317,9 +317,9 @@ def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], View
         yield StepScore(*fields, *reuse, rising)
 
 
-def counted(steps: Iterable[StepScore]) -> dict[str, Any]:
+def counted(steps: Iterable[Any]) -> dict[str, Any]:
     """Count steps in one pass, without storing them, and return fields of `Summary`."""
-    tally = Counter((step.view.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
+    tally = Counter((step.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
     counts: dict[str, Any] = {}
     for kind, cases in CASES.items():
         for prefix in ("", "valid_"):

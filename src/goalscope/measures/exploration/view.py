@@ -4,7 +4,7 @@ Source: measuring exploration and exploitation errors, Section 4, Table 1 and Eq
 """
 
 from collections.abc import Callable, Hashable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from goalscope.worlds.tasks._fast import Board, flags, indices
 from goalscope.worlds.tasks.world import TaskState
@@ -31,15 +31,15 @@ class View:
         board: Board,
         unobserved: int,
         pending: int,
-        goal: int,
+        goals: int,
         known: int,
         through: int,
         progress: Callable[[int], bool] | None = None,
     ) -> None:
         self.board, self.known, self.through = board, known, through
         self.progressing, self._progress = unobserved | pending, progress
-        if goal >= 0:
-            self.case, self.targets = 2, 1 << goal
+        if goals:
+            self.case, self.targets = 2, goals
         elif not pending:
             self.case, self.targets = (1 if unobserved else 0), unobserved
         else:
@@ -53,13 +53,13 @@ class View:
     def of(cls, knowledge: TaskState, distances: Distances) -> "View":
         """Return the current knowledge in a task world."""
         board = knowledge.board
-        goal = board.places[board.goal] if knowledge.goal_pending else -1
+        goals = knowledge.pending_goals
         observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
         known = through = board.cells if distances == "map" else observed | unobserved
         if distances == "observed":
             through = observed
-            known = observed | ((1 << goal) if goal >= 0 else unobserved | pending)
-        return cls(board, unobserved, pending, goal, known, through)
+            known = observed | (goals or unobserved | pending)
+        return cls(board, unobserved, pending, goals, known, through)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and all(
@@ -117,6 +117,9 @@ class View:
             near, away = near_next, away_next
 
 
+_Place = TypeVar("_Place", int, str)
+
+
 class StaleScore:
     """c, e and n of one stretch without progress, updated with a few look-ups a move.
 
@@ -149,7 +152,7 @@ class StaleScore:
                     rising |= 1 << action
         return rising
 
-    def move(self, here: int, there: int) -> bool:
+    def move(self, here: _Place, there: _Place) -> bool:
         """Count a move and return whether the score rose."""
         edge = (here, there) if here < there else (there, here)
         traversals, visits = self._edges.get(edge, 0), self._visits.get(there, 0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from goalscope.probing.plan_scores import LENGTHS, PREFIX, guess, summarise_plans
+from goalscope.probing.suite import STEPWISE
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     CONTROLS,
@@ -178,12 +179,12 @@ def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
 
 
 def _front(keys: Sequence[Key], head: str) -> list[Key]:
-    """Return the keys of all decoders without control, of one decoder's controls, and of the baselines."""
+    """Return the keys of all decoders without control, of the controls of one (both kinds), and of the baselines."""
     return [
         key
         for key in keys
         if key["control"] in (None, "none", "true map")
-        or (key["head"] == head and key["control"] in (*NETWORKS, "shuffled"))
+        or (str(key["head"]).removesuffix(STEPWISE) == head and key["control"] in (*NETWORKS, "shuffled"))
     ]
 
 
@@ -255,8 +256,9 @@ def _decoders(heads: Sequence[Tag]) -> list[str]:
 
 
 def _decoder_name(head: str) -> str:
-    number = head.removeprefix("decoder-")
-    return f"decoder of {number} layer{'' if number == '1' else 's'}"
+    number, _, stepwise = head.removeprefix("decoder-").partition("-")
+    form = ", given the tokens before" if stepwise else ""
+    return f"decoder of {number} layer{'' if number == '1' else 's'}{form}"
 
 
 def _name(head: Tag, control: Tag) -> str:

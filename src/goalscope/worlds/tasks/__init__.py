@@ -1,17 +1,8 @@
 """Task worlds: maps on which tasks with prerequisites have to be found and achieved."""
 
+from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action
-from goalscope.worlds.tasks.generate import (
-    COOKING,
-    PRESETS,
-    WIDE_COOKING,
-    TaskSpec,
-    cooking_map,
-    generate_task_map,
-    preset_tags,
-    symbolic_twin,
-    task_spec,
-)
+from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags, task_spec
 from goalscope.worlds.tasks.knowledge import (
     RULES,
     AgentKnowledge,

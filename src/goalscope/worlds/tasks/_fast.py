@@ -25,7 +25,7 @@ class Board:
         node_at: index of a cell -> number of its node.
         places: index of each node's cell.
         options: for each node its alternative prerequisite sets as bits of node numbers.
-        goal: number of the goal, -1 for a board without nodes.
+        goals: the goals as bits of node numbers, 0 for a board without nodes.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Board:
         cells: Iterable[Cell],
         start: Cell,
         nodes: Mapping[str, TaskNode] | None = None,
-        goal: str = "",
+        goals: Iterable[str] = (),
     ) -> None:
         self.width = frame.width + 1
         self.size = self.width * (frame.height + 2)
@@ -52,7 +52,7 @@ class Board:
         self.options = tuple(
             tuple(sum(1 << number[parent] for parent in option) for option in node.options) for node in nodes.values()
         )
-        self.goal = number[goal] if goal else -1
+        self.goals = sum(1 << number[goal] for goal in goals)
         self.node_at = {cell_index: index for index, cell_index in enumerate(self.places)}
 
     def index(self, cell: Cell) -> int:

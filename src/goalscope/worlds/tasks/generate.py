@@ -1,35 +1,25 @@
-"""Task maps at random, from the paper's parameters and presets; four cooking maps of our own; symbolic twins.
+"""Task maps at random, from the paper's parameters and presets.
 
-A random map has nodes on random cells of a rectangle and corridors to them; its graph is drawn layer by layer. The
-cooking maps (``cooking.yaml``) have meaningful names. A symbolic twin has the same cells and graph and differs in
-names only, so that the effect of meaning can be measured.
+A random map has nodes on random cells of a rectangle and corridors to them; its graph is drawn layer by layer.
 
-Source: measuring exploration and exploitation errors, Appendix C.1; for cooking Section 6 and Appendix E. Where its
-text leaves a choice open, docs/exploration.md says what is done here. Kitchens, dishes and graphs are our own.
+Source: measuring exploration and exploitation errors, Appendix C.1. Where its text leaves a choice open,
+docs/exploration.md says what is done here.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from pathlib import Path
 from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 
 from goalscope.checks import check_number, check_whole
 from goalscope.ids import canonical_json
 from goalscope.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode
+from goalscope.worlds.tasks.coordinates import Cell, TaskNode
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
-
-COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
-"""Names of the four small cooking maps, of 26 to 39 cells."""
-WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
-"""The same dishes on maps of 72 cells, whose budgets hold the numbers of steps that the paper prints."""
 
 _MOST_SIDE = 300
 _MOST_NODES = 20
@@ -41,7 +31,7 @@ Distribution = tuple[tuple[int, float], ...]
 """(number, probability) pairs of a categorical distribution."""
 
 Graph = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each node its alternative prerequisite sets of node numbers; the last node is the goal."""
+"""For each node its alternative prerequisite sets of node numbers; the last ones are the goals."""
 
 _DISTRIBUTIONS = ("option_counts", "dependency_counts", "goal_dependency_counts")
 _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 50), "alpha": (1e-6, 1e6)}
@@ -52,7 +42,8 @@ class TaskSpec:
     """The distribution of generated task maps.
 
     Attributes:
-        nodes: number of nodes, the goal included, 2 to 20.
+        nodes: number of nodes, the goals included, 2 to 20.
+        goals: number of goals, all of which are to be achieved; less than `nodes`.
         layer_size: maximum number of nodes of one layer.
         option_counts: distribution of the number of alternative prerequisite sets of a node.
         dependency_counts: distribution of the number of nodes in each set.
@@ -73,6 +64,7 @@ class TaskSpec:
     """
 
     nodes: int = 6
+    goals: int = 1
     layer_size: int = 3
     option_counts: Distribution = ((1, 0.8), (2, 0.2))
     dependency_counts: Distribution = ((1, 0.5), (2, 0.5))
@@ -87,6 +79,7 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         check_whole("nodes", self.nodes, 2, most=_MOST_NODES)
+        check_whole("goals", self.goals, 1, most=self.nodes - 1)
         check_whole("layer_size", self.layer_size, 1, most=_MOST_NODES)
         for name in _DISTRIBUTIONS:
             object.__setattr__(self, name, _distribution(name, getattr(self, name)))
@@ -134,8 +127,10 @@ class TaskSpec:
         return width, max(1, -int(-area // width))
 
     def described(self) -> str:
-        """Return what names the stream of its maps: canonical JSON, without corridors where they are the nearest."""
+        """Return what names the stream of its maps: canonical JSON, without what was added later at its default."""
         attributes = asdict(self)
+        if self.goals == 1:
+            del attributes["goals"]
         if self.corridors == "nearest":
             del attributes["corridors"]
         return canonical_json(attributes)
@@ -263,7 +258,7 @@ def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
     }
     if int(spec.alpha * len(cells)) < 1:
         return None
-    return TaskMap(cells=sorted(cells), start=start, goal=names[-1], nodes=nodes, alpha=spec.alpha)
+    return TaskMap(cells=sorted(cells), start=start, goal=names[-spec.goals :], nodes=nodes, alpha=spec.alpha)
 
 
 def _placed(spec: TaskSpec, rng: np.random.Generator) -> list[Cell]:
@@ -309,19 +304,19 @@ def _carve(
 
 
 def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
-    """Return a graph without cycle whose only sink is its last node.
+    """Return a graph without cycle whose only sinks are its last nodes, the goals.
 
-    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goal are placed; the goal is a layer of
-    its own. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
-    dropped. Nodes that nothing depends on are added to the goal's set.
+    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; these are a layer of
+    their own. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
+    dropped. Nodes that nothing depends on are added to the goal's set, of several goals' to one's at random.
     """
     depth: list[int] = []
     layer = 0
-    goal = spec.nodes - 1
+    goal = spec.nodes - spec.goals
     while len(depth) < goal:
         depth += [layer] * int(rng.integers(1, min(spec.layer_size, goal - len(depth)) + 1))
         layer += 1
-    depth.append(layer)
+    depth += [layer] * spec.goals
     graph: list[tuple[tuple[int, ...], ...]] = []
     for node, node_depth in enumerate(depth):
         if node_depth == 0:
@@ -329,15 +324,17 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
             continue
         parents = [other for other in range(node) if depth[other] < node_depth]
         weights = np.array([math.exp(-spec.depth_bias * (node_depth - 1 - depth[other])) for other in parents])
-        counts = spec.goal_dependency_counts if node == goal else spec.dependency_counts
+        counts = spec.goal_dependency_counts if node >= goal else spec.dependency_counts
         options: dict[tuple[int, ...], None] = {}
-        for _ in range(1 if node == goal else _drawn(spec.option_counts, rng)):
+        for _ in range(1 if node >= goal else _drawn(spec.option_counts, rng)):
             size = min(_drawn(counts, rng), len(parents))
             picked = rng.choice(len(parents), size=size, replace=False, p=weights / weights.sum())
             options[tuple(sorted(parents[index] for index in picked))] = None
         graph.append(tuple(one for one in options if not any(set(other) < set(one) for other in options)))
     used = {parent for options in graph for option in options for parent in option}
-    graph[goal] = (tuple(sorted({*graph[goal][0], *(node for node in range(goal) if node not in used)})),)
+    for stray in (node for node in range(goal) if node not in used):
+        at = goal if spec.goals == 1 else goal + int(rng.integers(spec.goals))
+        graph[at] = (tuple(sorted({*graph[at][0], stray})),)
     return tuple(graph)
 
 
@@ -358,43 +355,3 @@ def random_names(count: int, rng: np.random.Generator) -> list[str]:
 def _drawn(distribution: Distribution, rng: np.random.Generator) -> int:
     numbers, probabilities = zip(*distribution, strict=True)
     return int(rng.choice(numbers, p=probabilities))
-
-
-def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
-    """Return the same cells and graph under random names without meaning, the same for the same map and seed."""
-    names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
-    return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
-
-
-def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
-    """Return one of the cooking maps.
-
-    Args:
-        name: one of `COOKING` or `WIDE_COOKING`.
-        symbolic: return its twin with names that mean nothing.
-
-    Raises:
-        ValueError: an unknown name.
-    """
-    valid = (*COOKING, *WIDE_COOKING)
-    if name not in valid:
-        raise ValueError(f"a cooking map must be one of {', '.join(valid)}, got {name[:60]!r}")
-    kitchen = _kitchens()[name.removeprefix("wide-")]
-    rows = kitchen["map" if name in COOKING else "wide"].split()
-    frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
-    signs = {
-        frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
-    }
-    cells = {sign: cell for cell, sign in signs.items()}
-    title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
-    nodes = {
-        title[letter]: TaskNode(cell=cells[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
-        for letter, (_, *sets) in kitchen["nodes"].items()
-    }
-    task_map = TaskMap(cells=list(signs), start=cells["@"], goal=title["F"], nodes=nodes)
-    return symbolic_twin(task_map) if symbolic else task_map
-
-
-@cache
-def _kitchens() -> dict[str, Any]:
-    return dict(yaml.safe_load(Path(__file__).with_name("cooking.yaml").read_text(encoding="utf-8")))

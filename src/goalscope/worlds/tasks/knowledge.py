@@ -29,7 +29,7 @@ class NodeReport:
     Attributes:
         name: its name.
         options: its alternative prerequisite sets.
-        children: names of the nodes that need it, sorted; a node without any is the goal.
+        children: names of the nodes that need it, sorted; a node without any is a goal.
         achieved: whether it is achieved now.
         fresh: whether it was achieved on this very step.
     """
@@ -50,12 +50,14 @@ class Report:
         available: moves that lead somewhere, in the order of `Action`.
         node: what stands on the cell, None for nothing.
         rejected: why the last action did nothing, None where it was a move or there was none.
+        goals: the number of goals of the map.
     """
 
     position: Cell
     available: tuple[Action, ...]
     node: NodeReport | None = None
     rejected: Rejection | None = None
+    goals: int = 1
 
 
 class AgentKnowledge:
@@ -94,9 +96,14 @@ class AgentKnowledge:
         self.turns: list[tuple[Action | None, Report]] = []
 
     @property
-    def goal(self) -> str | None:
-        """Name of the goal, once it was stood on: the node that leads to nothing."""
-        return next((name for name, (_, node) in self.nodes.items() if not node.children), None)
+    def goals(self) -> tuple[str, ...]:
+        """Names of the goals that were stood on: the nodes that lead to nothing."""
+        return tuple(name for name, (_, node) in self.nodes.items() if not node.children)
+
+    @property
+    def pending_goals(self) -> Mapping[str, Cell]:
+        """Name -> cell of the pending nodes that are goals."""
+        return {name: cell for name, cell in self.pending.items() if name in self.goals}
 
     @property
     def pending(self) -> Mapping[str, Cell]:
@@ -171,6 +178,15 @@ RULES = (
 )
 """The rules of the world, first line of every log: no size, no place, no budget."""
 
+_GOAL = "Activate the goal, the one state that leads to nothing further, in as few steps as you can."
+
+
+def rules_of(goals: int) -> str:
+    """Return the rules of a world with that number of goals, all of which are to be activated."""
+    several = f"Activate all {goals} goals, the states that lead to nothing further, in as few steps as you can."
+    return RULES if goals == 1 else RULES.replace(_GOAL, several)
+
+
 _AXES = "right adds 1 to x, up adds 1 to y"
 _SEEN, _DONE = "OBSERVATION: ", "ACTION: "
 _NO_MOVE, _NOTHING = "none", "There is nothing here."
@@ -182,10 +198,11 @@ _REPORT = re.compile(
     rf"You are at {_CELL}\. "
     r"(?P<here>There is nothing here\.|This is the state .+\.) "
     r"You can go (?P<available>nowhere|[a-z, ]+)\."
+    r"(?: There are (?P<goals>\d+) goals: activate them all\.)?"
 )
 _NODE = re.compile(
     rf"This is the state {_NAME}\. It needs (?P<needs>nothing|{_ONE}(?: (?:and|or) {_ONE})*)\. "
-    rf"It leads to (?P<leads>nothing further: it is the goal|{_ONE}(?:, {_ONE})*)\. "
+    rf"It leads to (?P<leads>nothing further: it is (?:the|a) goal|{_ONE}(?:, {_ONE})*)\. "
     r"(?P<status>You have just activated it|It is active|It is not active yet)\."
 )
 _STATUS = {
@@ -205,11 +222,12 @@ def report_text(report: Report) -> str:
     here = _NOTHING
     if (node := report.node) is not None:
         status = _STATUS[node.achieved, node.fresh]
-        here = f"This is the state {_quoted([node.name])}. {_needs(node)}. {_leads(node)}. {status}."
+        here = f"This is the state {_quoted([node.name])}. {_needs(node)}. {_leads(node, report)}. {status}."
+    several = f" There are {report.goals} goals: activate them all." if report.goals > 1 else ""
     x, y = report.position
     return (
         f"{_REJECTED[report.rejected]}You are at [{x}, {y}]. {here} "
-        f"You can go {', '.join(a.name.lower() for a in report.available) or 'nowhere'}."
+        f"You can go {', '.join(a.name.lower() for a in report.available) or 'nowhere'}.{several}"
     )
 
 
@@ -233,6 +251,7 @@ def parse_report(text: str) -> Report:
         available=tuple(available),
         node=None if match["here"] == _NOTHING else _parse_node(match["here"]),
         rejected=next(reason for reason, words in _REJECTED.items() if words == match["rejected"]),
+        goals=int(match["goals"] or 1),
     )
 
 
@@ -242,7 +261,7 @@ def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
     Args:
         turns: (action that led to it, report) of each report, as `AgentKnowledge.turns` holds them.
     """
-    lines = [RULES]
+    lines = [rules_of(turns[0][1].goals if turns else 1)]
     for index, (action, report) in enumerate(turns):
         if index:
             lines.append(_DONE + (_NO_MOVE if action is None else action.name.lower()))
@@ -289,17 +308,19 @@ def memory_text(knowledge: AgentKnowledge) -> str:
     """
     if knowledge.position is None:
         raise ValueError("an agent must have at least one report for a summary, got none")
+    last = knowledge.turns[-1][1]
+    title = "Goal" if last.goals == 1 else f"Goals ({last.goals} in all)"
     axes = [f"{action.name.lower()} = {_change(change)}" for action, change in knowledge.confirmed.items()]
     lines = [
         f"Moves seen so far: {', '.join(axes) or 'none yet'}.",
-        f"Goal: {'not found yet' if knowledge.goal is None else _quoted([knowledge.goal])}.",
+        f"{title}: {_quoted(knowledge.goals) or 'not found yet'}.",
         f"Visited: {_cells(knowledge.visited)}.",
         f"Open and not visited: {_cells(knowledge.frontier)}.",
         f"Impassable: {_cells(knowledge.impassable)}.",
     ]
     for name, (cell, node) in knowledge.nodes.items():
         state = "active" if name in knowledge.achieved else "not active yet"
-        lines.append(f"State {_quoted([name])} at {_cells([cell])}: {state}. {_needs(node)}. {_leads(node)}.")
+        lines.append(f"State {_quoted([name])} at {_cells([cell])}: {state}. {_needs(node)}. {_leads(node, last)}.")
     lines.append(f"Active: {_quoted(knowledge.achieved) or 'none'}.")
     lines.append(f"Can be activated now: {_quoted(knowledge.pending) or 'none'}.")
     return "\n".join(lines)
@@ -309,8 +330,9 @@ def _needs(node: NodeReport) -> str:
     return f"It needs {' or '.join(' and '.join(_quoted([n]) for n in option) for option in node.options) or 'nothing'}"
 
 
-def _leads(node: NodeReport) -> str:
-    return f"It leads to {_quoted(node.children) or 'nothing further: it is the goal'}"
+def _leads(node: NodeReport, report: Report) -> str:
+    nothing = f"nothing further: it is {'the' if report.goals == 1 else 'a'} goal"
+    return f"It leads to {_quoted(node.children) or nothing}"
 
 
 def _parse_node(text: str) -> NodeReport:

@@ -43,7 +43,8 @@ class TaskMap:
     Attributes:
         cells: the traversable cells M, (x, y) with y upwards; in any order, stored sorted by y, then x.
         start: cell where an episode begins; it holds no node.
-        goal: name of the one node that nothing depends on.
+        goal: name of the one node that nothing depends on, or a list of names where there are several: the nodes that
+            nothing depends on, all of which are to be achieved.
         nodes: name -> `TaskNode`, or a mapping with its ``cell`` and ``options`` (or ``type`` "and"/"or" and
             ``parents``); kept sorted by name.
         alpha: the budget is ``floor(alpha * |M|)`` actions.
@@ -55,7 +56,7 @@ class TaskMap:
 
     cells: Sequence[Cell]
     start: Cell
-    goal: str
+    goal: str | Sequence[str]
     nodes: Mapping[str, Any] = field(default_factory=dict)
     alpha: float = 3
 
@@ -66,7 +67,7 @@ class TaskMap:
         if self.start not in cells:
             raise ValueError(f"start must be a cell of the map, got {list(self.start)}, which lies outside")
         object.__setattr__(self, "nodes", MappingProxyType(_nodes(self.nodes, cells, self.start)))
-        _check_graph(self.nodes, self.goal)
+        object.__setattr__(self, "goal", _check_graph(self.nodes, self.goal))
         frame = self.frame
         if frame.width * frame.height > _MOST_AREA:
             raise ValueError(
@@ -85,6 +86,11 @@ class TaskMap:
         if self.budget < 1:
             budget = f"floor({self.alpha} * {len(cells)})"
             raise ValueError(f"alpha must be a number above 0 that allows at least one action, got {budget}")
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """Names of the goals, sorted: those of all nodes that nothing depends on."""
+        return (self.goal,) if isinstance(self.goal, str) else tuple(self.goal)
 
     @cached_property
     def frame(self) -> Frame:
@@ -125,15 +131,15 @@ class TaskMap:
     @cached_property
     def board(self) -> Board:
         """The map as bits, which episodes and scorers share."""
-        return Board(self.frame, self.cells, self.start, self.nodes, self.goal)
+        return Board(self.frame, self.cells, self.start, self.nodes, self.goals)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     def grid(self) -> Grid:
-        """Return the map as a grid with the agent at the start and the goal's cell as goal, tasks left out."""
+        """Return the map as a grid with the agent at the start and the first goal's cell as goal, tasks left out."""
         row_col = self.frame.row_col
-        return Grid(walls=self.walls, start=row_col(self.start), goal=row_col(self.nodes[self.goal].cell))
+        return Grid(walls=self.walls, start=row_col(self.start), goal=row_col(self.nodes[self.goals[0]].cell))
 
     def available(self, cell: Cell) -> tuple[Action, ...]:
         """Return the moves that lead from a cell of the map to another one, in the order of `Action`."""
@@ -150,14 +156,14 @@ class TaskMap:
             names[name]: TaskNode(cell=node.cell, options=tuple(tuple(names[n] for n in each) for each in node.options))
             for name, node in self.nodes.items()
         }
-        return replace(self, nodes=nodes, goal=names[self.goal])
+        return replace(self, nodes=nodes, goal=[names[goal] for goal in self.goals])
 
     def to_plain(self) -> dict[str, Any]:
         """Return the map as plain values, as JSON holds them."""
         return {
             "cells": [list(cell) for cell in self.cells],
             "start": list(self.start),
-            "goal": self.goal,
+            "goal": self.goal if isinstance(self.goal, str) else list(self.goal),
             "nodes": {
                 name: {"cell": list(node.cell), "options": [list(option) for option in node.options]}
                 for name, node in self.nodes.items()
@@ -255,14 +261,18 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> None:
-    """Refuse names, cycles and a second sink; without them every node leads to the goal and can be achieved."""
+def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> str | tuple[str, ...]:
+    """Return the goal, or several, sorted; refuse names, cycles, and goals that are not the sinks.
+
+    Without them every node leads to a goal and can be achieved.
+    """
     if not 1 <= len(nodes) <= _MOST_NODES:
         raise ValueError(f"a map must have 1 to {_MOST_NODES} nodes, got {len(nodes)}")
     for name in nodes:
         _check_name(name)
-    if not isinstance(goal, str) or goal not in nodes:
-        raise ValueError(f"goal must be the name of one node of the map, got {goal!r:.60}")
+    goals = [goal] if isinstance(goal, str) else goal
+    if not isinstance(goals, list | tuple) or not goals or any(one not in nodes for one in map(str, goals)):
+        raise ValueError(f"goal must be the name of one node of the map, or a list of names, got {goal!r:.60}")
     parents = {name: node.parents for name, node in nodes.items()}
     for name in nodes:
         for parent in sorted(parents[name] - nodes.keys()):
@@ -274,11 +284,13 @@ def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> None:
         raise ValueError(f"the prerequisites must hold no cycle, got {circle}") from None
     used = set().union(*parents.values())
     sinks = [name for name in nodes if name not in used]
-    if sinks != [goal]:
+    if sinks != sorted(goals):
         listed = ", ".join(map(repr, sinks[:5]))
         raise ValueError(
-            f"the goal {goal!r} must be the only node that nothing depends on, got {listed}: a map has one goal"
+            f"the goal {goal!r} must be the only node that nothing depends on, got {listed}: a map has one goal, or "
+            "a list of all of them"
         )
+    return sinks[0] if len(sinks) == 1 else tuple(sinks)
 
 
 def _check_name(name: Any) -> None:
@@ -310,7 +322,7 @@ class TaskPlan:
 
 @lru_cache(maxsize=1024)
 def plan_task(task_map: TaskMap) -> TaskPlan:
-    """Return a shortest walk from the start that achieves the goal, over (cell, set of achieved nodes).
+    """Return a shortest walk from the start that achieves the goal or all goals, over (cell, set of achieved nodes).
 
     Args:
         task_map: the map. Its budget plays no part in the plan: `TaskPlan.within_budget` says whether it suffices.
@@ -349,7 +361,7 @@ def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
         last, achieved = state
         if length > best[state]:
             continue
-        if last == board.goal:
+        if achieved & board.goals == board.goals:
             order = []
             while state != begin:
                 order.append(state[0])

@@ -35,7 +35,7 @@ class TaskState:
         position: index of the agent's cell.
         observed, unobserved: sets O and U.
         pending: cells of the discovered nodes whose prerequisites are met and that are not achieved, P.
-        goal_pending: whether the goal is among them.
+        pending_goals: those of them that are goals' cells.
         steps: actions taken, those that did nothing included.
         rejected: why the last action did nothing, None where it was a move or there was none.
     """
@@ -44,8 +44,7 @@ class TaskState:
         self.map = task_map
         self.board = task_map.board
         self._observation = bytearray(self.board.size)
-        self.observed = self.unobserved = self.pending = 0
-        self.goal_pending = False
+        self.observed = self.unobserved = self.pending = self.pending_goals = 0
         self._achieved = self._discovered = 0  # bits of node numbers
         self.rejected: Rejection | None = None
         self._last_node = -1  # node achieved by the last action
@@ -56,9 +55,13 @@ class TaskState:
     @property
     def ending(self) -> Literal["goal", "budget"] | None:
         """How the episode ended, None while it goes on."""
-        if self._achieved >> self.board.goal & 1:
+        if self._done:
             return "goal"
         return "budget" if self.steps >= self.map.budget else None
+
+    @property
+    def _done(self) -> bool:
+        return self._achieved & self.board.goals == self.board.goals
 
     @property
     def achieved_names(self) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ class TaskState:
         Raises:
             ValueError: the episode is over.
         """
-        if self.steps >= self.map.budget or self._achieved >> self.board.goal & 1:
+        if self.steps >= self.map.budget or self._done:
             how = "achieved the goal" if self.ending == "goal" else "used up the budget"
             raise ValueError(
                 f"no action may follow the end of an episode, got a further one after action {self.steps} {how}"
@@ -127,7 +130,13 @@ class TaskState:
                 achieved=bool(self._achieved >> number & 1),
                 fresh=number == self._last_node,
             )
-        return Report(position=cell, available=self.map.available(cell), node=node, rejected=self.rejected)
+        return Report(
+            position=cell,
+            available=self.map.available(cell),
+            node=node,
+            rejected=self.rejected,
+            goals=len(self.map.goals),
+        )
 
     def _observe(self, cell: int) -> int:
         """Stand on a cell for the first time."""
@@ -154,13 +163,16 @@ class TaskState:
         self._achieved |= 1 << number
         self._last_node = number
         waiting = self._pending_nodes()
-        self.goal_pending = bool(waiting >> self.board.goal & 1)
-        self.pending = sum(1 << cell for index, cell in enumerate(self.board.places) if waiting >> index & 1)
+        self.pending = self._cells_of(waiting)
+        self.pending_goals = self._cells_of(waiting & self.board.goals)
         return ACHIEVED
 
     def _pending_nodes(self) -> int:
         open_nodes = self._discovered & ~self._achieved
         return sum(1 << n for n in range(len(self.board.names)) if open_nodes >> n & 1 and self._met(n))
+
+    def _cells_of(self, nodes: int) -> int:
+        return sum(1 << cell for index, cell in enumerate(self.board.places) if nodes >> index & 1)
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
         return tuple(name for number, name in enumerate(self.board.names) if nodes >> number & 1)
