@@ -149,20 +149,28 @@ def _run(
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     """Measure a run if necessary, and print and write the lines of an item."""
     from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
+    from goalscope.cli.overrides import Overrides
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide, lines_of
+    from goalscope.reproduction.comparable import other_worlds
     from goalscope.reproduction.readings import with_all_agents
     from goalscope.runs import Store
 
     rows = measured_rows(path)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
-        all_agents = store.agent_names()
+        all_agents, ran = store.agent_names(), store.study()
     models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
     described = {name: descriptions.get(name, {}) for name in read_agents}
-    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions), descriptions=described)
+    published = load_study(item.study, Overrides(settings=item.changes))
+    subject = Subject(
+        agents=tuple(read_agents),
+        model=_paper_name(read_agents, descriptions),
+        descriptions=described,
+        differs=tuple(other_worlds(published, ran, probed=item.full)),
+    )
     if others := [name for name in all_agents if name not in read_agents]:
         say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
     lines = read(item, rows, with_all_agents(item, subject, all_agents))

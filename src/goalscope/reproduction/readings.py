@@ -40,11 +40,13 @@ class Subject:
         agents: names of the model's agents in the run.
         model: its name in the papers, "" for none.
         descriptions: agent -> its description as the run stores it.
+        differs: what of the run's worlds and probes differs from those of the item's study.
     """
 
     agents: tuple[str, ...]
     model: str = ""
     descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    differs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,7 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: s
         differs = tuple[str, ...]()
         if any(number is not None for number in published.values()):
             known = differences(item, reading, subject.descriptions, published, subject.model)
-            differs = tuple(dict.fromkeys([*known, *too_few(ours)]))
+            differs = tuple(dict.fromkeys([*known, *subject.differs, *too_few(ours)]))
         yield Line(
             label=f"{reading.label}{ending}",
             value=reading.called.get(value, value),
