@@ -14,6 +14,7 @@ from goalscope.cli.studies import Settings, load_study, run_study_of
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
+    from goalscope.reproduction.claims import Tested
 
 RESULT = "reproduction.json"
 
@@ -87,16 +88,27 @@ def list_items() -> None:
 
 
 def _compute_exact(item: "Item", out: Path) -> None:
+    from goalscope.reproduction.claims import decide_exact
     from goalscope.reproduction.exact import compute
 
     out.mkdir(parents=True, exist_ok=True)
     result = compute(item, out)
     for text in result.texts:
         say(text)
+    tested = decide_exact(item, result.lines)
     _print(item, result.lines, "exact")
-    _write(item, out, result.lines, [], agents=[])
+    _say_claims(tested)
+    _write(item, out, result.lines, [asdict(claim) for claim in tested], agents=[])
     if result.files:
         say("written: " + ", ".join(map(str, result.files)))
+
+
+def _say_claims(tested: Sequence["Tested"]) -> None:
+    from goalscope.reproduction.claims import lines_of
+
+    for claim in tested:
+        for line in lines_of(claim):
+            say(line)
 
 
 def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
@@ -151,7 +163,7 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
     from goalscope.cli.overrides import Overrides
     from goalscope.reproduction import Subject, read
-    from goalscope.reproduction.claims import decide, lines_of
+    from goalscope.reproduction.claims import decide
     from goalscope.reproduction.comparable import other_worlds
     from goalscope.reproduction.readings import with_all_agents
     from goalscope.runs import Store
@@ -174,13 +186,11 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     if others := [name for name in all_agents if name not in read_agents]:
         say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
-    tested = decide(item, rows, subject)
+    tested = decide(item, rows, subject, all_agents)
     _print(item, lines, ", ".join(read_agents))
-    for claim in tested:
-        for line in lines_of(claim):
-            say(line)
+    _say_claims(tested)
     if tested:
-        say("Claims: intervals over grids; differences of neighbours hold together. “Not shown” is not “not so”.")
+        say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
     _write(item, out, lines, [asdict(claim) for claim in tested], agents=read_agents)
     if can_report():
         from goalscope.reproduction import page

@@ -62,11 +62,17 @@ def declared(item: Item, lines: Sequence[Line], tested: Sequence[Tested], agents
     ]
     if tested:
         parts = tuple(
-            (claim.said, claim.verdict, "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts), claim.why)
+            (
+                f"“{claim.quoted}” ({claim.place})" if claim.quoted else "not printed; ours",
+                claim.said,
+                claim.verdict,
+                "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts),
+                "; ".join(filter(None, (claim.about and f"said of {claim.about}: that is not tested here", claim.why))),
+            )
             for claim in tested
         )
         caption = "Sentences of the source as tests on this run; “not shown” is not “not so”"
-        headings = ("sentence", "here", "parts", "why")
+        headings = ("printed", "tested", "here", "parts", "about whom, and why")
         sections.append(
             Declared(anchor="claims", title="In words", tables=[Table(caption=caption, headings=headings, rows=parts)])
         )
