@@ -1,22 +1,21 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import json_text, say, table
+from goalscope.cli.console import duration, json_text, say, show, table
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings, load_study, run_study_of
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
     from goalscope.reproduction.claims import Tested
-
-RESULT = "reproduction.json"
+    from goalscope.reproduction.readings import Line
+    from goalscope.runs import Study
 
 
 def reproduce(
@@ -25,10 +24,18 @@ def reproduce(
     ] = "",
     out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
     listed: Annotated[bool, flag("--list", "Print all items with what they work with, run nothing.")] = False,
+    every: Annotated[
+        bool, flag("--all", "Run all items whose name begins with ITEM, or go on with them; one table and one page.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, option("FILE", "With --all: write the table into FILE, between its marks if it has them.")
+    ] = None,
     model: Annotated[
         str | None, option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.")
     ] = None,
-    scale: Annotated[float, option("PART", "Part of the published size, e.g. 0.1.")] = 1.0,
+    scale: Annotated[
+        str, option("PART", "Part of the published size, e.g. 0.1; small: all items together in less than an hour.")
+    ] = "1",
     logs: Annotated[
         Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
     ] = None,
@@ -44,22 +51,32 @@ def reproduce(
     On the same directory it goes on where it stopped.
     """
     from goalscope.reproduction import find
+    from goalscope.reproduction.costs import scale_of
 
     if listed:
         list_items()
         return
+    if every and out is not None:
+        from goalscope.cli.reproduce_all import reproduce_all
+
+        if model or logs or template or settings:
+            raise ValueError("--all runs the bundled models, it takes no --model, --logs, --template and --set")
+        reproduce_all(item, out, scale, markdown, workers)
+        return
     if not item or out is None:
-        raise ValueError("reproduce must be given an item and --out DIR, or --list to see the items")
+        raise ValueError("reproduce must be given an item (or --all) and --out DIR, or --list to see the items")
+    if markdown is not None:
+        raise ValueError("--markdown must come with --all: it is the table of all items")
     chosen = find(item)
     if chosen.why_not:
         raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
     if chosen.exact:
-        if model or logs or scale != 1 or settings or template:
+        if model or logs or scale != "1" or settings or template:
             raise ValueError(
                 f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
                 "them out"
             )
-        _compute_exact(chosen, out)
+        compute_exact(chosen, out)
     elif logs is not None:
         if template:
             raise ValueError(
@@ -67,7 +84,7 @@ def reproduce(
             )
         _read_recorded(chosen, logs, out)
     else:
-        _run(chosen, out, model, scale, template or [], workers, settings or [])
+        _run(chosen, out, model, scale_of(chosen, scale), template or [], workers, settings or [])
 
 
 def list_items() -> None:
@@ -87,7 +104,8 @@ def list_items() -> None:
     )
 
 
-def _compute_exact(item: "Item", out: Path) -> None:
+def compute_exact(item: "Item", out: Path) -> None:
+    """Compute an exact item, and print and write it."""
     from goalscope.reproduction.claims import decide_exact
     from goalscope.reproduction.exact import compute
 
@@ -96,11 +114,38 @@ def _compute_exact(item: "Item", out: Path) -> None:
     for text in result.texts:
         say(text)
     tested = decide_exact(item, result.lines)
-    _print(item, result.lines, "exact")
+    if result.lines:
+        _show(item, result.lines)
     _say_claims(tested)
-    _write(item, out, result.lines, [asdict(claim) for claim in tested], agents=[])
+    _write(item, out, result.lines, tested, [], scale=0)
     if result.files:
         say("written: " + ", ".join(map(str, result.files)))
+
+
+def _show(item: "Item", lines: Sequence["Line"]) -> None:
+    from goalscope.reproduction.page import table_of
+
+    show(table_of(item, lines), title=f"{item.name}: {item.title}")
+
+
+def _write(
+    item: "Item",
+    out: Path,
+    lines: Sequence["Line"],
+    tested: Sequence["Tested"],
+    agents: Sequence[str],
+    *,
+    scale: float,
+) -> str:
+    """Write a result as JSON and return its text."""
+    from goalscope.plain_files import write_text
+    from goalscope.reproduction.stored import RESULT, Result, key_of
+
+    key = key_of(item, scale)
+    result = Result(key=key, scale=scale, agents=tuple(agents), lines=tuple(lines), tested=tuple(tested))
+    text = json_text(result.plain(item), indent=1) + "\n"
+    write_text(out / RESULT, text)
+    return text
 
 
 def _say_claims(tested: Sequence["Tested"]) -> None:
@@ -126,7 +171,33 @@ def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
         import_path(logs, out)
         path = out
     out.mkdir(parents=True, exist_ok=True)
-    _read(item, path, out, [])
+    read_run(item, path, out, [])
+
+
+def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
+    """Return the study of an item at a part of its published size."""
+    from goalscope.cli.overrides import read_overrides
+    from goalscope.reproduction.items import scaled
+
+    changes = read_overrides(None, None, [*item.changes], model, network=True)
+    return scaled(load_study(item.study, changes), scale, least=item.least)
+
+
+def run_item(
+    item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, passed: Mapping[str, Any] | None = None
+) -> None:
+    """Run the study of an item, or go on with it."""
+    full = item.full and scale == 1
+    given = {"item": item.name, "scale": scale, **(passed or {})}
+    run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")
+
+
+def takes(seconds: Sequence[float] | None) -> str:
+    """Return what some work takes in words: ``about 4 min (3 min to 8 min) on two cores``."""
+    if seconds is None:
+        return "how long it takes is not known: it was not measured at this size"
+    low, middle, high = map(duration, seconds)
+    return f"about {middle} ({low} to {high}) on two cores"
 
 
 def _run(
@@ -139,29 +210,27 @@ def _run(
     settings: Sequence[str],
 ) -> None:
     """Run the study of an item at its size and compute the item."""
-    from goalscope.cli.overrides import Overrides, read_overrides
+    from goalscope.cli.overrides import Overrides
     from goalscope.reproduction.comparable import as_printed
-    from goalscope.reproduction.items import scaled
+    from goalscope.reproduction.costs import seconds
     from goalscope.runs import Study
 
-    changes = read_overrides(None, None, [*item.changes], model, network=True)
-    study = scaled(load_study(item.study, changes), scale, least=item.least)
+    study = published_study(item, scale, model)
     if model or templates:
         plain = study.dump()
         as_printed(item, plain, templates)
         study = Study.parse(plain)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
-    say(f"{item.name}: {item.title}")
-    passed = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
-    run_study_of(study, out, workers, passed=passed, full=item.full and scale == 1, guide=False, command="reproduce")
+    say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
+    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
+    run_item(item, study, out, scale, workers, passed)
     names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
-    _read(item, out, out, names)
+    read_run(item, out, out, names, scale=scale)
 
 
-def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
+def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> None:
     """Measure a run if necessary, and print and write the lines of an item."""
     from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
-    from goalscope.cli.overrides import Overrides
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide
     from goalscope.reproduction.comparable import other_worlds
@@ -176,29 +245,29 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
     described = {name: descriptions.get(name, {}) for name in read_agents}
-    published = load_study(item.study, Overrides(settings=item.changes))
     subject = Subject(
         agents=tuple(read_agents),
         model=_paper_name(read_agents, descriptions),
         descriptions=described,
-        differs=tuple(other_worlds(published, ran, probed=item.full)),
+        differs=tuple(other_worlds(published_study(item, 1), ran, probed=item.full)),
     )
     if others := [name for name in all_agents if name not in read_agents]:
-        say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
+        say(f"also in this run: {', '.join(others)}", error=True)
+    say(f"read: {', '.join(read_agents)}")
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
     tested = decide(item, rows, subject, all_agents)
-    _print(item, lines, ", ".join(read_agents))
+    _show(item, lines)
     _say_claims(tested)
     if tested:
         say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
-    _write(item, out, lines, [asdict(claim) for claim in tested], agents=read_agents)
+    numbers = _write(item, out, lines, tested, read_agents, scale=scale)
     if can_report():
         from goalscope.reproduction import page
 
-        numbers = (out / RESULT).read_text(encoding="utf-8")
-        page.write(item, lines, tested, read_agents, run=path, numbers=numbers, path=out / "report.html")
+        page.write(item, lines, tested, read_agents, scale=scale, run=path, numbers=numbers, path=out / "report.html")
     warn_of_few(line.ours for line in lines if line.ours is not None)
-    say(f"written: {out / RESULT}; the report's section: {item.section} ({quote(str(out / 'report.html'))})")
+    page_path = quote(str(out / "report.html"))
+    say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
 
 
 def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
@@ -213,43 +282,3 @@ def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, A
         ready = (ready_name(text) for text in candidates if isinstance(text, str))
         names.add(next((text for text in ready if text is not None), ""))
     return names.pop() if len(names) == 1 else ""
-
-
-def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
-    from goalscope.reproduction.readings import in_figures
-
-    if not lines:
-        return
-    papers = list(dict.fromkeys(name for line in lines for name in line.published))
-    reasons = list(dict.fromkeys(reason for line in lines for reason in line.differs))
-    compared = bool(reasons) or any(line.within is not None for line in lines)
-    controlled = any(line.control is not None for line in lines)
-    columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60]]
-    columns += [*(["control"] if controlled else []), "n", "grids"]
-    columns += ["published within ours"] if compared else []
-    rows = []
-    for line in lines:
-        cells = [line.published.get(name) for name in papers]
-        printed = ["" if cell is None else str(cell) for cell in cells]
-        ours, exact = in_figures(line.ours, line.percent), line.ours is None or line.ours.method == "exact"
-        n, grids = ("", "") if exact or line.ours is None else (str(line.ours.n), str(line.ours.clusters))
-        beside = [in_figures(line.control, line.percent) if line.control is not None else ""] if controlled else []
-        within = {True: "yes", False: "no", None: ""}[line.within]
-        if line.differs:
-            within = f"not compared: {', '.join(str(reasons.index(reason) + 1) for reason in line.differs)}"
-        value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
-        rows.append((line.label, value, *printed, ours, *beside, n, grids, *([within] if compared else [])))
-    table(columns, rows, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
-    for number, reason in enumerate(reasons, 1):
-        say(f"{number}: {reason}")
-    if item.note:
-        say(item.note)
-
-
-def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
-    """Write the results as JSON."""
-    from goalscope.plain_files import write_text
-
-    content: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
-    content |= {"lines": [asdict(line) for line in lines], "claims": claims}
-    write_text(out / RESULT, json_text(content, indent=1) + "\n")

@@ -192,6 +192,15 @@ def _within(printed: float | str | None, ours: Estimate | None, percent: bool) -
     return bool(scale * ours.low - slack <= printed <= scale * ours.high + slack)
 
 
+def equal_as_printed(line: Line) -> bool:
+    """Return whether the printed number of a line is ours, rounded to its digits."""
+    printed = next((value for value in line.published.values() if isinstance(value, int | float)), None)
+    if printed is None or line.ours is None:
+        return False
+    half = 0.5 / 10 ** len(str(printed).partition(".")[2])
+    return bool(abs(line.ours.value - printed) <= half + 1e-9)
+
+
 def _equal(first: Tag, second: Tag) -> bool:
     if isinstance(first, int | float) and isinstance(second, int | float):
         return abs(first - second) < 1e-9
