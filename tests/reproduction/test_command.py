@@ -115,4 +115,7 @@ def test_every_item_runs_at_a_small_scale(name: str, tmp_path: Path) -> None:
     assert there and (tmp_path / "report.html").is_file(), printed
     labels = {str(line["label"]) for line in found["lines"]} - {str(line["label"]) for line in there}
     assert not labels - {"Key Attraction Bias (%)"}, labels  # an agent that never errs has none
-    assert all(one["verdict"] != "not measured" for one in found["claims"])
+    without = [one for one in found["claims"] if one["verdict"] == "not measured"]
+    # Few grids: no other state of a size and density to compare beliefs with, no agents of equal success.
+    allowed = ("none of these rows has a value", "it needs two")
+    assert all(str(one["why"]).startswith(allowed) or "key" in str(one["said"]) for one in without), without

@@ -1,6 +1,7 @@
 """`goalscope reproduce --all`: every item, one run for those that share one, resumable, one table and one page."""
 
 from pathlib import Path
+from time import process_time
 
 from goalscope.cli.console import fail, say
 from goalscope.cli.measuring import can_report
@@ -32,18 +33,26 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     runs = {item.name: out / "runs" / _run_name(item, studies[item.name]) for item in work if item.study}
     left = [item for item in work if not _done(item, folders[item.name], scales[item.name])]
     say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs))}")
-    failed = []
+    failed, ran = [], set[Path]()
     for number, item in enumerate(left, 1):
         one, rest = (takes(_left(part, studies, runs)) for part in ([item], left[number - 1 :]))
         say(f"{number} of {len(left)}: {item.name}: {one}; with all that is left {rest}")
+        began = process_time()
         try:
             if item.study:
-                _run_and_read(item, studies[item.name], runs[item.name], folders[item.name], scales[item.name], workers)
+                study, run = studies[item.name], runs[item.name]
+                if run not in ran:
+                    run_item(item, study, run, scales[item.name], workers)
+                    ran.add(run)
+                folders[item.name].mkdir(parents=True, exist_ok=True)
+                names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
+                read_run(item, run, folders[item.name], names, scale=scales[item.name])
             else:
                 compute_exact(item, folders[item.name])
         except (ValueError, OSError, ImportError) as error:
             failed.append(f"{item.name}: {error}")
             fail(failed[-1])
+        say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
     results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
     text = as_markdown(overview(results, chosen))
     _put(markdown or out / "table.md", text)
@@ -51,13 +60,6 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
         say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
     if failed:
         raise ValueError("every item must run, these did not:\n" + "\n".join(failed))
-
-
-def _run_and_read(item: Item, study: Study, run: Path, folder: Path, scale: float, workers: int) -> None:
-    run_item(item, study, run, scale, workers)
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
-    read_run(item, run, folder, names, scale=scale)
 
 
 def _run_name(item: Item, study: Study) -> str:
