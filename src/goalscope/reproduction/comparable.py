@@ -107,9 +107,9 @@ def differences(
                 yield "prompt and sampling of these logs are not recorded"
             continue
         if wanted and description.get("printed") not in wanted:
-            yield f"own wording; the paper's is {' or '.join(wanted)} (--template)"
+            yield f"own wording, the paper's is {' or '.join(wanted)} (--template)"
         if wanted and description["kind"] == TASK_CHAT:
-            yield "observations in our words; the paper prints two forms of them, neither whole"
+            yield "observations in our words, the paper prints two forms of them, neither whole"
         drawn = description.get("sampling", {})
         for name, value in expected.items():
             if drawn.get(name) != value and (name != "top_p" or sampling["temperature"]):

@@ -54,6 +54,7 @@ class Reading(Part):
         others: other model -> its printed values.
         differs: known differences between what is printed and ours, besides those of the item.
         control: changed tags of the rows that are its control, none for those of a random agent in the same worlds.
+        control_is: what that control is, in words.
         called: value of the tag `by` -> the paper's name of it.
     """
 
@@ -67,6 +68,7 @@ class Reading(Part):
     others: dict[str, Published] = Field(default_factory=dict)
     differs: tuple[str, ...] = sequence(default=())
     control: dict[str, Tag] = Field(default_factory=dict)
+    control_is: str = ""
     called: dict[Tag, Tag] = Field(default_factory=dict)
 
     @model_validator(mode="after")

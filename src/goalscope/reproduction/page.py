@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, counted, listed, number
@@ -10,7 +11,7 @@ from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.readings import Line, equal_as_printed, in_figures
 from goalscope.runs import Store
 
-_ENDING = ("n", "grids", "printed within ours")
+_BUNDLED: Final = ("Theseus", "Ariadne")
 
 
 def sentence(item: Item, lines: Sequence[Line], agents: Sequence[str], *, scale: float) -> str:
@@ -29,11 +30,16 @@ def sentence(item: Item, lines: Sequence[Line], agents: Sequence[str], *, scale:
     reasons = list(dict.fromkeys(reason for line in printed for reason in line.differs))
     size = f", at {scale:g} of the published size" if 0 < scale < 1 else ", at the published size" if scale else ""
     who = f"Read here: {listed(list(agents))}, in worlds of the study {item.study}{size}. "
+    if agents and all(name.startswith(_BUNDLED) for name in agents):
+        who += "That is a small network of this project, trained for such worlds, and no model of the papers. "
     if not printed:
         return f"{who}The source draws this item and prints no numbers of it."
     if not compared:
         why = f": {'; '.join(reasons)}" if reasons else ", since ours has no interval"
-        return f"{who}No printed number is compared with ours{why}. Theirs and ours need not agree."
+        models = listed(list(dict.fromkeys(name for line in printed for name in line.published)))
+        other = any(reason.startswith("printed of ") for reason in reasons)
+        rest = f"Ours neither confirm nor refute what is printed of {models}" if other else "They need not agree"
+        return f"{who}No printed number is compared with ours{why}. {rest}."
     inside = sum(bool(line.within) for line in compared)
     rest = f"; the others are not compared: {'; '.join(reasons)}" if reasons else ""
     of = counted(len(printed), "printed number")
@@ -53,20 +59,31 @@ def table_of(item: Item, lines: Sequence[Line]) -> Table:
                 line.label if line.value is None else f"{line.label}: {number(line.value)}",
                 *("" if value is None else str(value) for value in printed),
                 in_figures(line.ours, line.percent),
-                *([in_figures(line.control, line.percent) if line.control is not None else ""] if controlled else []),
+                {True: "yes", False: "no", None: reasons and f"not compared: {reasons}"}[line.within],
+                *([_control(line, notes)] if controlled else []),
                 "" if line.ours is None or exact else f"{line.ours.n:,}",
                 "" if line.ours is None or exact else f"{line.ours.clusters:,}",
-                {True: "yes", False: "no", None: reasons and f"not compared: {reasons}"}[line.within],
             )
         )
     return Table(
         caption="Printed and ours"
-        + ("; the control is a random agent in the same worlds where no other is named" if controlled else ""),
-        headings=("", *(f"printed, {name}" for name in papers), "ours", *(["control"] if controlled else []), *_ENDING),
+        + ("; the control is a random agent in the same worlds where a letter names no other" if controlled else ""),
+        headings=("", *(f"printed, {name}" for name in papers), "ours", *_headings(controlled)),
         rows=tuple(rows),
-        numbers=tuple(range(1, len(papers) + 4 + controlled)),
+        numbers=tuple(at for at in range(1, len(papers) + 5 + controlled) if at != len(papers) + 2),
         notes=(*notes.lines, *([item.note] if item.note else [])),
     )
+
+
+def _headings(controlled: bool) -> list[str]:
+    return ["printed within ours", *(["control"] if controlled else []), "n", "grids"]
+
+
+def _control(line: Line, notes: Footnotes) -> str:
+    if line.control is None:
+        return ""
+    mark = notes.mark(line.control_is and f"control: {line.control_is}")
+    return f"{in_figures(line.control, line.percent)}{mark and f' ({mark})'}"
 
 
 def declared(
@@ -84,16 +101,16 @@ def declared(
     if tested:
         parts = tuple(
             (
+                claim.verdict,
                 f"“{claim.quoted}” ({claim.place})" if claim.quoted else "not printed; ours",
                 claim.said,
-                claim.verdict,
                 "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts),
                 "; ".join(filter(None, (claim.about and f"said of {claim.about}: that is not tested here", claim.why))),
             )
             for claim in tested
         )
         caption = "Sentences of the source as tests on this run; “not shown” is not “not so”"
-        headings = ("printed", "tested", "here", "parts", "about whom, and why")
+        headings = ("here", "printed", "tested", "parts", "about whom, and why")
         table = Table(caption=caption, headings=headings, rows=parts)
         sections.append(Declared(anchor=f"{item.name} in words", title="In words", tables=[table]))
     return sections
