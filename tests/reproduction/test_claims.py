@@ -123,7 +123,7 @@ def test_sentences_have_their_tests_and_a_law_each() -> None:
     named = noisy(5, {"a": 0.6, "b": 0.4, "c": 0.9}, "t")  # "c" is not compared
     assert verdict(named, test="falls", over="t", among=["a", "b"]) == "holds"
     assert verdict(named, test="rises", over="t", among=["b", "a"]) == "holds"
-    assert verdict(named, test="falls", over="t", among=["a", "x"]) == "not shown"
+    assert verdict(named, test="falls", over="t", among=["a", "x"]) == "not measured"
     hill, valley = {7: 0.4, 15: 0.8, 23: 0.5}, {7: 0.8, 15: 0.4, 23: 0.5}
     assert [verdict(noisy(6, one, "t"), test="peak", over="t") for one in (hill, valley)] == ["holds", "does not hold"]
     for test, bound, wanted in (("above", 0.2, "holds"), ("above", 0.5, "does not hold"), ("under", 0.5, "holds")):

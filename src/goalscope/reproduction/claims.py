@@ -104,6 +104,9 @@ def _tested(item: Item, claim: Claim, rows: Rows, subject: Subject, agents: Sequ
         selected_rows = selected_rows.where(selected_rows.known(name))
     if claim.among:
         selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
+    if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
+        why = f"none of these rows has {claim.over} {' or '.join(map(str, lacking))}"
+        return _told(claim, ("not measured", (), why), about)
     if not len(selected_rows):
         why = "none of these rows has a value" if undefined else "the run has no such rows"
         return _told(claim, ("not measured", (), why), about)
@@ -126,8 +129,8 @@ def _order(value: Tag) -> tuple[int, float, str]:
 def _steps(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
     """Return the difference between each value of a tag and the one before it, with simultaneous intervals."""
     values = _values(claim, rows)
-    if len(values) < max(2, len(claim.among)):
-        raise ValueError(f"a trend must have at least {max(2, len(claim.among))} values of {claim.over}: {values}")
+    if len(values) < 2:
+        raise ValueError(f"a trend must have at least 2 values of {claim.over}, got {len(values)}")
     fitted = _fit(rows, indicators(rows[claim.over].tolist()))
     confidence = 1 - 0.05 / (len(values) - 1)
     return [

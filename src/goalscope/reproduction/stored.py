@@ -1,5 +1,6 @@
 """Results of items as files: written, read again, and put together as one table and one page."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan
@@ -156,6 +157,16 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
             if name.startswith(f"{paper} ")
             for section in declared(items[name], result.lines, result.tested, result.agents, scale=result.scale)
         ]
-        groups.append(Group(title=title, sections=lay_out(sections)))
+        if sections:
+            groups.append(Group(title=title, sections=lay_out(sections)))
+    lines = [line for result in results.values() for line in result.lines if printed_in([line])]
+    verdicts = Counter(claim.verdict for result in results.values() for claim in result.tested)
+    told = [
+        f"{counted(len(lines), 'printed number')}: {sum(line.within is not None for line in lines)} may be "
+        f"compared with ours, {sum(bool(line.within) for line in lines)} of these lie in our intervals.",
+        f"{counted(verdicts.total(), 'sentence')} of the papers, tested on the agents that were run: "
+        + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+        + ". A sentence about another model is not tested by them.",
+    ]
     table = Declared(anchor="items", title="Every table and figure", tables=[overview(results, items)])
-    return write_page(path, render_page("Three papers, reproduced", [], lay_out([table]), "{}", groups))
+    return write_page(path, render_page("Three papers, reproduced", told, lay_out([table]), "{}", groups))
