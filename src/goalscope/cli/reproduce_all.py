@@ -5,7 +5,7 @@ from time import process_time
 
 from goalscope.cli.console import fail, say
 from goalscope.cli.measuring import can_report
-from goalscope.cli.reproduce import compute_exact, published_study, read_run, run_item, takes
+from goalscope.cli.reproducing import compute_exact, published_study, read_run, run_item, takes
 from goalscope.ids import content_id
 from goalscope.plain_files import write_text
 from goalscope.report.exports import as_markdown
