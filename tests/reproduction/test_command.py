@@ -87,7 +87,7 @@ def test_a_run_that_is_there_is_read_and_claims_are_tested_on_it(tmp_path: Path)
     assert accuracy[0]["ours"]["clusters"] == 6 and accuracy[0]["within"] is None  # type: ignore[index]
     verdicts = {str(one["verdict"]) for one in found["claims"]}
     assert verdicts <= {"holds", "does not hold", "not shown"} and len(found["claims"]) == 16
-    assert "said of GPT-OSS-20B, of which this run is none" in printed
+    assert "said of GPT-OSS-20B, of which this run has none" in printed
 
 
 def test_every_item_stands_in_the_page_of_the_papers() -> None:

@@ -372,6 +372,6 @@ def lines_of(tested: Tested) -> Iterator[str]:
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
     yield f"{quoted}{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
     if tested.about:
-        yield f"  said of {tested.about}, of which this run is none: that sentence is not tested"
+        yield f"  said of {tested.about}, of which this run has none: that sentence is not tested"
     for name, estimate in tested.parts:
         yield f"  {name}: {estimate}"
