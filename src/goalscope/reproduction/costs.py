@@ -9,20 +9,20 @@ SMALL: Final = "small"
 """As a scale: that of `COSTS` for the study of each item, at which all items together take less than an hour."""
 
 COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
-    "baseline": (0.02, 10.0, 0.05, 6.0),
-    "key-door": (0.1, 10.0, 0.05, 6.0),
-    "two-path": (0.1, 10.0, 0.05, 6.0),
-    "cognitive-map": (0.02, 10.0, 0.05, 6.0),
-    "beliefs": (0.02, 10.0, 0.05, 6.0),
-    "plans": (0.02, 10.0, 0.05, 6.0),
-    "distance": (0.02, 10.0, 0.05, 6.0),
-    "patching": (0.02, 10.0, 0.05, 6.0),
-    "iso-difficulty": (0.02, 10.0, 0.05, 6.0),
-    "fog": (0.02, 10.0, 0.05, 6.0),
-    "explore-exploit": (0.02, 10.0, 0.05, 6.0),
-    "harness": (0.02, 10.0, 0.05, 6.0),
-    "semantic": (0.1, 10.0, 0.05, 6.0),
-    "demand": (0.1, 10.0, 0.05, 6.0),
+    "baseline": (0.02, 7.0, 0.033, 6.0),
+    "key-door": (0.1, 14.0, 0.046, 2.5),
+    "two-path": (0.1, 12.0, 0.05, 2.0),
+    "cognitive-map": (0.02, 60.0, 0.5, 9.0),
+    "beliefs": (0.02, 45.0, 0.45, 5.0),
+    "plans": (0.02, 55.0, 0.45, 5.0),
+    "distance": (0.02, 48.0, 0.45, 5.0),
+    "patching": (0.02, 30.0, 5.0, 5.0),
+    "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
+    "fog": (0.02, 14.0, 0.36, 5.0),
+    "explore-exploit": (0.02, 25.0, 2.5, 8.0),
+    "harness": (0.02, 20.0, 2.3, 4.0),
+    "semantic": (0.1, 3.0, 0.02, 2.2),
+    "demand": (0.1, 2.4, 0.016, 2.0),
 }
 """Study -> its small scale; processor seconds of its run at any scale, for each episode, and of reading an item.
 

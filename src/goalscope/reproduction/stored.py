@@ -116,7 +116,8 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> Table:
         for line in result.lines:
             by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
         drawn = by_label.pop("", [])
-        who = listed(list(result.agents)) if result.agents else "computed"
+        who = listed(list(result.agents)) + (f", {result.scale:g} of the size" if 0 < result.scale < 1 else "")
+        who = who if result.agents else "computed"
         for label, lines in by_label.items():
             ours = ", ".join(_ours(line) for line in lines)
             rows.append((name, label, item.needs, printed_in(lines), ours, who, _compared(lines, notes)))
