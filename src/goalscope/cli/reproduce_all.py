@@ -26,6 +26,8 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     chosen = {name: item for name, item in items().items() if name.startswith(begin.casefold())}
     if not chosen:
         raise ValueError(f"--all must be given the beginning of names of items, or none, got {begin!r}")
+    page = markdown or out / "table.md"
+    _around(page)  # what cannot be written is refused before anything is run
     work = [item for item in chosen.values() if not item.why_not]
     scales = {item.name: scale_of(item, scale) if item.study else 0.0 for item in work}
     studies = {item.name: published_study(item, scales[item.name]) for item in work if item.study}
@@ -54,8 +56,9 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
             fail(failed[-1])
         say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
     results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
-    text = as_markdown(overview(results, chosen))
-    _put(markdown or out / "table.md", text)
+    before, after = _around(page)
+    write_text(page, f"{before}{_MARKS[0]}\n{as_markdown(overview(results, chosen))}\n{_MARKS[1]}{after}")
+    say(f"Table of all items: {page}")
     if can_report():
         say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
     if failed:
@@ -88,13 +91,12 @@ def _left(left: list[Item], studies: dict[str, Study], runs: dict[str, Path]) ->
     return total
 
 
-def _put(path: Path, table: str) -> None:
-    """Write the table into a page, between its marks, or into a file of its own."""
-    before, after = "", ""
-    if path.is_file():
-        before, mark, rest = path.read_text(encoding="utf-8").partition(_MARKS[0])
-        _, end, after = rest.partition(_MARKS[1])
-        if not mark or not end:
-            raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")
-    write_text(path, f"{before}{_MARKS[0]}\n{table}\n{_MARKS[1]}{after}")
-    say(f"Table of all items: {path}")
+def _around(path: Path) -> tuple[str, str]:
+    """Return what stands before and after the table in a page, nothing where there is no page yet."""
+    if not path.is_file():
+        return "", ""
+    before, mark, rest = path.read_text(encoding="utf-8").partition(_MARKS[0])
+    _, end, after = rest.partition(_MARKS[1])
+    if not mark or not end:
+        raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")
+    return before, after

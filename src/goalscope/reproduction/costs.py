@@ -26,7 +26,8 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
 }
 """Study -> its small scale; processor seconds of its run at any scale, for each episode, and of reading an item.
 
-Kept measurements with the bundled models; probes and patches are those of a reduced scale.
+Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took); probes and patches
+are those of a reduced scale.
 """
 _COMPUTED: Final = {"cliff": 12.0}  # of an exact item; others 1.5
 _CORES: Final = (0.5, 0.7, 1.4)
