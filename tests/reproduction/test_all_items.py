@@ -8,6 +8,7 @@ import pytest
 
 from command_line import call
 from goalscope.cli import reproduce_all
+from goalscope.cli.reproducing import published_study, read_run
 from goalscope.reproduction import Item, Reading, Subject, items, read
 from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
 from goalscope.reproduction.exact import compute
@@ -59,7 +60,6 @@ def test_items_share_a_run_and_after_a_kill_no_item_that_is_done_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, words = tmp_path / "all", ("reproduce", "--all", "--scale", "small", "--out", tmp_path / "all")
-    read_run = reproduce_all.read_run
     with monkeypatch.context() as patch:
 
         def killed(item: Item, *rest: object, **more: object) -> None:
@@ -135,7 +135,7 @@ def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour()
     for item in items().values():
         study = None
         if item.study:
-            study = scaled(reproduce_all.published_study(item, 1), scale_of(item, SMALL), least=item.least)
+            study = scaled(published_study(item, 1), scale_of(item, SMALL), least=item.least)
         key = (item.study, item.changes)
         one = seconds(item, study, shared=key in seen)
         assert one is not None and one[0] < one[1] < one[2] <= 2.9 * one[0]
@@ -143,7 +143,7 @@ def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour()
         seen |= {key} if item.study else set()
     assert set(COSTS) == {item.study for item in items().values() if item.study}
     assert expected < 2700 and most <= 2.01 * expected
-    whole = reproduce_all.published_study(items()["telos figure 6"], 1)
+    whole = published_study(items()["telos figure 6"], 1)
     assert seconds(items()["telos figure 6"], whole) is None  # its probes were not measured
 
 
