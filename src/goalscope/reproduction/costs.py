@@ -19,7 +19,7 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
     "patching": (0.02, 30.0, 5.0, 5.0),
     "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
     "fog": (0.02, 14.0, 0.36, 5.0),
-    "explore-exploit": (0.02, 25.0, 2.5, 8.0),
+    "explore-exploit": (0.02, 64.0, 2.3, 4.0),
     "harness": (0.02, 20.0, 2.3, 4.0),
     "semantic": (0.1, 3.0, 0.02, 2.2),
     "demand": (0.1, 2.4, 0.016, 2.0),
@@ -29,7 +29,7 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
 Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took); probes and patches
 are those of a reduced scale.
 """
-_COMPUTED: Final = {"cliff": 12.0}  # of an exact item; others 1.5
+_COMPUTED: Final = {"cliff": 8.0}  # of an exact item; others 1.5
 _CORES: Final = (0.5, 0.7, 1.4)
 """Seconds on two cores for a processor second: both at work throughout, as measured, and one alone and slower."""
 
