@@ -160,13 +160,16 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
         ]
         if sections:
             groups.append(Group(title=title, sections=lay_out(sections)))
-    lines = [line for result in results.values() for line in result.lines if printed_in([line])]
+    lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
+    exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
     verdicts = Counter(claim.verdict for result in results.values() for claim in result.tested)
+    compared = [line.within for line in lines if line.within is not None]
     told = [
-        f"{counted(len(lines), 'printed number')}: {sum(line.within is not None for line in lines)} may be "
-        f"compared with ours, {sum(bool(line.within) for line in lines)} of these lie in our intervals.",
-        f"{counted(verdicts.total(), 'sentence')} of the papers, tested on the agents that were run: "
-        + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+        f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
+        f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
+        f"{sum(map(equal_as_printed, exact))} are ours as printed.",
+        f"{counted(verdicts.total(), 'test')} of what the papers say, on the agents that were run: "
+        + ", ".join(f"{count} times “{verdict}”" for verdict, count in verdicts.most_common())
         + ". A sentence about another model is not tested by them.",
     ]
     table = Declared(anchor="items", title="Every table and figure", tables=[overview(results, items)])
