@@ -111,15 +111,15 @@ def test_every_share_of_a_few_actions(told: Rows) -> None:
 
 
 def test_pooled_shares_weigh_grids_by_what_they_are_shares_of(told: Rows) -> None:
-    for measure, wanted in (
-        (module.TRUTH, (2 + 2 + 1) / 8),
-        (module.DECODED, (3 + 1 + 0) / 8),
-        (module.RECOVERY, (2 + 0 + 0) / (2 + 0 + 1)),
-        (module.INVERSE, (1 + 1 + 1) / (1 + 1 + 2)),
-        (module.NO_PLAN, 1 / 8),
+    for measure, wanted, actions in (
+        (module.TRUTH, (2 + 2 + 1) / 8, 8),
+        (module.DECODED, (3 + 1 + 0) / 8, 8),
+        (module.RECOVERY, (2 + 0 + 0) / (2 + 0 + 1), 3),
+        (module.INVERSE, (1 + 1 + 1) / (1 + 1 + 2), 4),
+        (module.NO_PLAN, 1 / 8, 8),
     ):
         found = pooled_share(told, measure)
-        assert found.value == pytest.approx(wanted), measure
+        assert found.value == pytest.approx(wanted) and found.n == actions, measure
         assert found.undefined == 0  # a grid without an action adds nothing above or below the line
     turned = Rows.concatenate([told.select(measure=module.ACTIONS).where(np.array([1, 0, 2, 3])), told])
     with pytest.raises(ValueError, match="of the same grids in the same order, they do not"):

@@ -87,7 +87,7 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
     mine = inside.select(layer=3)
     pooled = pooled_share(mine, "accuracy against truth")
     assert pooled.value == pytest.approx(decisions.is_optimal[decisions.taken].mean())
-    assert pooled.n == len(set(decisions.cluster.tolist()))
+    assert pooled.n == decisions.taken.sum() and pooled.clusters == len(set(decisions.cluster.tolist()))
     control = mine.select(measure=DECODED + SHUFFLED).value
     assert np.nanmean(control) < np.nanmean(mine.select(measure=DECODED).value)
 

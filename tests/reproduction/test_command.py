@@ -1,7 +1,6 @@
 """`goalscope reproduce`: exact items, runs, recorded logs, refusals, and the page that lists all items."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -86,17 +85,8 @@ def test_a_run_that_is_there_is_read_and_claims_are_tested_on_it(tmp_path: Path)
     accuracy = [line for line in found["lines"] if "Acc. GT" in str(line["label"]) and line["value"] == 7]
     assert accuracy[0]["ours"]["clusters"] == 6 and accuracy[0]["within"] is None  # type: ignore[index]
     verdicts = {str(one["verdict"]) for one in found["claims"]}
-    assert verdicts <= {"shown", "contradicted", "not shown"} and len(found["claims"]) == 10
-
-
-def test_every_item_stands_in_the_page_of_the_papers() -> None:
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    lines = {cells[1].strip(): cells for line in page.splitlines() if len(cells := re.split(r"(?<!\\)\|", line)) == 7}
-    for item in items().values():
-        assert item.name in lines, item.name
-        assert lines[item.name][3].strip() == ("–" if item.why_not else item.needs)
-        if item.why_not:
-            assert item.why_not in lines[item.name][5]
+    assert verdicts <= {"holds", "does not hold", "not shown"} and len(found["claims"]) == 16
+    assert "said of GPT-OSS-20B, of which this run has none" in printed
 
 
 @pytest.mark.full
@@ -114,4 +104,7 @@ def test_every_item_runs_at_a_small_scale(name: str, tmp_path: Path) -> None:
     assert there and (tmp_path / "report.html").is_file(), printed
     labels = {str(line["label"]) for line in found["lines"]} - {str(line["label"]) for line in there}
     assert not labels - {"Key Attraction Bias (%)"}, labels  # an agent that never errs has none
-    assert all(one["verdict"] != "not measured" for one in found["claims"])
+    without = [one for one in found["claims"] if one["verdict"] == "not measured"]
+    # Few grids: no other state of a size and density to compare beliefs with, no agents of equal success.
+    allowed = ("none of these rows has", "it needs two")
+    assert all(str(one["why"]).startswith(allowed) or "key" in str(one["said"]) for one in without), without

@@ -1,22 +1,22 @@
-"""Items: every figure and table has one, what they declare is there, scales, readings, claims on planted rows."""
+"""Items: every figure and table has one, what they declare is there, scales, readings."""
 
 import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy.stats import binom
+from planted_rows import item_of, rows_of
 
 from goalscope import registry
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
 from goalscope.preflight.model_defaults import find_out, ready_models, ready_name
 from goalscope.probing import beliefs
-from goalscope.reproduction import Claim, Item, Reading, Subject, find, items, read, scaled
-from goalscope.reproduction.claims import decide
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows
+from goalscope.reproduction import Reading, Subject, find, items, read, scaled
+from goalscope.reproduction.claims import TESTS
+from goalscope.reproduction.comparable import other_worlds
+from goalscope.rows import Rows
+from goalscope.runs import Study
 
 NUMBERS: dict[str, dict[str, Iterable[int | str]]] = {
     "telos": {"figure": range(1, 17), "table": range(1, 7)},
@@ -26,6 +26,7 @@ NUMBERS: dict[str, dict[str, Iterable[int | str]]] = {
 PROBED = {"prefix accuracy", "distance error", "R^2", "length match", "predicted length", "executed length"}
 PROBED |= {"length error", "median length error", "cell accuracy without padding", "recall", "precision"}
 PROBED |= {"localisation", "localisation distance", "action changed", beliefs.TRUTH, *beliefs.SHARES}
+PROBED |= {f"{name} less shuffled" for name in (beliefs.DECODED, beliefs.RECOVERY)}
 PROBED |= {beliefs.top_name(count) + end for count in beliefs.TOPS for end in ("", beliefs.SHUFFLED)}
 
 
@@ -46,6 +47,7 @@ def test_what_an_item_declares_is_there(name: str) -> None:
     asked = {one.measure for one in item.readings} | {one.measure for one in item.claims}
     asked |= {one.than for one in item.claims if one.than}
     assert asked <= known and item.readings and item.section
+    assert all(one.test in TESTS and bool(one.quoted) == bool(one.place) for one in item.claims)
     assert item.model and (item.model in ready_models() or item.model == "all thirteen models")
 
 
@@ -91,17 +93,6 @@ def test_the_models_of_the_papers_are_ready_in_every_study_with_a_language_model
     assert chat[0].parameters["temperature"] == 0.0 and chat[1].parameters["memory"] is True
 
 
-def rows_of(measure: str, values: Any, **tags: Any) -> list[Row]:
-    return [
-        Row(measure=measure, unit="share", value=float(value), cluster=f"g{at}", tags={"agent": "A", **tags})
-        for at, value in enumerate(values)
-    ]
-
-
-def item_of(**given: Any) -> Item:
-    return Item(name="telos figure 4", title="t", study="baseline", model="GPT-OSS-20B", **given)
-
-
 def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() -> None:
     reading = Reading(label="x", measure="success", by="size", percent=True, published={7: 50.0, 9: 95.0, 11: 40.0})
     rows = Rows.from_rows(
@@ -123,6 +114,32 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
     assert [line.ours for line in read(item, rows, Subject(agents=("B",)))] == [None] * 3
 
 
+def test_limits_of_tokens_effort_worlds_and_probes_stand_in_the_way_of_a_comparison() -> None:
+    reading = Reading(label="x", measure="success", percent=True, published=50.0)
+    item, rows = item_of(readings=(reading,)), Rows.from_rows(rows_of("success", [0, 1] * 6))
+
+    def differs(published: Study, ran: Study | None, probed: bool = False, **drawn: Any) -> str:
+        sampling = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 10_000, "reasoning_effort": "low"} | drawn
+        descriptions = {"A": {"kind": "chat", "sampling": sampling}}
+        found = tuple(other_worlds(published, ran, probed=probed))
+        subject = Subject(agents=("A",), model="GPT-OSS-20B", descriptions=descriptions, differs=found)
+        (line,) = read(item, rows, subject)
+        assert (line.within is None) == bool(line.differs)
+        return "; ".join(line.differs)
+
+    baseline, probes = load_study("baseline"), load_study("cognitive-map")
+    assert differs(baseline, baseline) == "" == differs(baseline, scaled(baseline, 0.1))  # fewer of each are the same
+    assert "max_tokens 96" in differs(baseline, baseline, max_tokens=96)
+    assert "reasoning_effort high, the paper's is low" in differs(baseline, baseline, reasoning_effort="high")
+    for change, word in (("worlds.0.sizes=[7,9]", "worlds"), ("horizon.factor=2", "horizon")):
+        assert f"other {word}" in differs(baseline, load_study("baseline", Overrides(settings=[change])))
+    assert "other worlds" in differs(baseline, None)  # imported logs
+    assert differs(probes, probes, True) == "" and differs(probes, scaled(probes, 0.1, least=2)) == ""
+    assert "probes of fewer" in differs(probes, scaled(probes, 0.1, least=2), True)
+    fewer = load_study("cognitive-map", Overrides(settings=["analysis.inside.probes.epochs=2"]))
+    assert "probes of fewer" in differs(probes, fewer, True)
+
+
 def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper() -> None:
     plain, with_memory = (rows_of("success", [1, 0] * 6, arm=name) for name in ("x", "y"))
     for row in with_memory:
@@ -134,97 +151,3 @@ def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper(
     by = Reading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
     lines = read(item_of(readings=(by,)), both, subject)
     assert [(line.label, line.value) for line in lines] == [("s", "without"), ("s", "with")]
-
-
-def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success", grids: int = 40) -> list[Row]:
-    """Rows over independent grids for each value of a tag."""
-    rng = stream(seed, "claims", tag)
-    rows = []
-    for value, mean in means.items():
-        for at, one in enumerate(mean + 0.05 * rng.normal(size=grids)):
-            tags = {"agent": "A", tag: value}
-            rows.append(Row(measure=measure, unit="share", value=one, cluster=f"{value}-{at}", tags=tags))
-    return rows
-
-
-def verdict(rows: list[Row], **claim: Any) -> str:
-    item = item_of(claims=(Claim(said="s", measure="success", **claim),), readings=())
-    (found,) = decide(item, Rows.from_rows(rows), Subject(agents=("A",)))
-    return found.verdict
-
-
-def test_monotone_claims_need_every_step() -> None:
-    falling = {7: 0.9, 9: 0.8, 11: 0.6, 13: 0.5, 15: 0.3}
-    assert verdict(noisy(0, falling, "size"), test="falls", over="size") == "shown"
-    assert verdict(noisy(0, falling, "size"), test="rises", over="size") == "contradicted"
-    assert verdict(noisy(0, {**falling, 13: 0.75}, "size"), test="falls", over="size") == "contradicted"
-    assert verdict(noisy(0, dict.fromkeys(falling, 0.5), "size"), test="falls", over="size") == "not shown"
-    assert verdict(noisy(0, {7: 0.9}, "size"), test="falls", over="size") == "not shown"
-    assert verdict(noisy(0, falling, "size"), test="falls", over="density") == "not measured"
-
-
-def test_not_monotone_needs_a_step_up_and_a_step_down() -> None:
-    def decoders(*means: float) -> list[Row]:
-        return noisy(1, {f"decoder-{at}": mean for at, mean in zip((1, 2, 4), means, strict=True)}, "head")
-
-    assert verdict(decoders(0.4, 0.6, 0.5), test="not monotone", over="head") == "shown"
-    assert verdict(decoders(0.4, 0.5, 0.6), test="not monotone", over="head") == "contradicted"
-    assert verdict(decoders(0.5, 0.5, 0.5), test="not monotone", over="head") == "not shown"
-
-
-def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
-    rng = stream(seed, "linear")
-    return [
-        Row(
-            measure="success",
-            unit="share",
-            value=0.9 + slope * at + bend * (at - 10) ** 2 + 0.05 * rng.normal(),
-            cluster=f"g{grid}",
-            tags={"agent": "A", "distance": at, "size": 7 + 2 * (grid % 2)},
-        )
-        for grid in range(40)
-        for at in range(1, 26)
-    ]
-
-
-def test_a_line_is_told_from_a_bend_below_its_bound_as_often_as_the_level_says() -> None:
-    def said(seed: int, bend: float, slope: float = -0.02, **more: Any) -> str:
-        return verdict(along(bend, slope, seed), test="linear", over="distance", below=20, margin=0.05, **more)
-
-    seeds = range(40)
-    most = binom.isf(0.001, len(seeds), 0.075)  # a bend by a test of .05, a slope above 0 by one end of it
-    assert all(said(seed, 0.004) == "contradicted" for seed in seeds)
-    assert sum(said(seed, 0.0) != "shown" for seed in seeds) <= most
-    assert sum(said(seed, 0.0, slope=0.0) == "contradicted" for seed in seeds) <= most
-    assert sum(said(seed, 0.0, slope=0.0) == "shown" for seed in seeds) <= most
-    # That no bend is shown is no line: a bend of .05 lies on the margin, and few noisy rows tell nothing.
-    assert sum(said(seed, 0.05 * 4 / 18**2) == "shown" for seed in seeds) <= binom.isf(0.001, len(seeds), 0.025)
-    thirds = set(range(3, 25, 3))
-    few = [row for row in along(0.0, -0.02, 0) if row.cluster in ("g0", "g1", "g2") and row.tags["distance"] in thirds]
-    assert verdict(few, test="linear", over="distance", below=20, margin=0.05) == "not shown"
-    assert sum(said(seed, 0.0, factors=["size"]) != "shown" for seed in seeds[:10]) <= most
-
-
-def test_a_factor_that_only_goes_along_with_another_is_not_shown() -> None:
-    rng = stream(3, "controlled")
-    rows = []
-    for grid in range(120):
-        size, density = 7 + 2 * (grid % 5), 0.2 * (grid % 6)
-        for _ in range(5):
-            distance = size + rng.normal()  # goes with size, does nothing by itself
-            tags: dict[str, Any] = {"agent": "A", "size": size, "density": density, "distance": distance}
-            value = 1 - 0.03 * size - 0.2 * density + 0.05 * rng.normal()
-            rows.append(Row(measure="success", unit="share", value=value, cluster=f"g{grid}", tags=tags))
-    assert verdict(rows, test="controlled", factors=["size", "density"]) == "shown"
-    assert verdict(rows, test="controlled", factors=["size", "density", "distance"]) == "not shown"
-    assert verdict(rows, test="controlled", factors=["distance"]) == "shown"  # what comes of not controlling
-
-
-def test_a_lower_measure_is_compared_grid_by_grid() -> None:
-    rng = stream(4, "lower")
-    level = rng.normal(size=30)  # differences between grids far larger than the effect
-    first = rows_of("success", level - 0.1 + 0.05 * rng.normal(size=30))
-    second = rows_of("wall bumps", level)
-    assert verdict([*first, *second], test="lower", than="wall bumps") == "shown"
-    same = rows_of("wall bumps", np.array([row.value for row in first]))
-    assert verdict([*first, *same], test="lower", than="wall bumps") == "not shown"

@@ -56,6 +56,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),
     "reproduce": (
         "goalscope reproduce --list",
+        "goalscope reproduce --all --scale small --out runs/all",
         "goalscope reproduce 'meg table k' --out runs/cliff",
         "goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms",
         "goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2",

@@ -1,21 +1,18 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goalscope.cli.console import json_text, say, table
+from goalscope.cli.console import say, table
 from goalscope.cli.help import flag, option
-from goalscope.cli.studies import Settings, load_study, run_study_of
+from goalscope.cli.reproducing import compute_exact, published_study, read_run, run_item, takes
+from goalscope.cli.studies import Settings
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
-
-RESULT = "reproduction.json"
 
 
 def reproduce(
@@ -24,10 +21,18 @@ def reproduce(
     ] = "",
     out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
     listed: Annotated[bool, flag("--list", "Print all items with what they work with, run nothing.")] = False,
+    every: Annotated[
+        bool, flag("--all", "Run all items whose name begins with ITEM, or go on with them; one table and one page.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, option("FILE", "With --all: write the table into FILE, between its marks if it has them.")
+    ] = None,
     model: Annotated[
         str | None, option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.")
     ] = None,
-    scale: Annotated[float, option("PART", "Part of the published size, e.g. 0.1.")] = 1.0,
+    scale: Annotated[
+        str, option("PART", "Part of the published size, e.g. 0.1; small: all items together in less than an hour.")
+    ] = "1",
     logs: Annotated[
         Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
     ] = None,
@@ -43,22 +48,32 @@ def reproduce(
     On the same directory it goes on where it stopped.
     """
     from goalscope.reproduction import find
+    from goalscope.reproduction.costs import scale_of
 
     if listed:
         list_items()
         return
+    if every and out is not None:
+        from goalscope.cli.reproduce_all import reproduce_all
+
+        if model or logs or template or settings:
+            raise ValueError("--all runs the bundled models, it takes no --model, --logs, --template and --set")
+        reproduce_all(item, out, scale, markdown, workers)
+        return
     if not item or out is None:
-        raise ValueError("reproduce must be given an item and --out DIR, or --list to see the items")
+        raise ValueError("reproduce must be given an item (or --all) and --out DIR, or --list to see the items")
+    if markdown is not None:
+        raise ValueError("--markdown must come with --all: it is the table of all items")
     chosen = find(item)
     if chosen.why_not:
         raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
     if chosen.exact:
-        if model or logs or scale != 1 or settings or template:
+        if model or logs or scale != "1" or settings or template:
             raise ValueError(
                 f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
                 "them out"
             )
-        _compute_exact(chosen, out)
+        compute_exact(chosen, out)
     elif logs is not None:
         if template:
             raise ValueError(
@@ -66,7 +81,7 @@ def reproduce(
             )
         _read_recorded(chosen, logs, out)
     else:
-        _run(chosen, out, model, scale, template or [], workers, settings or [])
+        _run(chosen, out, model, scale_of(chosen, scale), template or [], workers, settings or [])
 
 
 def list_items() -> None:
@@ -86,19 +101,6 @@ def list_items() -> None:
     )
 
 
-def _compute_exact(item: "Item", out: Path) -> None:
-    from goalscope.reproduction.exact import compute
-
-    out.mkdir(parents=True, exist_ok=True)
-    result = compute(item, out)
-    for text in result.texts:
-        say(text)
-    _print(item, result.lines, "exact")
-    _write(item, out, result.lines, [], agents=[])
-    if result.files:
-        say("written: " + ", ".join(map(str, result.files)))
-
-
 def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
     """Compute an item from recorded logs, which are imported first, or from an existing run."""
     from goalscope.cli.commands import import_path
@@ -114,7 +116,7 @@ def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
         import_path(logs, out)
         path = out
     out.mkdir(parents=True, exist_ok=True)
-    _read(item, path, out, [])
+    read_run(item, path, out, [])
 
 
 def _run(
@@ -127,111 +129,19 @@ def _run(
     settings: Sequence[str],
 ) -> None:
     """Run the study of an item at its size and compute the item."""
-    from goalscope.cli.overrides import Overrides, read_overrides
+    from goalscope.cli.overrides import Overrides
     from goalscope.reproduction.comparable import as_printed
-    from goalscope.reproduction.items import scaled
+    from goalscope.reproduction.costs import seconds
     from goalscope.runs import Study
 
-    changes = read_overrides(None, None, [*item.changes], model, network=True)
-    study = scaled(load_study(item.study, changes), scale, least=item.least)
+    study = published_study(item, scale, model)
     if model or templates:
         plain = study.dump()
         as_printed(item, plain, templates)
         study = Study.parse(plain)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
-    say(f"{item.name}: {item.title}")
-    passed = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
-    run_study_of(study, out, workers, passed=passed, full=item.full and scale == 1, guide=False, command="reproduce")
+    say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
+    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
+    run_item(item, study, out, scale, workers, passed)
     names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
-    _read(item, out, out, names)
-
-
-def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
-    """Measure a run if necessary, and print and write the lines of an item."""
-    from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
-    from goalscope.reproduction import Subject, read
-    from goalscope.reproduction.claims import decide, lines_of
-    from goalscope.reproduction.readings import with_all_agents
-    from goalscope.runs import Store
-
-    rows = measured_rows(path)
-    with Store(path) as store:
-        descriptions = dict(store.agents().values())
-        all_agents = store.agent_names()
-    models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
-    # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
-    read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
-    described = {name: descriptions.get(name, {}) for name in read_agents}
-    subject = Subject(agents=tuple(read_agents), model=_paper_name(read_agents, descriptions), descriptions=described)
-    if others := [name for name in all_agents if name not in read_agents]:
-        say(f"read: {', '.join(read_agents)}; also in this run: {', '.join(others)}", error=True)
-    lines = read(item, rows, with_all_agents(item, subject, all_agents))
-    tested = decide(item, rows, subject)
-    _print(item, lines, ", ".join(read_agents))
-    for claim in tested:
-        for line in lines_of(claim):
-            say(line)
-    if tested:
-        say("Claims: intervals over grids; differences of neighbours hold together. “Not shown” is not “not so”.")
-    _write(item, out, lines, [asdict(claim) for claim in tested], agents=read_agents)
-    if can_report():
-        from goalscope.reproduction import page
-
-        numbers = (out / RESULT).read_text(encoding="utf-8")
-        page.write(item, lines, tested, read_agents, run=path, numbers=numbers, path=out / "report.html")
-    warn_of_few(line.ours for line in lines if line.ours is not None)
-    say(f"written: {out / RESULT}; the report's section: {item.section} ({quote(str(out / 'report.html'))})")
-
-
-def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the papers' name of the model of the agents, "" where it is none of theirs."""
-    from goalscope.preflight.model_defaults import ready_name
-
-    names = set()
-    for name in agents:
-        description = descriptions.get(name, {})
-        model = description.get("model")
-        candidates = [description.get("model_id"), *(model.values() if isinstance(model, Mapping) else [model]), name]
-        ready = (ready_name(text) for text in candidates if isinstance(text, str))
-        names.add(next((text for text in ready if text is not None), ""))
-    return names.pop() if len(names) == 1 else ""
-
-
-def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
-    from goalscope.reproduction.readings import in_figures
-
-    if not lines:
-        return
-    papers = list(dict.fromkeys(name for line in lines for name in line.published))
-    reasons = list(dict.fromkeys(reason for line in lines for reason in line.differs))
-    compared = bool(reasons) or any(line.within is not None for line in lines)
-    controlled = any(line.control is not None for line in lines)
-    columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60]]
-    columns += [*(["control"] if controlled else []), "n", "grids"]
-    columns += ["published within ours"] if compared else []
-    rows = []
-    for line in lines:
-        cells = [line.published.get(name) for name in papers]
-        printed = ["" if cell is None else str(cell) for cell in cells]
-        ours, exact = in_figures(line.ours, line.percent), line.ours is None or line.ours.method == "exact"
-        n, grids = ("", "") if exact or line.ours is None else (str(line.ours.n), str(line.ours.clusters))
-        beside = [in_figures(line.control, line.percent) if line.control is not None else ""] if controlled else []
-        within = {True: "yes", False: "no", None: ""}[line.within]
-        if line.differs:
-            within = f"not compared: {', '.join(str(reasons.index(reason) + 1) for reason in line.differs)}"
-        value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
-        rows.append((line.label, value, *printed, ours, *beside, n, grids, *([within] if compared else [])))
-    table(columns, rows, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
-    for number, reason in enumerate(reasons, 1):
-        say(f"{number}: {reason}")
-    if item.note:
-        say(item.note)
-
-
-def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
-    """Write the results as JSON."""
-    from goalscope.plain_files import write_text
-
-    content: dict[str, Any] = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
-    content |= {"lines": [asdict(line) for line in lines], "claims": claims}
-    write_text(out / RESULT, json_text(content, indent=1) + "\n")
+    read_run(item, out, out, names, scale=scale)

@@ -7,7 +7,7 @@ scores.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
@@ -201,6 +201,9 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
         rows: from `belief_rows`, of one probe.
         measure: "accuracy against truth", or one of the shares that depend on the decoded map.
 
+    Returns:
+        The estimate; ``n`` counts the actions that the share is of: all, or the wrong ones of a recovery.
+
     Source: behavioural and representational evaluation, Table 2.
     """
     count_measure = {RECOVERY: WRONG, INVERSE: WRONG_ON_MAP}.get(measure, ACTIONS)
@@ -210,7 +213,8 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
             f"rows must hold {measure!r} and {count_measure!r} of the same grids in the same order, they do not"
         )
     sums = np.where(counts.value > 0, shares.value * counts.value, 0.0)
-    return estimate_pooled(sums, counts.value, counts.cluster, unit="share", bounds=(0.0, 1.0))
+    estimate = estimate_pooled(sums, counts.value, counts.cluster, unit="share", bounds=(0.0, 1.0))
+    return replace(estimate, n=round(float(counts.value[~np.isnan(sums)].sum())))
 
 
 def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:

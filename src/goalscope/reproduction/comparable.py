@@ -12,6 +12,7 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
 from goalscope.agents.prompts import read_text
 from goalscope.reproduction.items import Item, Reading
+from goalscope.runs import Study
 from goalscope.stats import Estimate
 
 LEAST_GRIDS: Final = 10
@@ -22,6 +23,9 @@ SAMPLING: Final[Mapping[str, Mapping[str, float]]] = {
     "exploration": {"temperature": 0.0, "top_p": 1.0},
 }
 """Paper -> its sampling; that of exploration cuts no tail off (its section 5.1 names the temperature alone)."""
+
+LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {"telos": {"max_tokens": 10_000, "reasoning_effort": "low"}}
+"""Paper -> further settings that it prints of its model (Table 6); they are compared where that very model was run."""
 
 _KINDS: Final = (CHAT, TASK_CHAT)
 
@@ -94,21 +98,55 @@ def differences(
     """
     if model not in published:
         yield f"printed of {', '.join(published)}, ours of {model or ', '.join(descriptions)}"
-    wanted, sampling = item.prompts, SAMPLING.get(item.name.split()[0], {})
+    paper = item.name.split()[0]
+    wanted, sampling = item.prompts, SAMPLING.get(paper, {})
+    expected: dict[str, Any] = {**sampling, **(LIMITS.get(paper, {}) if model in published else {})}
     for description in descriptions.values():
         if description.get("kind") not in _KINDS:
             if wanted and model in published:
                 yield "prompt and sampling of these logs are not recorded"
             continue
         if wanted and description.get("printed") not in wanted:
-            yield f"own wording; the paper's is {' or '.join(wanted)} (--template)"
+            yield f"own wording, the paper's is {' or '.join(wanted)} (--template)"
         if wanted and description["kind"] == TASK_CHAT:
-            yield "observations in our words; the paper prints two forms of them, neither whole"
+            yield "observations in our words, the paper prints two forms of them, neither whole"
         drawn = description.get("sampling", {})
-        for name, value in sampling.items():
+        for name, value in expected.items():
             if drawn.get(name) != value and (name != "top_p" or sampling["temperature"]):
-                yield f"{name} {drawn.get(name, 'unknown')}, the paper's is {value:g}"
+                yield f"{name} {drawn.get(name, 'unknown')}, the paper's is {value}"
     yield from (*item.differs, *reading.differs)
+
+
+def other_worlds(expected: Study, ran: Study | None, *, probed: bool) -> Iterator[str]:
+    """Yield what of a run's worlds differs from those of an item's study; how many there are of each is no difference.
+
+    Args:
+        expected: the study at the published size.
+        ran: that of the run, None where it has none (imported logs).
+        probed: whether probes are fitted on the run: then the number of worlds and of steps counts, too.
+    """
+    if ran is None:
+        yield f"other worlds: recorded ones, not those of the study {expected.name}"
+        return
+    for name, of_run, of_item in (
+        ("worlds", _uncounted(ran), _uncounted(expected)),
+        ("horizon", ran.dump().get("horizon"), expected.dump().get("horizon")),
+    ):
+        if of_run != of_item:
+            yield f"other {name} than the study {expected.name} of the item has"
+    if probed and (_fitted_on(ran) != _fitted_on(expected)):
+        yield "probes of fewer or other grids, steps or settings than the item's"
+
+
+def _uncounted(study: Study) -> list[dict[str, Any]]:
+    return [{name: value for name, value in entry.items() if name != "count"} for entry in study.dump()["worlds"]]
+
+
+def _fitted_on(study: Study) -> tuple[Any, ...]:
+    plain = study.dump()
+    inside = dict((plain.get("analysis") or {}).get("inside") or {})
+    inside.pop("agent", None)
+    return [entry.get("count") for entry in plain["worlds"]], plain["trajectories"], inside
 
 
 def too_few(ours: Estimate | None) -> Iterator[str]:

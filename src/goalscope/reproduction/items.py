@@ -34,6 +34,8 @@ Published = float | str | dict[Tag, float | str | None]
 """Printed value: a number, a text, or one for each value of a tag."""
 
 _STEPS: Final = 3  # of each grid that are read at a reduced scale, where all are at the published size
+MARGINED: Final = ("linear", "interaction", "unmoved")
+"""Tests of claims that something is none: they need a margin for it."""
 MIDDLE: Final = "middle"
 """As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
 
@@ -52,6 +54,7 @@ class Reading(Part):
         others: other model -> its printed values.
         differs: known differences between what is printed and ours, besides those of the item.
         control: changed tags of the rows that are its control, none for those of a random agent in the same worlds.
+        control_is: what that control is, in words.
         called: value of the tag `by` -> the paper's name of it.
     """
 
@@ -65,6 +68,7 @@ class Reading(Part):
     others: dict[str, Published] = Field(default_factory=dict)
     differs: tuple[str, ...] = sequence(default=())
     control: dict[str, Tag] = Field(default_factory=dict)
+    control_is: str = ""
     called: dict[Tag, Tag] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -79,31 +83,44 @@ class Claim(Part):
     """A sentence of a paper that is tested.
 
     Attributes:
-        said: the sentence, in our words.
-        test: "falls" or "rises" (monotone over the values of `over`), "linear" (over the numbers of `over` below
-            `below`), "controlled" (each of `factors` with the others held fixed), "not monotone" (over `over`), or
-            "lower" (`measure` less `than`).
+        quoted: the sentence or a part of it, as printed; "" where what is tested is ours.
+        place: the section, figure or table of it.
+        said: what is tested, in our words.
+        about: the papers' names of the models that it is about, those of the item by default.
+        test: name of the test, see `goalscope.reproduction.claims.TESTS`.
         measure: the tested measure.
-        where: tags of its rows.
-        margin: of "linear", the greatest departure from a straight line that counts as none, in the measure's unit.
+        where: tags of its rows, None for any value of a tag that the item fixes.
+        over: the tag whose values are compared; a fixed value of it in `Item.where` is dropped.
+        among: those of its values that are compared, in this order; all in ascending order by default.
+        below: only numbers of `over` below it.
+        bound: of "above" and "under", what the mean is compared with.
+        at, to: of "crossing", the value of the tag "N" from which the second is the higher one, and the last one.
+        factors: of "interaction", the numeric tags.
+        than: of "lower", the other measure.
+        margin: the greatest departure that counts as none, in the measure's unit.
     """
 
+    quoted: str = ""
+    place: str = ""
     said: str
-    test: Literal["falls", "rises", "not monotone", "linear", "controlled", "lower"]
+    about: tuple[str, ...] = sequence(default=())
+    test: str
     measure: str
     where: dict[str, Tag] = Field(default_factory=dict)
     over: str = ""
+    among: tuple[Tag, ...] = sequence(default=())
     below: float | None = None
+    bound: float | None = None
+    at: int | None = None
+    to: int | None = None
     factors: tuple[str, ...] = sequence(default=())
     than: str = ""
     margin: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if (self.test == "linear") != (self.margin is not None):
-            raise ValueError(
-                f"a claim of a straight line, and no other, must declare a margin for its bend: {self.said}"
-            )
+        if (self.test in MARGINED) != (self.margin is not None):
+            raise ValueError(f"a claim of no departure must declare a margin, and no other one: {self.said}")
         return self
 
 
@@ -158,11 +175,13 @@ class Item(Part):
 
 @cache
 def items() -> Mapping[str, Item]:
-    """Return all items by name, in the order of the papers."""
+    """Return all items by name, in the order of the papers; an entry that is `like` another one changes some keys."""
     text = files(__package__).joinpath("items.yaml").read_text(encoding="utf-8")
     by_paper: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
-    all_items = [Item.model_validate(entry) for entries in by_paper.values() for entry in entries]
-    return {item.name: item for item in all_items}
+    plain: dict[str, dict[str, Any]] = {}
+    for entry in (entry for entries in by_paper.values() for entry in entries):
+        plain[entry["name"]] = plain.get(entry.pop("like", ""), {}) | entry
+    return {name: Item.model_validate(entry) for name, entry in plain.items()}
 
 
 def find(name: str) -> Item:

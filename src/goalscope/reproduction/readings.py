@@ -40,11 +40,13 @@ class Subject:
         agents: names of the model's agents in the run.
         model: its name in the papers, "" for none.
         descriptions: agent -> its description as the run stores it.
+        differs: what of the run's worlds and probes differs from those of the item's study.
     """
 
     agents: tuple[str, ...]
     model: str = ""
     descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    differs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Line:
         published: model -> printed value.
         ours: our estimate, None where the run has no such rows.
         control: the same of the reading's control, else of the agent `CONTROL` in the same run; None where it has none.
+        control_is: what the control is where it is not that agent.
         percent: whether all are given in per cent.
         within: whether the printed number of this very model lies in our interval; None where there is none, where the
             two cannot be compared, or where ours has no interval.
@@ -68,6 +71,7 @@ class Line:
     published: Mapping[str, float | str | None]
     ours: Estimate | None
     control: Estimate | None = None
+    control_is: str = ""
     percent: bool
     within: bool | None = None
     differs: tuple[str, ...] = ()
@@ -136,8 +140,10 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: s
     printed = {} if reading.published is None else {item.model: reading.published}
     printed |= reading.others
     groups = _estimates(item, reading, reading.where, rows, subject)
-    beside = replace(subject, agents=subject.agents if reading.control else (CONTROL,))
-    controls = _estimates(item, reading, {**reading.where, **reading.control}, rows, beside)
+    own_controls = (
+        _estimates(item, reading, {**reading.where, **reading.control}, rows, subject) if reading.control else []
+    )
+    controls = _estimates(item, reading, reading.where, rows, replace(subject, agents=(CONTROL,)))
     values: list[Tag] = [None]
     if reading.by:
         printed_values = [value for numbers in printed.values() if isinstance(numbers, dict) for value in numbers]
@@ -153,13 +159,15 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: s
         differs = tuple[str, ...]()
         if any(number is not None for number in published.values()):
             known = differences(item, reading, subject.descriptions, published, subject.model)
-            differs = tuple(dict.fromkeys([*known, *too_few(ours)]))
+            differs = tuple(dict.fromkeys([*known, *subject.differs, *too_few(ours)]))
+        control = _at(own_controls, reading.by, value)
         yield Line(
             label=f"{reading.label}{ending}",
             value=reading.called.get(value, value),
             published=published,
             ours=ours,
-            control=_at(controls, reading.by, value),
+            control=control or _at(controls, reading.by, value),
+            control_is=reading.control_is if control else "",
             percent=reading.percent,
             within=None if differs else _within(published.get(subject.model), ours, reading.percent),
             differs=differs,
@@ -177,17 +185,40 @@ def in_figures(estimate: Estimate | None, percent: bool) -> str:
         return f"undefined{f' ({estimate.note})' if estimate.note else ''}"
     text = f"{scale * estimate.value:.{digits}f}"
     if estimate.has_interval:
-        text += f" [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
-    return text
+        return f"{text} [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
+    return f"{text} ({estimate.note})" if estimate.note else text
+
+
+def printed_number(printed: float | str | None) -> float | None:
+    """Return the number of a printed value, that before a printed ``±``; None for a word."""
+    if isinstance(printed, str):
+        try:
+            return float(printed.partition("±")[0])
+        except ValueError:
+            return None
+    return printed
 
 
 def _within(printed: float | str | None, ours: Estimate | None, percent: bool) -> bool | None:
     """Return whether a printed number lies in our interval, one unit of its last digit allowed for rounding."""
-    if isinstance(printed, str) or printed is None or ours is None or not ours.has_interval:
+    number = printed_number(printed)
+    if number is None or ours is None or not ours.has_interval:
         return None
-    digits = len(str(printed).partition(".")[2])
-    scale, slack = (100 if percent else 1), 0.5 * 10**-digits
-    return bool(scale * ours.low - slack <= printed <= scale * ours.high + slack)
+    scale, slack = (100 if percent else 1), 0.5 * 10 ** -_digits(printed)
+    return bool(scale * ours.low - slack <= number <= scale * ours.high + slack)
+
+
+def _digits(printed: object) -> int:
+    return len(str(printed).partition("±")[0].strip().partition(".")[2])
+
+
+def equal_as_printed(line: Line) -> bool:
+    """Return whether the printed number of a line is ours, rounded to its digits."""
+    for printed in line.published.values():
+        number = printed_number(printed)
+        if number is not None and line.ours is not None:
+            return bool(abs(line.ours.value - number) <= 0.5 / 10 ** _digits(printed) + 1e-9)
+    return False
 
 
 def _equal(first: Tag, second: Tag) -> bool:

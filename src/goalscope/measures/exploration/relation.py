@@ -113,7 +113,8 @@ class Divergence:
         first, second: the agents.
         maps: maps on which both have a successful episode.
         apart: mean over the tenths of the absolute difference of their exploration shares.
-        tenths: ``[10]`` difference of the shares, first minus second, each with an interval of 1 - 0.05 / 10 coverage.
+        tenths: ``[10]`` difference of the shares, first minus second, each with an interval of 1 - 0.05 / 10 coverage
+            (of several pairs, that they hold together: 1 - 0.05 / 10 / pairs).
         begins: number of the first tenth whose interval leaves out 0, None where none does.
         curves: ``[2][10]`` the exploration share of either agent over these maps, with 95 % intervals.
     """
@@ -127,12 +128,13 @@ class Divergence:
     curves: tuple[tuple[Estimate, ...], tuple[Estimate, ...]]
 
 
-def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
+def divergences(rows: Rows, agents: Sequence[str], *, families: int = 1) -> list[Divergence]:
     """Compare the exploration of agents that succeed equally often, over successful episodes, paired by map.
 
     Args:
         rows: rows of "success" and of `PROGRESS_SHARE`.
         agents: the agents, in order.
+        families: number of pairs over which the intervals hold together, as they do over the tenths.
     """
     success = rows.where(rows.measure == "success")
     arrived = set(success.episode_id[success.value == 1].tolist())
@@ -152,7 +154,7 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
             np.array([by_agent[agent][grid] for grid in shared]) for agent in (first, second)
         )
         difference = first_curves - second_curves
-        tenths = _tenths(difference, shared, (-1.0, 1.0), 1 - 0.05 / TENTHS)
+        tenths = _tenths(difference, shared, (-1.0, 1.0), 1 - 0.05 / TENTHS / families)
         outside = (number for number, tenth in enumerate(tenths, start=1) if tenth.low > 0 or tenth.high < 0)
         result.append(
             Divergence(

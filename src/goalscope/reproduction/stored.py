@@ -1,0 +1,176 @@
+"""Results of items as files: written, read again, and put together as one table and one page."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import nan
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope import __version__
+from goalscope.ids import content_id
+from goalscope.report import Declared, Group, lay_out, render_page, write_page
+from goalscope.report.blocks import Footnotes, Table, counted, listed
+from goalscope.reproduction.claims import Tested
+from goalscope.reproduction.items import PAPERS, Item
+from goalscope.reproduction.page import declared
+from goalscope.reproduction.readings import Line, equal_as_printed, in_figures
+from goalscope.stats import Estimate
+from goalscope.untrusted import decode_object, read_octets
+
+RESULT: Final = "reproduction.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came out of an item.
+
+    Attributes:
+        key: id of the item as it is declared, its scale and this version: what decides the result besides the run.
+        scale: part of the published size, 0 where there is none (exact items, logs).
+        agents: the agents that are read, none for an exact item.
+    """
+
+    key: str
+    scale: float
+    agents: tuple[str, ...]
+    lines: tuple[Line, ...]
+    tested: tuple[Tested, ...]
+
+    def plain(self, item: Item) -> dict[str, Any]:
+        """Return it as plain values, for `RESULT`."""
+        names: dict[str, Any] = {"item": item.name, "title": item.title, "note": item.note, "goalscope": __version__}
+        return {**names, **{name: value for name, value in asdict(self).items() if name != "tested"}} | {
+            "claims": [asdict(claim) for claim in self.tested]
+        }
+
+
+def key_of(item: Item, scale: float) -> str:
+    """Return the id of what decides an item's result: its declaration, the scale, and the version of this program."""
+    return content_id("reproduction", [item.model_dump(mode="json"), float(scale), __version__])
+
+
+def read_result(folder: Path) -> Result | None:
+    """Return the result in a folder, None where there is none.
+
+    Raises:
+        ValueError: a file that is none of ours.
+    """
+    path = folder / RESULT
+    if not path.is_file():
+        return None
+    plain = decode_object(read_octets(path))
+    try:
+        return Result(
+            key=str(plain["key"]),
+            scale=float(plain["scale"]),
+            agents=tuple(plain["agents"]),
+            lines=tuple(_line(entry) for entry in plain["lines"]),
+            tested=tuple(
+                Tested(**{**entry, "parts": tuple((name, _estimate(part)) for name, part in entry["parts"])})
+                for entry in plain["claims"]
+            ),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} must be a result of goalscope reproduce, {error!r}: remove it to run again") from None
+
+
+def _line(plain: Mapping[str, Any]) -> Line:
+    estimates = {name: plain[name] and _estimate(plain[name]) for name in ("ours", "control")}
+    return Line(**{**plain, **estimates, "differs": tuple(plain["differs"])})
+
+
+def _estimate(plain: Mapping[str, Any]) -> Estimate:
+    numbers: dict[str, Any] = {name: nan if value is None else value for name, value in plain.items()}
+    return Estimate(**numbers)
+
+
+def printed_in(lines: Sequence[Line]) -> str:
+    """Return the printed values of the lines of one label: ``97.3 (7), 95.2 (9)``, those of each model by its name."""
+    models = list(dict.fromkeys(name for line in lines for name in line.published))
+    texts = []
+    for model in models:
+        values = [(line.published.get(model), line) for line in lines]
+        there = ", ".join(f"{value}{_at(line)}" for value, line in values if value is not None)
+        texts.append(f"{model}: {there}" if len(models) > 1 else there)
+    return "; ".join(filter(None, texts))
+
+
+def _at(line: Line) -> str:
+    return "" if line.value is None else f" ({line.value:g})" if isinstance(line.value, float) else f" ({line.value})"
+
+
+def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> Table:
+    """Return a table of all items: printed, ours with n and grids, and what may be compared, or why not.
+
+    Readings without a printed number are counted, and stand on the page of the item.
+    """
+    rows, notes = list[tuple[str, ...]](), Footnotes()
+    for name, item in items.items():
+        result = results.get(name)
+        if item.why_not or result is None:
+            why = f"not reproduced: {item.why_not}" if item.why_not else "not run"
+            rows.append((name, item.title, "–", "–", "–", "–", why))
+            continue
+        by_label: dict[str, list[Line]] = {}
+        for line in result.lines:
+            by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
+        drawn = by_label.pop("", [])
+        who = listed(list(result.agents)) + (f", {result.scale:g} of the size" if 0 < result.scale < 1 else "")
+        who = who if result.agents else "computed"
+        for label, lines in by_label.items():
+            ours = ", ".join(_ours(line) for line in lines)
+            rows.append((name, label, item.needs, printed_in(lines), ours, who, _compared(lines, notes)))
+        if drawn or not by_label:
+            what = f"{counted(len(drawn), 'number')} on the page" if drawn else "files"
+            rows.append((name, item.title, item.needs, "drawn, no numbers", what, who, "nothing printed"))
+    headings = ("item", "what", "works with", "printed", "ours [95 %] (n, grids)", "model", "printed within ours")
+    return Table(headings=headings, rows=tuple(rows), notes=notes.lines)
+
+
+def _ours(line: Line) -> str:
+    n = "" if line.ours is None or line.ours.method == "exact" else f" ({line.ours.n}, {line.ours.clusters})"
+    return f"{in_figures(line.ours, line.percent)}{n}"
+
+
+def _compared(lines: Sequence[Line], notes: Footnotes) -> str:
+    inside = [line.within for line in lines if line.within is not None]
+    reasons = [reason for line in lines for reason in line.differs]
+    text = f"{sum(inside)} of {len(inside)}" if inside else ""
+    if reasons:
+        return f"{text + '; ' if text else ''}not compared: {notes.mark(*reasons)}"
+    exact = all(line.ours is not None and line.ours.method == "exact" for line in lines)
+    return text or (f"{sum(map(equal_as_printed, lines))} of {len(lines)} as printed" if exact else "no interval")
+
+
+def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Path) -> Path:
+    """Write one page of all items: the table, then each item as on its own page, without the reports of the runs.
+
+    Raises:
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+        OSError: the page cannot be written.
+    """
+    groups = []
+    for paper, title in PAPERS.items():
+        sections = [
+            section
+            for name, result in results.items()
+            if name.startswith(f"{paper} ")
+            for section in declared(items[name], result.lines, result.tested, result.agents, scale=result.scale)
+        ]
+        if sections:
+            groups.append(Group(title=title, sections=lay_out(sections)))
+    lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
+    exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
+    verdicts = Counter(claim.verdict for result in results.values() for claim in result.tested)
+    compared = [line.within for line in lines if line.within is not None]
+    told = [
+        f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
+        f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
+        f"{sum(map(equal_as_printed, exact))} are ours as printed.",
+        f"{counted(verdicts.total(), 'test')} of what the papers say, on the agents that were run: "
+        + ", ".join(f"{count} times “{verdict}”" for verdict, count in verdicts.most_common())
+        + ". A sentence about another model is not tested by them.",
+    ]
+    table = Declared(anchor="items", title="Every table and figure", tables=[overview(results, items)])
+    return write_page(path, render_page("Three papers, reproduced", told, lay_out([table]), "{}", groups))

@@ -1,0 +1,211 @@
+"""`goalscope reproduce --all`: one run for those that share it, no item twice, one table, one page, printed cells."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line import call
+from goalscope.cli import reproduce_all
+from goalscope.cli.reproducing import published_study, read_run
+from goalscope.reproduction import Item, Reading, Subject, items, read
+from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
+from goalscope.reproduction.exact import compute
+from goalscope.reproduction.items import scaled
+from goalscope.reproduction.readings import Line
+from goalscope.reproduction.stored import overview, printed_in, read_result
+from goalscope.rows import Row, Rows
+
+ROOT = Path(__file__).parents[2]
+PAPERS = ROOT.parent / "shared" / "papers"
+SOURCES = {
+    "telos": ("behavioural-and-representational-evaluation", "behavioural-and-representational-evaluation-post"),
+    "exploration": ("exploration-exploitation-errors",),
+    "meg": ("measuring-goal-directedness",),
+}
+CHANGES = ("worlds.0.presets=[paper-low-small]", "worlds.0.count=2", "trajectories=1")
+SMALL_ITEMS = {
+    item.name: item
+    for item in (
+        *(
+            Item(
+                name=f"exploration figure {number}",
+                title="t",
+                study="demand",
+                changes=CHANGES,
+                model="GPT-4.1",
+                readings=(Reading(label=label, measure="exploration error", published=0.2),),
+            )
+            for number, label in (("a", "first"), ("b", "second"))
+        ),
+        items()["meg figure 1"],
+        items()["exploration figure 2"],
+    )
+}
+
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.full] if "cliff" in item.exact else []) for name, item in items().items()
+]  # the Cliff World takes ten seconds
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(reproduce_all, "items", lambda: SMALL_ITEMS)
+    yield
+
+
+@pytest.mark.usefixtures("few")
+def test_items_share_a_run_and_after_a_kill_no_item_that_is_done_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, words = tmp_path / "all", ("reproduce", "--all", "--scale", "small", "--out", tmp_path / "all")
+    with monkeypatch.context() as patch:
+
+        def killed(item: Item, *rest: object, **more: object) -> None:
+            if item.name.endswith("b"):
+                raise KeyboardInterrupt
+            read_run(item, *rest, **more)  # type: ignore[arg-type]
+
+        patch.setattr(reproduce_all, "read_run", killed)
+        call(*words, status=130)
+    first, second = (out / "items" / f"exploration-figure-{name}" / "reproduction.json" for name in "ab")
+    assert first.is_file() and not second.exists() and len(list((out / "runs").iterdir())) == 1
+    written = first.stat().st_mtime_ns
+    printed = call(*words)
+    assert "3 items, 1 of them done" in printed and "1 of 2: exploration figure b: about" in printed
+    assert "with all that is left about" in printed and first.stat().st_mtime_ns == written and second.is_file()
+    assert "3 items, 3 of them done" in call(*words) and len(list((out / "runs").iterdir())) == 1
+    table, page = ((out / name).read_text(encoding="utf-8") for name in ("table.md", "report.html"))
+    for text in ("exploration figure a", "first", "not reproduced", "2 of 2 as printed"):
+        assert text in table and text in page
+    assert "0.2" in table and "src=" not in page and "<link" not in page
+    assert "3 items, 1 of them done" in call("reproduce", "--all", "--scale", "0.5", "--out", out)  # another size
+
+
+@pytest.mark.usefixtures("few")
+def test_the_table_is_written_between_the_marks_of_a_page_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n", encoding="utf-8")
+    words = ("reproduce", "meg", "--all", "--out", tmp_path / "all", "--markdown", page)
+    assert "must be a new file, or hold the lines" in " ".join(call(*words, status=2).split())
+    assert page.read_text(encoding="utf-8") == "before\n" and not (tmp_path / "all").exists()
+    begin, end = (mark.strip() for mark in reproduce_all._MARKS)
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    call(*words)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{begin}\n") and text.endswith(f"{end}\nafter\n") and "old" not in text
+    assert "| meg figure 1 |" in text
+
+
+@pytest.mark.usefixtures("few")
+def test_what_does_not_fit_all_items_is_refused_and_one_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "all"
+    for words in (("--model", "theseus"), ("--set", "seed=1"), ("--scale", "tiny")):
+        call("reproduce", "--all", "--out", out, *words, status=2)
+    call("reproduce", "telos table 99", "--all", "--out", out, status=2)
+    call("reproduce", "meg figure 1", "--markdown", tmp_path / "x.md", "--out", out, status=2)
+    assert not out.exists()
+
+    def fails(item: Item, *rest: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(reproduce_all, "run_item", fails)
+    assert "no room" in call("reproduce", "--all", "--scale", "small", "--out", out, status=2)
+    assert read_result(out / "items" / "meg-figure-1") is not None
+
+
+def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    call("reproduce", "meg figure 1", "--out", tmp_path)
+    found = read_result(tmp_path)
+    assert found is not None and found.agents == () and found.scale == 0
+    assert [line.published for line in found.lines] == [{"paper": 0.19}, {"paper": 0.69}]
+    lines = compute(items()["meg figure 1"], tmp_path).lines
+    assert [repr(line) for line in found.lines] == [repr(line) for line in lines]
+    (tmp_path / "reproduction.json").write_text('{"key": 1}', encoding="utf-8")
+    with pytest.raises(ValueError, match="must be a result"):
+        read_result(tmp_path)
+
+
+def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour() -> None:
+    least = expected = most = 0.0
+    seen = set()
+    for item in items().values():
+        study = None
+        if item.study:
+            study = scaled(published_study(item, 1), scale_of(item, SMALL), least=item.least)
+        key = (item.study, item.changes)
+        one = seconds(item, study, shared=key in seen)
+        assert one is not None and one[0] < one[1] < one[2] <= 2.9 * one[0]
+        least, expected, most = least + one[0], expected + one[1], most + one[2]
+        seen |= {key} if item.study else set()
+    assert set(COSTS) == {item.study for item in items().values() if item.study}
+    assert expected < 2700 and most <= 2.01 * expected
+    whole = published_study(items()["telos figure 6"], 1)
+    assert seconds(items()["telos figure 6"], whole) is None  # its probes were not measured
+
+
+def lines_of(item: Item, folder: Path) -> list[Line]:
+    """Return the lines of an item with its printed numbers."""
+    if item.exact:
+        return list(compute(item, folder).lines)
+    other = Row(measure="another", unit="share", value=0.0, cluster="g", tags={"agent": "A"})
+    return read(item, Rows.from_rows([other]), Subject(agents=("A",)))
+
+
+def printed_cells() -> dict[str, list[list[str]]]:
+    """Return the rows of the table in the page by item."""
+    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    begin, end = (mark.strip() for mark in reproduce_all._MARKS)
+    body = text[text.index(begin) : text.index(end)]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines()]
+    found: dict[str, list[list[str]]] = {}
+    for row in rows:
+        if len(row) == 7 and row[0] in items():
+            found.setdefault(row[0], []).append([cell.replace("\\", "") for cell in row])
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.full] if "cliff" in i.exact else []) for n, i in items().items()]
+)
+def test_the_page_of_the_papers_has_each_item_with_its_printed_numbers(name: str, tmp_path: Path) -> None:
+    item, rows = items()[name], printed_cells()[name]
+    if item.why_not:
+        assert rows == [[name, item.title, "–", "–", "–", "–", f"not reproduced: {item.why_not}"]]
+        return
+    by_label: dict[str, list[Line]] = {}
+    for line in lines_of(item, tmp_path):
+        if printed_in([line]):
+            by_label.setdefault(line.label, []).append(line)
+    told = {row[1]: row[3] for row in rows if row[3] != "drawn, no numbers"}
+    assert told == {label.replace("\\", ""): printed_in(lines) for label, lines in by_label.items()}
+    assert all(row[2] == item.needs and row[4] and row[5] and row[6] for row in rows)
+
+
+@pytest.mark.skipif(not PAPERS.is_dir(), reason="the texts of the papers are not beside the checkout")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_printed_number_stands_in_its_source_where_the_item_is(name: str, tmp_path: Path) -> None:
+    item, (paper, kind, *number) = items()[name], name.split()
+    text = "\n".join((PAPERS / f"{source}.txt").read_text(encoding="utf-8") for source in SOURCES[paper])
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text.replace("−", "-"))
+    word = {"figure": "Fig", "table": "Tab", "appendix": number[0].upper()[0] if number else "", "post": "plan"}[kind]
+    label = number[0].rstrip("ab") if number and number[0][0].isdigit() else ""
+    if item.why_not:
+        return
+    places = [found.start() for found in re.finditer(rf"{word}\w*\.? ?{label}\b" if label else word, text)]
+    assert places, "the item is named in its source"
+    windows = [text[max(0, at - 4000) : at + 4000] if paper != "meg" else text for at in places]
+    there = {float(found) for window in windows for found in re.findall(r"(?<![\w.])[-+]?\d*\.?\d+", window)}
+    for line in lines_of(item, tmp_path):
+        elsewhere = re.search(r"printed: .* of Table \d", line.label)  # a number that another item prints, too
+        for value in line.published.values():
+            for token in re.findall(r"[-+]?\d*\.?\d+", str(value)) if elsewhere is None else ():
+                assert float(token) in there, (line.label, line.value, value)
+
+
+def test_an_item_that_was_not_run_stands_in_the_table_too() -> None:
+    rows = {row[0]: row[-1] for row in overview({}, SMALL_ITEMS).rows}
+    assert rows["meg figure 1"] == "not run" and rows["exploration figure 2"].startswith("not reproduced")
