@@ -1,0 +1,295 @@
+"""Which hypotheses some worlds can tell apart, before any data: exact, from the tables.
+
+An agent that is after h takes the actions of ``pi_h`` with probability 1 - eps and any offered one, all equally likely,
+with probability eps. What one of its episodes tells against k is the expected log-likelihood ratio, in nats:
+
+    D(h, k) = sum over t, s of P_h(s_t = s) KL(pi_h^eps(. | t, s) || pi_k^eps'(. | t, s))
+
+with ``P_h(s_t = s)`` by forward propagation. Two figures: eps' = eps, the same lapse rate for both, world by world; and
+eps' the rival's own best of `LAPSES`, one for all worlds. The first says which worlds tell them apart; the second, the
+smaller one, how much an episode tells against a rival that may be as noisy as it likes. The sum of both rules' nats
+over n episodes comes to log(1 / level) after about ``log(1 / level) / D`` of them.
+
+Source: Kullback and Leibler (1951), On information and sufficiency, section 2; the number of episodes: Wald (1945),
+Sequential tests of statistical hypotheses, section 4, without the excess over the boundary.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.checks import check_number, freeze
+from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, finite_world
+from goalscope.hypotheses.views import Undefined
+from goalscope.hypotheses.written import bind
+from goalscope.measures.goals.separability import ENOUGH, FEWEST, LAPSE
+from goalscope.worlds.world import World
+
+LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
+"""Lapse rates that a rival may have at its best, neighbours 15 % apart."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Separability:
+    """What W worlds can tell of K hypotheses; entry (h, k) is what an agent after h tells against k.
+
+    Attributes:
+        names: of the hypotheses.
+        world_ids, clusters: ``[W]`` id and cluster of each world.
+        lapse: lapse rate eps of the agents.
+        level: error rate that `episodes` are counted for.
+        nats: ``[W, K, K]`` D(h, k) an episode with the same lapse rate for both; NaN where one is undefined.
+        own_best: ``[K, K]`` mean of D(h, k) over the worlds that have both, with the rival's own best lapse rate.
+        own_lapse: ``[K, K]`` that lapse rate.
+        disjoint: ``[K, K]`` share of the decisions of an agent after h in which the sets of both have no action in
+            common, over all worlds that have both.
+        undefined: name -> reason -> number of worlds.
+    """
+
+    names: tuple[str, ...]
+    world_ids: tuple[str, ...]
+    clusters: tuple[str, ...]
+    lapse: float
+    level: float
+    nats: Array
+    own_best: Array
+    own_lapse: Array
+    disjoint: Array
+    undefined: Mapping[str, Mapping[str, int]]
+
+    @property
+    def both(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of worlds in which both are defined."""
+        return np.asarray((~np.isnan(self.nats)).sum(axis=0))
+
+    @property
+    def mean(self) -> Array:
+        """``[K, K]`` mean nats an episode over these worlds, the same lapse rate for both; NaN without a world."""
+        return _ratio(np.nansum(self.nats, axis=0), self.both)
+
+    @cached_property
+    def least(self) -> Array:
+        """``[W, K, K]`` the smaller of both directions, 0 where a hypothesis is undefined."""
+        return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
+
+    @property
+    def apart(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of clusters with a world that tells both apart: at least `ENOUGH` nats each way."""
+        codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)[1]
+        found = np.zeros((codes.max(initial=-1) + 1, *self.nats.shape[1:]), dtype=bool)
+        np.logical_or.at(found, codes, self.least >= ENOUGH)
+        return np.asarray(found.sum(axis=0))
+
+    @property
+    def episodes(self) -> Array:
+        """``[K, K]`` episodes until the ratio is expected to come to 1 / level, by the rival's own best lapse rate."""
+        worst = np.fmin(self.own_best, self.own_best.T)
+        counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))
+        return np.where(self.both == 0, np.nan, np.where(worst > 1e-9, counts, np.inf))
+
+    @property
+    def needed(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` clusters that must tell both apart before one is named: `FEWEST`, or all that have both."""
+        return np.minimum(FEWEST, np.maximum(self.both, 1))
+
+    def same(self) -> list[tuple[str, ...]]:
+        """Return the sets of hypotheses that coincide in these worlds.
+
+        Two are linked where no world that has both tells them apart; a set is what is linked, directly or by others.
+        """
+        linked = (self.apart == 0) & (self.both > 0)
+        return _linked(self.names, linked)
+
+    def sentences(self) -> list[str]:
+        """Return what these worlds cannot tell, one sentence each, the worst first."""
+        count = len(set(self.clusters))
+        told = [f"{' or '.join(group)}: the same in these worlds" for group in self.same()]
+        coincide = {frozenset((a, b)) for group in self.same() for a in group for b in group if a != b}
+        for first in range(len(self.names)):
+            for second in range(first):
+                pair = self.names[second], self.names[first]
+                apart, needed = int(self.apart[second, first]), int(self.needed[second, first])
+                if self.both[second, first] == 0:
+                    told.append(f"{' or '.join(pair)}: in no world are both defined")
+                elif apart < needed and frozenset(pair) not in coincide:
+                    told.append(f"{' or '.join(pair)}: {apart} of {count} worlds tell them apart, {needed} are needed")
+        return told
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one plain record for each ordered pair."""
+        return [
+            {
+                "hypothesis": self.names[h],
+                "rival": self.names[k],
+                "worlds": int(self.both[h, k]),
+                "worlds_apart": int(self.apart[h, k]),
+                "nats_same_lapse": float(self.mean[h, k]),
+                "nats_own_best_lapse": float(self.own_best[h, k]),
+                "own_best_lapse": float(self.own_lapse[h, k]),
+                "disjoint": float(self.disjoint[h, k]),
+                "episodes": float(self.episodes[h, k]),
+            }
+            for h in range(len(self.names))
+            for k in range(len(self.names))
+            if h != k
+        ]
+
+
+def separability(
+    hypotheses: Mapping[str, Hypothesis],
+    worlds: Sequence[World],
+    *,
+    horizon: Callable[[World], int],
+    lapse: float = LAPSE,
+    level: float = 0.05,
+) -> Separability:
+    """Return what some worlds can tell of some hypotheses.
+
+    Args:
+        hypotheses: name -> hypothesis, K of them.
+        worlds: W of them.
+        horizon: decisions of an episode in a world.
+        lapse: lapse rate eps of the agents, .005 to 1; below, a single slip of the hand decides everything.
+        level: error rate that episodes are counted for.
+
+    Raises:
+        ValueError: no world, fewer than two hypotheses, or a number out of range.
+    """
+    if len(hypotheses) < 2 or not worlds:
+        raise ValueError(
+            f"separability must be asked of at least two hypotheses and one world, got {len(hypotheses)} and "
+            f"{len(worlds)}"
+        )
+    lapse = check_number("lapse", lapse, float(LAPSES[0]), 1.0)
+    level = check_number("level", level, 1e-12, 0.5)
+    used = [bind(one, worlds) for one in hypotheses.values()]
+    names, count = tuple(hypotheses), len(hypotheses)
+    rates = np.concatenate([[lapse], LAPSES])
+    nats = np.full((len(worlds), count, count), np.nan)
+    crossed = np.zeros((len(rates), count, count))
+    own, both, apart, decided = np.zeros((4, count, count))
+    undefined: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for index, world in enumerate(worlds):
+        try:
+            finite = finite_world(world, horizon(world))
+        except Undefined as error:
+            for name in names:
+                undefined[name][str(error)] += 1
+            continue
+        solved = dict[int, Solved]()
+        for number, (name, one) in enumerate(zip(names, used, strict=True)):
+            try:
+                solved[number] = one.solved(finite)
+            except Undefined as error:
+                undefined[name][str(error)] += 1
+        if not solved:
+            continue
+        at = np.ix_(list(solved), list(solved))
+        told = _Told(finite, list(solved.values()), rates)
+        nats[index][at] = np.maximum(told.crossed[0] - told.own[:, None], 0.0)
+        for part, more in zip(crossed, told.crossed, strict=True):
+            part[at] += more
+        own[at] += told.own[:, None]
+        both[at] += 1
+        apart[at] += told.disjoint
+        decided[at] += told.decided[:, None]
+    best = crossed[1:].argmin(axis=0)
+    lowest = np.take_along_axis(crossed[1:], best[None], axis=0)[0]
+    return Separability(
+        names=names,
+        world_ids=tuple(world.id for world in worlds),
+        clusters=tuple(world.cluster or world.id for world in worlds),
+        lapse=lapse,
+        level=level,
+        nats=freeze(nats),
+        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own, both), 0.0)),
+        own_lapse=freeze(np.where(crossed[0] < lowest, lapse, LAPSES[best])),
+        disjoint=freeze(_ratio(apart, decided)),
+        undefined={name: dict(reasons) for name, reasons in undefined.items() if reasons},
+    )
+
+
+class _Told:
+    """What one world tells: sums over the episode of an agent after each of K hypotheses.
+
+    Attributes:
+        own: ``[K]`` expected ``sum over t of log pi_h^eps(a_t | s_t)``, less its sign.
+        crossed: ``[E, K, K]`` the same of ``log pi_k^e`` under h, for each of E rates; a difference of both is nats.
+        decided: ``[K]`` expected number of decisions before the end.
+        disjoint: ``[K, K]`` expected number of those with disjoint sets.
+    """
+
+    def __init__(self, world: FiniteWorld, solved: Sequence[Solved], rates: Array) -> None:
+        count = len(solved)
+        self.own, self.decided = np.zeros((2, count))
+        self.crossed, self.disjoint = np.zeros((len(rates), count, count)), np.zeros((count, count))
+        for visits, policy in _visited(world, solved, float(rates[0])):
+            seen = np.flatnonzero((visits > 0).any(axis=0) & world.live)
+            even, exact = world.even[seen], policy[:, seen]
+            mass = visits[:, seen, None] * ((1 - rates[0]) * exact + rates[0] * even)  # [K, s, A]
+            flat = mass.reshape(count, -1)
+            for number, rate in enumerate(rates):
+                chance = (1 - rate) * exact + rate * even
+                logs = np.log(np.where(chance > 0, chance, 1.0)).reshape(count, -1)
+                self.crossed[number] -= flat @ logs.T
+                if number == 0:
+                    self.own -= (flat * logs).sum(axis=1)
+            sets = (exact > 0).astype(np.float64)
+            common = np.einsum("hsa,ksa->hks", sets, sets)
+            self.disjoint += np.einsum("hs,hks->hk", visits[:, seen], common == 0)
+            self.decided += visits[:, seen].sum(axis=1)
+
+
+def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iterator[tuple[Array, Array]]:
+    """Yield ``[K, S]`` expected decisions in each state and ``[K, S, A]`` the policies of these decisions.
+
+    All decisions at once where the policies are the same at all times, else one after the other.
+    """
+    process, steps = world.process, world.horizon
+    count, states = len(solved), process.states
+    timed = any(len(one.policy) > 1 for one in solved)
+    mass: Array = np.tile(process.start, (count, 1))
+    total = np.zeros((count, states))
+    policy = np.stack([one.policy[0] for one in solved])
+    taken = (1 - lapse) * policy + lapse * world.even
+    if not process.chance:
+        target = (np.arange(count)[:, None, None] * states + process.transitions[None]).reshape(-1)
+    for step in range(steps):
+        if timed:
+            policy = np.stack([one.policy[min(step, len(one.policy) - 1)] for one in solved])
+            taken = (1 - lapse) * policy + lapse * world.even
+            yield mass, policy
+        total += mass
+        flow = mass[:, :, None] * taken
+        if process.chance:
+            mass = np.stack([process.base.flow(part) for part in flow])
+        else:
+            counted = np.bincount(target, weights=flow.reshape(-1), minlength=count * states)
+            mass = counted.astype(np.float64, copy=False).reshape(count, states)
+    if not timed:
+        yield total, policy
+
+
+def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
+    return np.where(counts > 0, sums / np.maximum(counts, 1e-300), np.nan)
+
+
+def _linked(names: Sequence[str], linked: Mask) -> list[tuple[str, ...]]:
+    """Return the sets of at least two names that are linked, directly or by others, in their order."""
+    rest, found = list(range(len(names))), []
+    while rest:
+        group, ahead = {rest[0]}, [rest[0]]
+        while ahead:
+            new = {other for other in np.flatnonzero(linked[ahead.pop()]).tolist() if other not in group}
+            group |= new
+            ahead.extend(new)
+        rest = [index for index in rest if index not in group]
+        if len(group) > 1:
+            found.append(tuple(names[index] for index in sorted(group)))
+    return found
