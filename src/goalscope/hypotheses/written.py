@@ -1,10 +1,10 @@
 """Hypotheses as text and in files: ``corner top-right``, ``key if not key held, else goal``, banks, YAML and JSON.
 
 The forms are those that are registered, in that order (`goalscope.hypotheses.rules`, `places`, packages). What stands
-in their braces is, by its name there: `hypothesis`, `place`, `event` and `condition` again a written form, in parentheses
-where it has parts; `places` several with a comma and a blank between; `terms` NUMBER * EVENT + NUMBER * EVENT; `whole`
-a whole number; `offset` rows and columns with their signs, +0,+2; `corner`, `sides` (up or right), `cells` (9x9 1 7,
-7x7 1 5), `source` (module:function) and `name`, any words.
+in their braces is, by its name there: `hypothesis`, `place`, `event` and `condition` again a written form, in
+parentheses where it has parts; `places` several with a comma and a blank between; `terms` NUMBER * EVENT + NUMBER *
+EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2; `corner`, `sides` (up or right),
+`cells` (9x9 1 7, 7x7 1 5), `source` (module:function) and `name`, any words.
 """
 
 import math
