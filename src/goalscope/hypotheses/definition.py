@@ -27,7 +27,7 @@ from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import value_iteration
 from goalscope.planning.process import Process, process_of
 from goalscope.worlds.dynamics import phases
-from goalscope.worlds.grid import Grid, Position, check_inside
+from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 
@@ -177,12 +177,11 @@ class Hypothesis:
     def cell(self, world: FiniteWorld) -> Position:
         """Return the cell of a place where somebody can stand on it, else raise `Undefined`."""
         row, col = self.value(world)
-        try:
-            cell = check_inside((int(row), int(col)), world.grid.walls.shape, self.text)
-        except ValueError as error:
-            raise Undefined(str(error)) from error
+        cell = int(row), int(col)
+        if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
+            raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
         if world.grid.walls[cell]:
-            raise Undefined(f"{self.text} is the cell {cell}, a wall")
+            raise Undefined(f"{self.text} is a wall")
         return cell
 
     def where(self, world: FiniteWorld) -> Mask:

@@ -78,12 +78,20 @@ class Separability:
         """``[W, K, K]`` the smaller of both directions, 0 where a hypothesis is undefined."""
         return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
 
-    @property
+    @cached_property
     def apart(self) -> npt.NDArray[np.int64]:
         """``[K, K]`` number of clusters with a world that tells both apart: at least `ENOUGH` nats each way."""
-        codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)[1]
-        found = np.zeros((codes.max(initial=-1) + 1, *self.nats.shape[1:]), dtype=bool)
-        np.logical_or.at(found, codes, self.least >= ENOUGH)
+        return self._clusters_with(self.least >= ENOUGH)
+
+    @cached_property
+    def shared(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of clusters with a world in which both are defined."""
+        return self._clusters_with(~np.isnan(self.nats))
+
+    def _clusters_with(self, where: Mask) -> npt.NDArray[np.int64]:
+        names, codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)
+        found = np.zeros((len(names), *where.shape[1:]), dtype=bool)
+        np.logical_or.at(found, codes, where)
         return np.asarray(found.sum(axis=0))
 
     @property
@@ -96,7 +104,7 @@ class Separability:
     @property
     def needed(self) -> npt.NDArray[np.int64]:
         """``[K, K]`` clusters that must tell both apart before one is named: `FEWEST`, or all that have both."""
-        return np.minimum(FEWEST, np.maximum(self.both, 1))
+        return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
         """Return the sets of hypotheses that coincide in these worlds.
@@ -108,7 +116,6 @@ class Separability:
 
     def sentences(self) -> list[str]:
         """Return what these worlds cannot tell, one sentence each, the worst first."""
-        count = len(set(self.clusters))
         told = [f"{' or '.join(group)}: the same in these worlds" for group in self.same()]
         coincide = {frozenset((a, b)) for group in self.same() for a in group for b in group if a != b}
         for first in range(len(self.names)):
@@ -118,6 +125,7 @@ class Separability:
                 if self.both[second, first] == 0:
                     told.append(f"{' or '.join(pair)}: in no world are both defined")
                 elif apart < needed and frozenset(pair) not in coincide:
+                    count = int(self.shared[second, first])
                     told.append(f"{' or '.join(pair)}: {apart} of {count} worlds tell them apart, {needed} are needed")
         return told
 
@@ -127,7 +135,7 @@ class Separability:
             {
                 "hypothesis": self.names[h],
                 "rival": self.names[k],
-                "worlds": int(self.both[h, k]),
+                "worlds": int(self.shared[h, k]),
                 "worlds_apart": int(self.apart[h, k]),
                 "nats_same_lapse": float(self.mean[h, k]),
                 "nats_own_best_lapse": float(self.own_best[h, k]),
