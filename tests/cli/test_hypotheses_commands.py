@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.hypotheses import Separability, design, load_hypotheses, separability
+from goalscope.hypotheses import load_hypotheses
+from goalscope.hypotheses.design import design
+from goalscope.hypotheses.separability import Separability, separability
 from goalscope.measures.goals.separability import ENOUGH
 from goalscope.runs import Store, Study, run
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds_of_any_shape import lottery, room
 
-from goalscope.hypotheses import Undefined, finite_world, load_hypotheses, parse, separability
-from goalscope.hypotheses.separability import LAPSES
+from goalscope.hypotheses import Undefined, finite_world, load_hypotheses, parse
+from goalscope.hypotheses.separability import LAPSES, separability
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld

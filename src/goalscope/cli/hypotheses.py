@@ -7,7 +7,7 @@ from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
 
 if TYPE_CHECKING:
-    from goalscope.hypotheses import Separability
+    from goalscope.hypotheses.separability import Separability
     from goalscope.report.vector import Picture
     from goalscope.runs import Study
 
@@ -48,7 +48,8 @@ def separate(
     """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables."""
     from goalscope.cli.console import json_text, say
     from goalscope.cli.errors import check_outputs
-    from goalscope.hypotheses import load_hypotheses, separability
+    from goalscope.hypotheses import load_hypotheses
+    from goalscope.hypotheses.separability import separability
     from goalscope.report.exports import write
     from goalscope.report.specs import Figure
 
@@ -94,8 +95,8 @@ def design(
 
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
-    from goalscope.hypotheses import design as designed
     from goalscope.hypotheses import load_hypotheses
+    from goalscope.hypotheses.design import design as designed
     from goalscope.plain_files import write_text
     from goalscope.runs import Study
 

@@ -1,4 +1,7 @@
-"""Hypotheses about what an agent is after: values with exact policies, scripted twins, and what worlds tell of them."""
+"""Hypotheses about what an agent is after: values with exact policies, their written forms, scripted twins.
+
+What worlds can tell of them is in `goalscope.hypotheses.separability`, better worlds in `goalscope.hypotheses.design`.
+"""
 
 from goalscope.hypotheses.definition import (
     FiniteWorld,
@@ -9,8 +12,6 @@ from goalscope.hypotheses.definition import (
     log_likelihood,
     meg_of,
 )
-from goalscope.hypotheses.design import Design, design
-from goalscope.hypotheses.separability import Separability, separability
 from goalscope.hypotheses.twins import HypothesisTwin, twin
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import (
@@ -23,16 +24,13 @@ from goalscope.hypotheses.written import (
 )
 
 __all__ = [
-    "Design",
     "FiniteWorld",
     "Hypothesis",
     "HypothesisTwin",
-    "Separability",
     "Solved",
     "Undefined",
     "banks",
     "bind",
-    "design",
     "finite_world",
     "hypothesis",
     "load_hypotheses",
@@ -40,7 +38,6 @@ __all__ = [
     "meg_of",
     "parse",
     "read_hypotheses",
-    "separability",
     "twin",
     "write_hypotheses",
 ]
