@@ -26,10 +26,12 @@ def test_twins_on_grids_take_actions_that_their_hypothesis_allows(tmp_path: Path
     seen = set()
     for episode in episodes:
         finite = finite_world(episode.world, 25)
+        number_of = finite.process.number
+        assert number_of is not None
         text = episode.agent
         policy = parse(text).solved(finite).policy[0]
         for step in episode.steps:
-            number = finite.process.number(np.array([[*step.state.position, step.state.phase]]))[0]
+            number = number_of(np.array([[*step.state.position, step.state.phase]]))[0]
             assert policy[number, step.action] > 0
         seen.add(text)
         if text == "goal":

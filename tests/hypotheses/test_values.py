@@ -37,7 +37,7 @@ def open_room(*, walls: tuple[tuple[int, int], ...] = (), **objects: tuple[int, 
     closed = np.zeros((5, 5), dtype=bool)
     for cell in walls:
         closed[cell] = True
-    return GridWorld(grid=Grid(walls=closed, **{"start": (4, 0), "goal": (0, 2), **objects}))
+    return GridWorld(grid=Grid(walls=closed).at(**{"start": (4, 0), "goal": (0, 2), **objects}))
 
 
 def states(world: World) -> Iterator[tuple[int, Any]]:

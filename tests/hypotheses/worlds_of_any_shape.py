@@ -19,10 +19,10 @@ def room(
     walls = rng.random((height, width)) < 0.2
     cells = [divmod(int(cell), width) for cell in rng.permutation(height * width)]
     names = ["start", "goal", *(["key"] if key else []), *(["door"] if door else [])]
-    objects = dict(zip(names, cells, strict=False))
-    for cell in objects.values():
+    grid = Grid(walls=np.zeros_like(walls)).at(**dict(zip(names, cells, strict=False)))
+    for cell in cells[: len(names)]:
         walls[cell] = False
-    return GridWorld(grid=Grid(walls=walls, **objects))
+    return GridWorld(grid=grid.at(walls=walls))
 
 
 @dataclass(frozen=True, kw_only=True)

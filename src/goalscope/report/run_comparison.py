@@ -103,7 +103,7 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
             if len(runs) == 1
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
-    shared = [shared_worlds(first.side, second.side) for first, second in pairs]
+    shared = [shared_worlds(first.side, second.side, settings.between) for first, second in pairs]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(
