@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import planted_agents as planted
 import pytest
+from worlds_of_any_shape import lottery
 
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld
@@ -192,6 +193,21 @@ def test_task_maps_and_environments_name_goals_of_their_own(monkeypatch: pytest.
         assert (parse("goal").where(finite) == world.believed.table.goal).all()
         with pytest.raises(Undefined, match="grid"):
             parse("corner top-left").solved(finite)
+
+
+@pytest.mark.parametrize(
+    ("table", "fact"),
+    [([[0.5, 0.5]], "shape|axes"), ([[0.5, 0.4, 0.0]] * 4, "sum"), ([[0.0, 0.0, 1.0]] * 4, "offered")],
+)
+def test_a_policy_of_ones_own_must_be_one(table: list[list[float]], fact: str) -> None:
+    world = lottery(np.random.default_rng(3))
+    assert world.known.offered is not None
+    world.known.offered[:, 2] = False
+    world.known.offered[:, 0] = True
+    name = f"a table of {len(table)} and {table[0]} in this test"
+    hypothesis(name, kind="table")(lambda world: np.array(table))
+    with pytest.raises(ValueError, match=fact):
+        parse(name).solved(finite_world(world, 3))
 
 
 def test_functions_of_ones_own_and_of_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

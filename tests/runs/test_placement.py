@@ -1,11 +1,11 @@
 """Where goal and start lie by rule, and the phase of worlds as a condition of rows and comparisons."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from command_line import call
 from goalscope.measures import measure_episodes
@@ -90,7 +90,7 @@ def test_wrong_placements_are_refused(change: dict[str, Any], fact: str) -> None
         worlds_of({**GRIDS, **change})
 
 
-PHASES = {
+PHASES: dict[str, Any] = {
     "worlds": [
         {**GRIDS, "goal": "top-right", "apart": 3, "phase": "trained"},
         {**GRIDS, "goal": "not top-right", "start": "anywhere", "apart": 3, "phase": "shifted"},
@@ -101,7 +101,7 @@ PHASES = {
 
 
 def test_phases_are_conditions_of_rows_and_paired_by_grid(tmp_path: Path) -> None:
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(PHASES), encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(json.dumps(PHASES), encoding="utf-8")
     run(Study.parse(PHASES), tmp_path / "run")
     with Store(tmp_path / "run") as store:
         rows = measure_episodes(store.episodes())
@@ -114,17 +114,16 @@ def test_phases_are_conditions_of_rows_and_paired_by_grid(tmp_path: Path) -> Non
     assert "conditions are shown apart, by phase" in shown
     compared = call("compare", tmp_path / "run", "--between", "phase")
     assert "corner, phase shifted" in compared and "corner, phase trained" in compared
-    # Pooled over phases nothing is averaged: agents are compared in either.
-    assert "60" in call("compare", tmp_path / "run", "--agents", "optimal;corner")
+    assert "corner" in call("compare", tmp_path / "run", "--agents", "optimal;corner", "--where", "phase=shifted")
 
 
 def test_hypotheses_know_where_the_goal_stood(tmp_path: Path) -> None:
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(PHASES), encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(json.dumps(PHASES), encoding="utf-8")
     bank = "goal;corner top-right;where the goal stood in phase trained"
     shown = call("separate", "--hypotheses", bank, "--worlds", tmp_path / "study.yaml")
     assert "corner top-right or where the goal stood in phase trained: the same in these worlds" in shown
     alone = tmp_path / "trained.yaml"
-    alone.write_text(yaml.safe_dump({**PHASES, "worlds": PHASES["worlds"][:1]}), encoding="utf-8")
+    alone.write_text(json.dumps({**PHASES, "worlds": PHASES["worlds"][:1]}), encoding="utf-8")
     assert "goal or corner top-right" in call("separate", "--hypotheses", bank, "--worlds", alone)
 
 

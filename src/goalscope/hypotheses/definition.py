@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.checks import check_distributions, check_probability, check_shape, freeze
+from goalscope.checks import check_distributions, check_probability, check_shape, freeze, refuse_where
 from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import value_iteration
@@ -206,6 +206,7 @@ class Hypothesis:
         table = table[None] if table.ndim == 2 else table
         check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
         check_distributions(self.text, table)
+        refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must take offered actions only")
         return Solved(policy=freeze(np.where(world.live[:, None], table, world.even)))
 
 
