@@ -30,7 +30,7 @@ def test_separate_prints_pairs_and_reasons_and_draws_a_matrix(folder: Path) -> N
     shown = call("separate", "--hypotheses", "mine.yaml;beside goal", "--worlds", "grid", *FEW, "--out", "matrix.svg")
     assert "fetch: undefined in 8 of 8 worlds, this world has no key" in shown
     assert "goal – beside goal" in shown and "8 of 8" in shown
-    assert "goal or fetch: in no world are both defined" in shown
+    assert "fetch: undefined in all of these worlds" in shown
     svg = ElementTree.parse(folder / "matrix.svg")
     texts = [node.text or "" for node in svg.iter() if node.tag.endswith("text")]
     assert any(text.startswith("corner top-right") for text in texts) and "script" not in str(texts)

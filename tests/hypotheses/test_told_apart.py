@@ -180,7 +180,7 @@ def test_versions_of_one_grid_are_one_world_that_tells_apart() -> None:
 def test_what_means_nothing_in_a_world_is_counted_with_its_reason() -> None:
     found = separability(load_hypotheses("goal;key;door"), trained(3), horizon=lambda _: 9)
     assert found.undefined == {"key": {"this world has no key": 3}, "door": {"this world has no door": 3}}
-    assert found.both[0, 1] == 0 and "in no world are both defined" in " ".join(found.sentences())
+    assert found.both[0, 1] == 0 and "key: undefined in all of these worlds" in found.sentences()
     fogged = [GridWorld(grid=trained(1)[0].grid, fog_radius=2)]
     assert "fog" in next(iter(separability(load_hypotheses("grids"), fogged, horizon=lambda _: 9).undefined["goal"]))
 
@@ -203,3 +203,21 @@ def test_wrong_uses_are_refused(text: str, options: dict[str, float], fact: str)
         separability(load_hypotheses(text), trained(1), horizon=lambda _: 9, **options)
     with pytest.raises(Undefined):
         parse("key").solved(finite_world(trained(1)[0], 9))
+
+
+def test_sentences_say_each_thing_once() -> None:
+    found = separability(load_hypotheses("grids;key;door"), trained(8), horizon=lambda _: 9)
+    sentences = found.sentences()
+    assert sentences[:2] == ["key: undefined in all of these worlds", "door: undefined in all of these worlds"]
+    assert sum("key" in line for line in sentences) == 1
+    assert sum("goal or corner top-right" in line for line in sentences) == 1
+
+
+def test_a_chain_whose_ends_are_told_apart_is_no_set() -> None:
+    wide = Grid.parse("\n".join(["#########", *["#_______#"] * 7, "#########"]))
+    shifted = [GridWorld(grid=wide.at(start=(row, 2), goal=(7, 7))) for row in range(1, 8)]
+    bank = load_hypotheses("goal;corner top-right;where the goal stood in phase trained [7x7 1 5]")
+    found = separability(bank, [*trained(8), *shifted], horizon=lambda _: 12)
+    assert found.apart[0, 1] >= 6
+    old = "where the goal stood in phase trained [7x7 1 5]"
+    assert found.same() == [("goal", old), ("corner top-right", old)]

@@ -69,7 +69,7 @@ def separate(
     for name, reasons in found.undefined.items():
         for reason, number in reasons.items():
             say(f"{name}: undefined in {number} of {len(found.world_ids)} worlds, {reason}")
-    for line in found.sentences() or ["every pair is told apart in as many worlds as a name needs, 6 or all"]:
+    for line in found.sentences() or ["every pair is told apart in six worlds or more, in all where there are fewer"]:
         say(line)
     if out is not None:
         say(f"matrix: {out}")

@@ -8,6 +8,7 @@ to it in rows plus columns, of those that can be come to without the goal; ties 
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
@@ -15,30 +16,6 @@ from goalscope.hypotheses.definition import FAR, FiniteWorld, Hypothesis, Number
 from goalscope.hypotheses.views import Undefined
 from goalscope.planning.shortest import distances_to
 from goalscope.worlds.grid import CORNERS, Position
-
-
-@hypothesis("goal", kind="place")
-def goal(world: FiniteWorld) -> Position:
-    """Return the goal's cell."""
-    return _shown("goal", world)
-
-
-@hypothesis("key", kind="place")
-def key(world: FiniteWorld) -> Position:
-    """Return the cell where the key lies at first."""
-    return _shown("key", world)
-
-
-@hypothesis("door", kind="place")
-def door(world: FiniteWorld) -> Position:
-    """Return the door's cell."""
-    return _shown("door", world)
-
-
-@hypothesis("start", kind="place")
-def start(world: FiniteWorld) -> Position:
-    """Return the cell where the agent begins."""
-    return _shown("start", world)
 
 
 @hypothesis("centre", kind="place")
@@ -136,6 +113,7 @@ def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Pos
 
 
 def _shown(name: str, world: FiniteWorld) -> Position:
+    """Return the cell of the goal, the key or the door at first, or where the agent begins."""
     found = world.grid.objects[name]
     if found is None:
         raise Undefined(f"this world has no {name}")
@@ -158,3 +136,7 @@ def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Pos
     if not reached:
         raise Undefined(f"{otherwise} can be come to from the start without the goal")
     return min(reached, key=lambda each: int(ways[each]))
+
+
+for _name in ("goal", "key", "door", "start"):
+    hypothesis(_name, kind="place")(partial(_shown, _name))

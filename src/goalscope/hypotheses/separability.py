@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -107,26 +108,33 @@ class Separability:
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
-        """Return the sets of hypotheses that coincide in these worlds.
+        """Return the sets of hypotheses that coincide: no world that has two of a set tells these two apart.
 
-        Two are linked where no world that has both tells them apart; a set is what is linked, directly or by others.
+        Where a chain of such pairs has ends that are told apart, its pairs stand alone.
         """
-        linked = (self.apart == 0) & (self.both > 0)
-        return _linked(self.names, linked)
+        linked = (self.apart == 0) & (self.shared > 0)
+        sets = list[tuple[int, ...]]()
+        for group in _linked(linked):
+            whole = bool(linked[np.ix_(group, group)].all())
+            sets += [group] if whole else [pair for pair in combinations(group, 2) if linked[pair]]
+        return [tuple(self.names[index] for index in group) for group in sets]
 
     def sentences(self) -> list[str]:
-        """Return what these worlds cannot tell, one sentence each, the worst first."""
-        told = [f"{' or '.join(group)}: the same in these worlds" for group in self.same()]
-        coincide = {frozenset((a, b)) for group in self.same() for a in group for b in group if a != b}
-        for first in range(len(self.names)):
-            for second in range(first):
-                pair = self.names[second], self.names[first]
-                apart, needed = int(self.apart[second, first]), int(self.needed[second, first])
-                if self.both[second, first] == 0:
-                    told.append(f"{' or '.join(pair)}: in no world are both defined")
-                elif apart < needed and frozenset(pair) not in coincide:
-                    count = int(self.shared[second, first])
-                    told.append(f"{' or '.join(pair)}: {apart} of {count} worlds tell them apart, {needed} are needed")
+        """Return what these worlds cannot tell, one sentence each."""
+        nowhere = [not self.shared[index, index] for index in range(len(self.names))]
+        told = [
+            f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
+        ]
+        told += [f"{' or '.join(group)}: the same in these worlds" for group in self.same()]
+        for first, second in combinations(range(len(self.names)), 2):
+            words, shared = f"{self.names[first]} or {self.names[second]}", int(self.shared[first, second])
+            apart, needed = int(self.apart[first, second]), int(self.needed[first, second])
+            if nowhere[first] or nowhere[second]:
+                continue
+            if not shared:
+                told.append(f"{words}: in no world are both defined")
+            elif 0 < apart < needed:
+                told.append(f"{words}: {apart} of {shared} worlds tell them apart, {needed} are needed")
         return told
 
     def records(self) -> list[dict[str, Any]]:
@@ -288,16 +296,16 @@ def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
     return np.where(counts > 0, sums / np.maximum(counts, 1e-300), np.nan)
 
 
-def _linked(names: Sequence[str], linked: Mask) -> list[tuple[str, ...]]:
-    """Return the sets of at least two names that are linked, directly or by others, in their order."""
-    rest, found = list(range(len(names))), []
+def _linked(linked: Mask) -> list[tuple[int, ...]]:
+    """Return the sets of at least two numbers that are linked, directly or by others."""
+    rest, found = list(range(len(linked))), []
     while rest:
         group, ahead = {rest[0]}, [rest[0]]
         while ahead:
-            new = {other for other in np.flatnonzero(linked[ahead.pop()]).tolist() if other not in group}
+            new = set(np.flatnonzero(linked[ahead.pop()]).tolist()) - group
             group |= new
             ahead.extend(new)
         rest = [index for index in rest if index not in group]
         if len(group) > 1:
-            found.append(tuple(names[index] for index in sorted(group)))
+            found.append(tuple(sorted(group)))
     return found
