@@ -96,4 +96,5 @@ def test_wrong_twins_are_refused(parameters: dict[str, Any], fact: str) -> None:
 
 def test_one_hypothesis_is_one_agent_however_it_is_written() -> None:
     pair = [build_agent("hypothesis", {"hypothesis": text}) for text in ("(goal)", " goal ")]
-    assert pair[0].describe() == pair[1].describe() and pair[0].name == "hypothesis(goal, 0.0)"
+    assert pair[0].describe() == pair[1].describe() and pair[0].name == "hypothesis(goal)"
+    assert "lapse 0.2" in build_agent("hypothesis", {"hypothesis": "goal", "lapse": 0.2}).name

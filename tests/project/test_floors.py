@@ -100,6 +100,7 @@ LIGHT_PACKAGES = (
     "theseus",
     "measures",
     "environments",
+    "hypotheses",
 )
 
 

@@ -127,6 +127,33 @@ def test_hypotheses_know_where_the_goal_stood(tmp_path: Path) -> None:
     assert "goal or corner top-right" in call("separate", "--hypotheses", bank, "--worlds", alone)
 
 
-@pytest.mark.parametrize("kind", ["key-door", "two-path"])
-def test_other_grids_have_phases_too(kind: str) -> None:
-    assert {world.tags["phase"] for world in worlds_of({"kind": kind, "count": 2, "phase": "late"})} == {"late"}
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "key-door", "count": 2},
+        {"kind": "text", "grids": ["A_G"]},
+        {"kind": "named-place", "sizes": [7], "densities": [0.2], "count": 1},
+        {"kind": "task-map", "presets": ["high-small"], "count": 1},
+        {"kind": "small_worlds:Corridor", "parameters": [{"length": 5}]},
+    ],
+)
+def test_all_kinds_of_worlds_have_phases(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1] / "environments")
+    plain, late = worlds_of(entry), worlds_of({**entry, "phase": "late"})
+    assert {world.tags["phase"] for world in late} == {"late"} and "phase" not in plain[0].tags
+    assert [world.id for world in plain] == [world.id for world in late]
+    agents = [{"kind": "random"}]
+    dumped = Study.parse({"worlds": [entry], "agents": agents}).dump()["worlds"][0]
+    assert "phase" not in dumped and Study.parse({"worlds": [dumped], "agents": agents}).worlds()
+
+
+def test_phases_of_environments_reach_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1] / "environments")
+    entries = [
+        {"kind": "small_worlds:Corridor", "parameters": [{"length": length}], "phase": phase}
+        for length, phase in ((5, "short"), (9, "long"))
+    ]
+    agents = [{"kind": "environment-optimal"}]
+    run(Study.parse({"worlds": entries, "agents": agents, "trajectories": 1}), tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        assert set(measure_episodes(store.episodes()).numbered("phase")[1]) == {"short", "long"}

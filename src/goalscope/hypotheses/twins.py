@@ -49,6 +49,13 @@ class HypothesisTwin(Scripted):
     lapse: float = field(default=0.0, metadata=PROBABILITY)
     horizon: int | None = field(default=None, metadata={"check": _decisions})
 
+    def __post_init__(self) -> None:
+        given = self.name
+        Scripted.__post_init__(self)
+        if not given:
+            lapse = f", lapse {self.lapse:g}" if self.lapse else ""
+            object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
+
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``.
 

@@ -5,14 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import count, product
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -20,7 +18,7 @@ from goalscope.checks import near_miss
 from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
-from goalscope.runs.kinds import MAX_COUNT, Part, listed, sequence, world_kind
+from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
 from goalscope.runs.placement import Rule, goal_as_far, placed
 from goalscope.worlds.generate import check_density, check_size, generate_batch
 from goalscope.worlds.grid import Grid, Position, Side
@@ -35,7 +33,6 @@ from goalscope.worlds.transform import TRANSFORMS, transform
 _MAX_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
 _MAX_REPEATS = 1_000  # in a row
 WorldT = TypeVar("WorldT", bound=GridWorld)
-_LATER = ("goal_side", "goal", "start", "apart", "phase")  # settings that older studies do not have
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
 TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
@@ -54,7 +51,7 @@ def _one_of(names: Iterable[str], what: str) -> AfterValidator:
     return AfterValidator(partial(_check_name, names=names, what=what))
 
 
-class _DistinctLists(Part):
+class _DistinctLists(Phased):
     """Settings whose lists name different things, at least one."""
 
     @field_validator("*")
@@ -68,25 +65,17 @@ class _GridSettings(_DistinctLists):
 
     fog_radius: int | None = Field(default=None, ge=1)
     transforms: tuple[TransformName, ...] = sequence(default=("identity",))
-    phase: str | None = Field(default=None, min_length=1, max_length=60)
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Omitted where they are None: the ids of studies without them must not change.
-        dumped: dict[str, Any] = serialize(self)
-        return {key: value for key, value in dumped.items() if key not in _LATER or value is not None}
 
     def _versions(self, grid: Grid, cluster: Grid, tags: Mapping[str, Tag]) -> list[GridWorld]:
         """Return a grid's transforms; they share the cluster of the whole grid, so that fog too is paired."""
         shared = GridWorld(grid=cluster).id
         fog: dict[str, Tag] = {} if self.fog_radius is None else {"fog_radius": self.fog_radius}
-        phase: dict[str, Tag] = {} if self.phase is None else {"phase": self.phase}
         return [
             GridWorld(
                 grid=transform(grid, name),
                 fog_radius=self.fog_radius,
                 cluster=shared,
-                tags={**tags, "transform": name, **fog, **phase},
+                tags={**tags, "transform": name, **fog},
             )
             for name in self.transforms
         ]
@@ -157,6 +146,7 @@ class _GeneratedGrids(_DistinctLists):
 class GridWorlds(_GeneratedGrids, _GridSettings):
     """Generated grids in their transforms."""
 
+    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "apart")
     kind: Literal["grid"] = "grid"
     minimum_distance: int = Field(default=1, ge=1)
     goal_side: Side | None = None
