@@ -221,3 +221,9 @@ def test_a_chain_whose_ends_are_told_apart_is_no_set() -> None:
     assert found.apart[0, 1] >= 6
     old = "where the goal stood in phase trained [7x7 1 5]"
     assert found.same() == [("goal", old), ("corner top-right", old)]
+
+
+def test_what_coincides_by_the_threshold_alone_says_so() -> None:
+    found = separability(load_hypotheses("goal;beside goal"), trained(8), horizon=lambda _: 9, lapse=0.98)
+    (sentence,) = found.sentences()
+    assert found.mean[0, 1] > 0 and "0.1 nats" in sentence and "lapse rate 0.98" in sentence

@@ -7,8 +7,8 @@ with probability eps. What one of its episodes tells against k is the expected l
 
 with ``P_h(s_t = s)`` by forward propagation. Two figures: eps' = eps, the same lapse rate for both, world by world; and
 eps' the rival's own best of `LAPSES`, one for all worlds. The first says which worlds tell them apart; the second, the
-smaller one, how much an episode tells against a rival that may be as noisy as it likes. The sum of both rules' nats
-over n episodes comes to log(1 / level) after about ``log(1 / level) / D`` of them.
+smaller one, how much an episode tells against a rival that may be as noisy as it likes. The log-likelihood ratio is
+expected to come to log(1 / level) after ``log(1 / level) / D`` episodes.
 
 Source: Kullback and Leibler (1951), On information and sufficiency, section 2; the number of episodes: Wald (1945),
 Sequential tests of statistical hypotheses, section 4, without the excess over the boundary.
@@ -125,7 +125,11 @@ class Separability:
         told = [
             f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
         ]
-        told += [f"{' or '.join(group)}: the same in these worlds" for group in self.same()]
+        for group in self.same():
+            at = [self.names.index(name) for name in group]
+            exactly = bool((np.nan_to_num(self.mean)[np.ix_(at, at)] < 1e-9).all())
+            how = "" if exactly else f" (less than {ENOUGH:g} nats in each of them, lapse rate {self.lapse:g})"
+            told.append(f"{' or '.join(group)}: the same in these worlds{how}")
         for first, second in combinations(range(len(self.names)), 2):
             words, shared = f"{self.names[first]} or {self.names[second]}", int(self.shared[first, second])
             apart, needed = int(self.apart[first, second]), int(self.needed[first, second])
