@@ -152,6 +152,11 @@ def test_a_utility_is_solved_by_decision_and_an_event_that_cannot_be_lost_says_n
     assert (held[25:][finite.live[25:]] == 0.25).all() and (held[20] == [0, 0, 0, 1]).all()
 
 
+def test_what_is_too_large_by_decision_is_undefined_and_said() -> None:
+    with pytest.raises(Undefined, match="20,000,000"):
+        parse("1 * goal + 0.5 * cell 2 2").solved(finite_world(open_room(), 10**6))
+
+
 def test_meg_is_that_of_the_mask_and_a_policy_has_none() -> None:
     world = worlds_of(GRIDS)[4]
     finite = finite_world(world, 15)

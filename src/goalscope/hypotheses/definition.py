@@ -41,6 +41,9 @@ where an event holds; a utility ``[S]``, ``[S, A]`` or ``[S, A, S]``; the probab
 table; ``[S]`` bool of a condition, which is also given the hypothesis that it stands behind, before its parts. A policy
 gives ``[A]`` from a `View`."""
 
+MOST: Final = 20_000_000
+"""Most decisions x states x actions of a policy by decision."""
+
 FAR: Final = np.iinfo(np.int64).max // 2
 """Distance of a state from which there is no way."""
 
@@ -246,7 +249,13 @@ def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
 
 
 def by_decision(world: FiniteWorld, utility: Array) -> Solved:
-    """Return what follows from a utility: value iteration over the horizon, equal parts of the optimal actions."""
+    """Return what follows from a utility: value iteration over the horizon, equal parts of the optimal actions.
+
+    Raises:
+        Undefined: more than `MOST` decisions x states x actions.
+    """
+    if (size := world.horizon * world.process.states * world.process.actions) > MOST:
+        raise Undefined(f"best actions by decision are kept up to {MOST:,} decisions x states x actions, here {size:,}")
     values = value_iteration(world.process.mdp(utility, world.horizon, terminal=None))
     best = np.where(world.live[:, None], values.optimal, world.even > 0)
     return Solved(policy=freeze(best / best.sum(axis=2, keepdims=True)), utility=utility)
