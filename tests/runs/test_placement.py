@@ -114,7 +114,12 @@ def test_phases_are_conditions_of_rows_and_paired_by_grid(tmp_path: Path) -> Non
     assert "conditions are shown apart, by phase" in shown
     compared = call("compare", tmp_path / "run", "--between", "phase")
     assert "corner, phase shifted" in compared and "corner, phase trained" in compared
-    assert "corner" in call("compare", tmp_path / "run", "--agents", "optimal;corner", "--where", "phase=shifted")
+    # Agents are compared in each phase, never over both.
+    between_agents = call("compare", tmp_path / "run", "--agents", "optimal;corner", "--measures", "success")
+    lines = [line for line in between_agents.splitlines() if line.strip().startswith("Success")]
+    assert len(lines) == 2 and ["shifted" in line for line in lines] == [True, False]
+    one = call("compare", tmp_path / "run", "--agents", "optimal;corner", "--where", "phase=shifted")
+    assert "trained" not in one
 
 
 def test_hypotheses_know_where_the_goal_stood(tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def _apart(
         # Probes have a control, too, by its name: that of worlds says whether they are one.
         if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
             names.append("control")
+        # What agents learned in one phase says nothing of another: pooled, a difference in one hides in the other.
+        names += ["phase"] if between != "phase" and len(values.get("phase", ())) > 1 else []
         apart[measure] = names + [name for name in scale_tags(units.get(measure, ""), values) if name != between]
     return apart
 
