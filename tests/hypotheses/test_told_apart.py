@@ -68,9 +68,8 @@ FORMS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_grids_agree_with_enumeration_of_all_episodes(seed: int, key: bool, door: bool) -> None:
+def check_grid(seed: int, key: bool, door: bool) -> None:
+    """Compare four hypotheses in a random grid with the enumeration of all of its episodes of four decisions."""
     rng = np.random.default_rng(seed)
     world = (
         room(rng, *rng.integers(2, 4, size=2).tolist(), key=key, door=door)
@@ -90,7 +89,20 @@ def test_grids_agree_with_enumeration_of_all_episodes(seed: int, key: bool, door
             assert abs(found.own_best[h, k] - by_hand(world, first, second, 4, float(found.own_lapse[h, k]))) < 1e-9
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_grids_agree_with_enumeration_of_all_episodes(seed: int, key: bool, door: bool) -> None:
+    check_grid(seed, key, door)
+
+
+@pytest.mark.full
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_many_grids_agree_with_enumeration_of_all_episodes(seed: int, key: bool, door: bool) -> None:
+    check_grid(seed, key, door)
+
+
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**6))
 def test_processes_with_chance_agree_with_enumeration(seed: int) -> None:
     world = lottery(np.random.default_rng(seed))
@@ -102,7 +114,7 @@ def test_processes_with_chance_agree_with_enumeration(seed: int) -> None:
             assert abs(found.nats[0, h, k] - by_hand(world, first, second, 3)) < 1e-9
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_share_of_disjoint_sets_agrees_with_enumeration(seed: int) -> None:
     rng = np.random.default_rng(seed)
