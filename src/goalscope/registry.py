@@ -20,7 +20,7 @@ from goalscope.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
-    "arm",
+    *("arm", "hypothesis"),
 )
 """The kinds of parts that have names."""
 
@@ -40,12 +40,14 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "agent": (
         *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
         "goalscope.environments.agents",
+        "goalscope.hypotheses.twins",
     ),
     "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
+    "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
     "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "inside")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "inside")),
     # In the order of the page.

@@ -130,6 +130,18 @@ def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> Non
     assert "'die'" in call("run", HERE / "models.yaml", "--out", tmp_path / "again", status=2)
 
 
+def test_its_hypotheses_are_told_apart_and_have_twins(site: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    worlds = ("--worlds", "grid", "--sizes", "7", "--densities", "0.2", "--count", "12")
+    bank = "goal;halfway to goal;northward"
+    shown = goalscope(site, "separate", "--hypotheses", bank, *worlds)
+    assert "goal – halfway to goal" in shown and "northward" in shown
+    ran = ("run", study, "--out", tmp_path / "run", "&&", "measure", tmp_path / "run")
+    shown = goalscope(site, "design", "--hypotheses", bank, *worlds, "--choose", "3", "--out", study, "&&", *ran)
+    assert "halfway to goal" in shown.partition("Mean and")[2]
+    assert "northward" in call("separate", "--hypotheses", bank.replace("halfway to ", "beside "), *worlds, status=2)
+
+
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run)

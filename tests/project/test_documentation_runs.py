@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from goalscope import registry
 from goalscope.cli import app
+from goalscope.hypotheses import read_hypotheses
 from goalscope.runs import Study
 
 BLOCKS = {block.name: block for block in blocks()}
@@ -99,6 +100,21 @@ SCENARIOS = {
             "goalscope report runs/mine",
             "goalscope meg runs/mine",
         )
+    ),
+    "hypotheses": Scenario(
+        files={"mine.yaml": ("hypotheses.md yaml 1",)},
+        steps=(
+            "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20 --out matrix.svg",
+            "goalscope separate --hypotheses 'goal;beside goal;key if not key held, else goal' --worlds key-no-door "
+            "--count 20",
+            (
+                "goalscope design --hypotheses 'grids;beside goal' --worlds grid --choose 8 --out study.yaml",
+                "--sizes 7 --count 20",
+            ),
+            "goalscope run study.yaml --out runs/designed && goalscope measure runs/designed",
+            "goalscope separate --hypotheses mine.yaml --worlds key-no-door --count 20",
+            "hypotheses.md python 1",
+        ),
     ),
     "a study": Scenario(
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
@@ -522,6 +538,9 @@ STUDIES = [name for name, block in BLOCKS.items() if block.language == "yaml" an
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_that_a_page_shows_is_one_also_the_pieces(name: str) -> None:
     found: Any = yaml.safe_load(BLOCKS[name].text)
+    if "hypotheses" in found:
+        assert read_hypotheses(found)
+        return
     if isinstance(found, list):  # entries of agents
         found = {"agents": found}
     if "server" in found:  # keys of an agent

@@ -42,6 +42,7 @@ FLOORS = {
     "studies": 8,
     "preflight": 8,
     "report": 8,
+    "hypotheses": 8,
     "evaluation": 9,
     "reproduction": 9,
     "cli": 9,
@@ -99,6 +100,7 @@ LIGHT_PACKAGES = (
     "theseus",
     "measures",
     "environments",
+    "hypotheses",
 )
 
 

@@ -7,7 +7,17 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, doctor, evaluating, figures, interventions, reproduce, studies, verify
+from goalscope.cli import (
+    activations,
+    doctor,
+    evaluating,
+    figures,
+    hypotheses,
+    interventions,
+    reproduce,
+    studies,
+    verify,
+)
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -34,7 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NAMING = ("run", "estimate", "import")
+_NAMING = ("run", "estimate", "import", "separate", "design")
 """Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -89,6 +99,8 @@ _command("ledger")(evaluating.ledger)
 _command("reproduce")(reproduce.reproduce)
 _command("run")(studies.run)
 _command("merge")(studies.merge)
+_command("separate")(hypotheses.separate)
+_command("design")(hypotheses.design)
 app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # the former name
 
 

@@ -14,6 +14,8 @@ SUMMARY: Final[Mapping[str, str]] = {
     "reproduce": "Make one figure or table of a paper, beside the printed one.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
+    "separate": "Say which hypotheses some worlds can tell apart.",
+    "design": "Choose worlds that tell hypotheses apart.",
     "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
@@ -69,6 +71,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope run cognitive-map --out runs/inside",
         "goalscope run baseline --shard 1/2 --out shards/1",
     ),
+    "separate": (
+        "goalscope separate --hypotheses grids --worlds baseline --count 10",
+        "goalscope separate --hypotheses 'goal;beside goal;corner top-right' --worlds grid --out matrix.svg",
+        "goalscope separate --hypotheses mine.yaml --worlds key-door",
+    ),
+    "design": ("goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml",),
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",

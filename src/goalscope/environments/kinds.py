@@ -3,23 +3,16 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from goalscope.environments.table import LIMIT
 from goalscope.environments.world import EnvironmentWorld
 from goalscope.ids import content_id
 from goalscope.own import is_own
 from goalscope.rows import Tag
-from goalscope.runs.kinds import OWN, Part, listed, sequence, world_kind
+from goalscope.runs.kinds import OWN, Phased, listed, sequence, world_kind
 from goalscope.untrusted import shorten
 
 _MOST_SEED = 2**31 - 1
@@ -43,7 +36,7 @@ _Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
 """Seeds of worlds: a list, or a span as in ``1..30``."""
 
 
-class _Searched(Part):
+class _Searched(Phased):
     """Base of all entries of environments: limits of the search for states, and worlds from parameters."""
 
     limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
@@ -77,6 +70,7 @@ class Environments(_Searched):
     describe themselves alike share a cluster.
     """
 
+    later: ClassVar[tuple[str, ...]] = ("phase", "seeds")
     kind: str
     source: str = ""
     name: str = Field(default="", max_length=80)
@@ -93,12 +87,6 @@ class Environments(_Searched):
         if self.seeds is not None and any("seed" in parameters for parameters in self.parameters):
             raise ValueError("seeds must be given once, got seeds and a parameter seed: leave one of them out")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_seeds(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Omitted where there are none: studies stored before this key existed must not change.
-        dumped: dict[str, Any] = serialize(self)
-        return {key: value for key, value in dumped.items() if key != "seeds" or value is not None}
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield the worlds in the order of their parameters."""

@@ -26,7 +26,7 @@ Texts = npt.NDArray[np.object_]
 Per = Literal["episode", "step", "group"]
 """The unit that a measure has a value for; a group is all trajectories of one agent on one world."""
 
-CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
+CONDITIONS = ("kind", "control", "transform", "fog_radius", "names", "phase")
 """Tags that separate worlds which must not be averaged; they group every table and cell where they vary."""
 
 ENVIRONMENT = "environment"

@@ -171,19 +171,19 @@ def _about(first: Side, second: Side, drawn: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def worlds_of(rows: Rows) -> list[World]:
-    """Return the world of each row."""
+def worlds_of(rows: Rows, between: str = "") -> list[World]:
+    """Return the world of each row; a tag whose values are compared with each other is no condition of it."""
     columns = [
         [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS
-        if name != "kind"  # the name of a grid does not make it another world
+        if name not in ("kind", between)  # the name of a grid does not make it another world
     ]
     return list(zip(rows.cluster.tolist(), *columns, strict=True))
 
 
-def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
-    """Return both sides with the worlds that they share: the same grid under the same conditions."""
-    worlds = [worlds_of(side.rows) for side in (first, second)]
+def shared_worlds(first: Side, second: Side, between: str = "") -> tuple[Side, Side]:
+    """Return both sides with the worlds that they share: the same grid under the same conditions, ``between`` aside."""
+    worlds = [worlds_of(side.rows, between) for side in (first, second)]
     common = set(worlds[0]) & set(worlds[1])
     first, second = (
         replace(

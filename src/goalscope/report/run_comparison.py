@@ -103,7 +103,7 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
             if len(runs) == 1
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
-    shared = [shared_worlds(first.side, second.side) for first, second in pairs]
+    shared = [shared_worlds(first.side, second.side, settings.between) for first, second in pairs]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(
@@ -177,6 +177,8 @@ def _apart(
         # Probes have a control, too, by its name: that of worlds says whether they are one.
         if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
             names.append("control")
+        # What agents learned in one phase says nothing of another: pooled, a difference in one hides in the other.
+        names += ["phase"] if between != "phase" and len(values.get("phase", ())) > 1 else []
         apart[measure] = names + [name for name in scale_tags(units.get(measure, ""), values) if name != between]
     return apart
 

@@ -5,24 +5,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import count, product
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
-import numpy as np
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from goalscope.checks import near_miss
 from goalscope.ids import content_id
-from goalscope.planning.shortest import distances_to
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
-from goalscope.runs.kinds import MAX_COUNT, Part, listed, sequence, world_kind
+from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
+from goalscope.runs.placement import Rule, goal_as_far, placed
 from goalscope.worlds.generate import check_density, check_size, generate_batch
 from goalscope.worlds.grid import Grid, Position, Side
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
@@ -54,7 +51,7 @@ def _one_of(names: Iterable[str], what: str) -> AfterValidator:
     return AfterValidator(partial(_check_name, names=names, what=what))
 
 
-class _DistinctLists(Part):
+class _DistinctLists(Phased):
     """Settings whose lists name different things, at least one."""
 
     @field_validator("*")
@@ -149,15 +146,13 @@ class _GeneratedGrids(_DistinctLists):
 class GridWorlds(_GeneratedGrids, _GridSettings):
     """Generated grids in their transforms."""
 
+    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "apart")
     kind: Literal["grid"] = "grid"
     minimum_distance: int = Field(default=1, ge=1)
     goal_side: Side | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_side(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Omitted where it is None: the ids of studies without it must not change.
-        dumped: dict[str, Any] = serialize(self)
-        return {key: value for key, value in dumped.items() if key != "goal_side" or value is not None}
+    goal: Rule | None = None
+    start: Rule | None = None
+    apart: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _distances(self) -> Self:
@@ -169,15 +164,26 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
         return self
 
     def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
-        length = min(256, self.count + 8)
+        length, rejected = min(256, self.count + 8), 0
         for first in count(0, length):
             batch = generate_batch(
                 size, density, seed=seed, count=length, first=first, minimum_distance=self.minimum_distance
             )
             for index, grid in enumerate(batch, first):
-                # About half of all grids lie on either side.
-                if self.goal_side is None or grid.goal_lies(self.goal_side):
-                    yield self._versions(grid, grid, {**tags, "index": index})
+                own = self._placed(grid, seed, size, density, index)
+                if own is not None and (self.goal_side is None or own.goal_lies(self.goal_side)):
+                    rejected = 0  # versions of one grid with other places are one cluster: phases are paired
+                    yield self._versions(own, grid, {**tags, "index": index})
+                elif (rejected := rejected + 1) > _MAX_REPEATS:
+                    raise ValueError(f"goal, start, apart and goal_side must fit grids of size {size}: change one")
+
+    def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
+        """Return a grid with its goal and start where the settings say, None where that cannot be."""
+        if self.goal is None and self.start is None and self.apart is None:
+            return grid
+        apart = max(self.apart or 1, self.minimum_distance)
+        rng = stream(seed, "placement", size, repr(density), index, self.goal or "", self.start or "", apart)
+        return placed(grid, goal=self.goal, start=self.start, apart=apart, rng=rng)
 
 
 @world_kind("two-path", world=GridWorld)
@@ -265,7 +271,7 @@ class NamedPlaceWorlds(_GeneratedGrids):
             batch = generate_batch(size, density, seed=seed, count=length, first=first, name="named places")
             for index, grid in enumerate(batch, first):
                 corner = ((1, size - 2)[index % 2], (1, size - 2)[index // 2 % 2])
-                goal = _goal_as_far(grid, corner, self.minimum_distance)
+                goal = goal_as_far(grid, corner, self.minimum_distance)
                 rejected = rejected + 1 if goal is None else 0
                 if goal is not None:
                     yield _with_instructions(grid.at(goal=goal), corner, {**tags, "index": index})
@@ -274,19 +280,6 @@ class NamedPlaceWorlds(_GeneratedGrids):
                         f"minimum_distance must be such that grids of size {size} have a corner that far from their "
                         f"start, got {self.minimum_distance}: lower it"
                     )
-
-
-def _goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
-    """Return the cell as far from the start as a corner and farthest from that corner; None where there is none."""
-    assert grid.start is not None
-    steps = distances_to(grid.walls, [grid.start])
-    as_far = steps == steps[corner]
-    as_far[corner] = False
-    if steps[corner] < minimum or not as_far.any():
-        return None
-    apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
-    row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
-    return int(row), int(col)
 
 
 def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> list[NamedWorld]:

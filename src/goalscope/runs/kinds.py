@@ -1,10 +1,10 @@
 """Base class of the parts of a study file, and world kinds: registration, validation of entries, expansion."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -12,10 +12,12 @@ from pydantic import (
     Discriminator,
     Field,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     Tag,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    model_serializer,
 )
 from pydantic_core import PydanticCustomError
 
@@ -39,6 +41,22 @@ class Part(BaseModel):
     """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Phased(Part):
+    """Settings of worlds that may name a phase, a tag of all of them.
+
+    Attributes:
+        later: settings that older studies do not have: left out where they are None, so that the ids of those stay.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase",)
+    phase: str | None = Field(default=None, min_length=1, max_length=60)
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = serialize(self)
+        return {key: value for key, value in dumped.items() if key not in self.later or value is not None}
 
 
 def sequence(**constraints: Any) -> Any:
@@ -198,7 +216,8 @@ def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
             if world.id in taken:
                 raise ValueError(f"worlds must be different, but {path} repeats {world.id}: leave it out")
             taken.add(world.id)
-            yield world
+            phase = getattr(entry, "phase", None)
+            yield world if phase is None else replace(world, tags={**world.tags, "phase": phase})
 
 
 @world_kind("recorded", world=RecordedWorld)

@@ -1,0 +1,224 @@
+"""The commands `separate` and `design`: what worlds can tell of hypotheses before any data, and better worlds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from goalscope.cli.help import flag, option
+from goalscope.cli.studies import Count, Densities, Settings, Sizes
+
+if TYPE_CHECKING:
+    from goalscope.hypotheses.separability import Separability
+    from goalscope.report.vector import Picture
+    from goalscope.runs import Study
+
+_ROWS = 12  # pairs of the table of those that are told apart least
+Bank = Annotated[
+    str,
+    option(
+        "FILE|NAMES",
+        "Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written forms such as 'corner "
+        "top-right' or 'goal within 5 steps', with ';' between them.",
+    ),
+]
+Worlds = Annotated[
+    str,
+    option(
+        "STUDY|KIND",
+        "The worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an entry of a study: "
+        "'{kind: grid, sizes: [9], densities: [0.6], count: 40}'.",
+    ),
+]
+Lapse = Annotated[float, option("RATE", "Lapse rate of the agents: probability of an action drawn from all.")]
+
+
+def separate(
+    hypotheses: Bank,
+    worlds: Worlds,
+    lapse: Lapse = 0.1,
+    level: Annotated[float, option("RATE", "Error rate that the number of episodes is counted for.")] = 0.05,
+    out: Annotated[
+        Path | None, option("FILE", "Also write the matrix there: .svg, .pdf, .png or .csv.", "--out", "-o")
+    ] = None,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    sizes: Sizes = None,
+    densities: Densities = None,
+    count: Count = None,
+    settings: Settings = None,
+) -> None:
+    """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables."""
+    from goalscope.cli.console import json_text, say
+    from goalscope.cli.errors import check_outputs
+    from goalscope.hypotheses import load_hypotheses
+    from goalscope.hypotheses.separability import separability
+    from goalscope.report.exports import write
+    from goalscope.report.specs import Figure
+
+    check_outputs(out)
+    study = _study(worlds, sizes, densities, count, settings)
+    found = separability(
+        load_hypotheses(hypotheses), study.worlds(), horizon=study.horizon.of, lapse=lapse, level=level
+    )
+    if out is not None:
+        write(Figure(_picture(found)), out)
+    if as_json:
+        named = {"hypotheses": found.names, "worlds": len(found.world_ids), "lapse": lapse, "level": level}
+        rest = {"same": found.same(), "sentences": found.sentences(), "undefined": found.undefined}
+        say(json_text({**named, "pairs": found.records(), **rest}))
+        return
+    _print_pairs(found)
+    for name, reasons in found.undefined.items():
+        for reason, number in reasons.items():
+            say(f"{name}: undefined in {number} of {len(found.world_ids)} worlds, {reason}")
+    for line in found.sentences() or ["every pair is told apart in six worlds or more, in all where there are fewer"]:
+        say(line)
+    if out is not None:
+        say(f"matrix: {out}")
+
+
+def design(
+    hypotheses: Bank,
+    worlds: Worlds,
+    choose: Annotated[int, option("N", "Worlds to choose among those.", min=1)] = 8,
+    lapse: Lapse = 0.1,
+    seed: Annotated[int, option("N", "Root seed of the random choices that they are compared with.")] = 0,
+    out: Annotated[
+        Path | None,
+        option("FILE", "Write a study of them there (.yaml), with a twin of each hypothesis.", "--out", "-o"),
+    ] = None,
+    sizes: Sizes = None,
+    densities: Densities = None,
+    count: Count = None,
+    settings: Settings = None,
+) -> None:
+    """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones."""
+    import numpy as np
+
+    from goalscope.cli.console import say
+    from goalscope.cli.errors import check_outputs
+    from goalscope.hypotheses import load_hypotheses
+    from goalscope.hypotheses.design import design as designed
+    from goalscope.plain_files import write_text
+    from goalscope.runs import Study
+
+    check_outputs(out)
+    study = _study(worlds, sizes, densities, count, settings)
+    found = designed(
+        load_hypotheses(hypotheses), study.worlds(), choose, horizon=study.horizon.of, lapse=lapse, seed=seed
+    )
+    low, middle, high = np.quantile(found.random, (0.025, 0.5, 0.975))
+    say(
+        f"{choose} of {len(found.found.world_ids)} worlds: the pair that is told apart least, "
+        f"{' or '.join(found.pair)}, has {found.least:.1f} nats over one episode in each (the smaller of both "
+        f"directions, lapse rate {lapse:g} for both)"
+    )
+    say(
+        f"{len(found.random)} random choices of as many: {middle:.1f}, 95 % of them from {low:.1f} to {high:.1f}; the "
+        "choice is greedy and need not be the best"
+    )
+    for pair in found.hopeless:
+        say(f"{' or '.join(pair)}: no candidate tells them apart, take worlds with other places")
+    for index, world in zip(found.chosen, found.worlds, strict=True):
+        say(f"world {index}: {world.id}")
+    if out is not None:
+        plain = found.study(study.dump().get("horizon", {}), seed=study.seed, name=f"design of {choose} worlds")
+        Study.parse(plain)
+        write_text(out, _as_yaml(plain))
+        say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
+
+
+def _study(
+    text: str, sizes: str | None, densities: str | None, count: int | None, settings: list[str] | None
+) -> "Study":
+    """Return a study of the worlds that an option names, with the changes of others."""
+    from goalscope import registry
+    from goalscope.cli.overrides import read_overrides
+    from goalscope.cli.studies import load_study
+    from goalscope.runs import Study
+    from goalscope.studies import names
+    from goalscope.yaml_text import read_yaml_text
+
+    changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
+    if text in names() or Path(text).exists() or text.endswith((".yaml", ".yml")):
+        return load_study(text, changes)
+    entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
+    if entries is None:
+        if text not in registry.names("world"):
+            return load_study(text, changes)  # which says what studies there are
+        fields = registry.resolve("world", text).settings.model_fields
+        usual: dict[str, Any] = {"sizes": [7, 9], "densities": [0.2, 0.6], "count": 40}
+        entries = {"kind": text, **{key: value for key, value in usual.items() if key in fields}}
+    listed = entries if isinstance(entries, list) else [entries]
+    return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
+
+
+def _print_pairs(found: "Separability") -> None:
+    from goalscope.cli.console import table
+    from goalscope.report.blocks import counted
+
+    lapse, size = found.lapse, len(found.names)
+    rows = [
+        [f"{h + 1} {found.names[h]}", *("–" if h == k else _short(found.mean[h, k]) for k in range(size))]
+        for h in range(size)
+    ]
+    about = f"Nats an episode, row against column, mean of {counted(len(found.world_ids), 'world')}"
+    title = f"{about}; lapse rate {lapse:g} for both"
+    table(["hypothesis", *(str(k + 1) for k in range(size))], rows, title=title, numbers=range(1, size + 1))
+    pairs = [(h, k) for h in range(size) for k in range(h + 1, size) if found.both[h, k]]
+    pairs.sort(key=lambda pair: (found.apart[pair], min(found.mean[pair], found.mean[pair[::-1]])))
+    lines = [
+        [
+            f"{found.names[h]} – {found.names[k]}",
+            f"{found.apart[h, k]} of {found.shared[h, k]}",
+            " / ".join(_short(found.mean[pair]) for pair in ((h, k), (k, h))),
+            " / ".join(_short(found.own_best[pair]) for pair in ((h, k), (k, h))),
+            " / ".join(f"{found.disjoint[pair]:.2f}" for pair in ((h, k), (k, h))),
+            "never" if found.episodes[h, k] == float("inf") else f"{found.episodes[h, k]:,.0f}",
+        ]
+        for h, k in pairs[:_ROWS]
+    ]
+    heads = ("pair", "worlds apart", "nats, same lapse", "nats, rival's best", "disjoint", "episodes")
+    table(heads, lines, title=f"Told apart least; episodes at level {found.level:g}", numbers=range(1, 6))
+
+
+def _picture(found: "Separability") -> "Picture":
+    from goalscope.report.matrix import matrix
+
+    def cell(record: Any) -> tuple[str, str, float | None]:
+        share = min(1.0, record["nats_same_lapse"] / 20)
+        told = record["worlds_apart"] > 0
+        return (
+            _short(record["nats_same_lapse"]),
+            f"{record['worlds_apart']} of {record['worlds']}",
+            share if told else None,
+        )
+
+    label = (
+        f"What an agent after the row tells against the column: nats an episode, lapse rate {found.lapse:g} for both"
+    )
+    notes = (
+        "Small: worlds that tell both apart (0.1 nats each way; versions of a grid are one) of those that have both.",
+        "Red: no world tells them apart.",
+        *found.sentences(),
+    )
+    records = [record for record in found.records() if record["worlds"]]
+    return matrix(found.names, records, row="hypothesis", column="rival", cell=cell, label=label, notes=notes)
+
+
+def _short(value: float) -> str:
+    return "–" if value != value else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _as_yaml(plain: dict[str, Any]) -> str:
+    """Return plain values as YAML, texts of several lines as blocks."""
+    import yaml
+
+    class Blocks(yaml.SafeDumper):
+        """A dumper of its own, so that no other one changes."""
+
+    Blocks.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        ),
+    )
+    return yaml.dump(plain, Dumper=Blocks, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,307 @@
+"""Hypotheses as values: what an agent may be after, with what follows from it exactly in any finite world.
+
+Each gives a policy over the states of a world's `Process`. Of a place or an event it is uniform over the optimal set,
+by breadth-first search in the process itself, M the states in which it holds:
+
+    d(s)   = fewest steps from s into M
+    A*(s)  = {a : d(s') = d(s) - 1} outside of M
+    A*(s)  = {a : s' in M} inside, where there is none {a : d(s') = 1}: it stays, or comes back at once
+
+The world's own end holds for every hypothesis: a goal's states are absorbing, so no way leads through them. Where
+nothing can be done (M out of reach, or nothing changes any more), all offered actions are equally likely: the
+hypothesis says nothing there. With chance, and for utilities, the sets are those of value iteration by decision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope import registry
+from goalscope.checks import check_distributions, check_probability, check_shape, freeze, refuse_where
+from goalscope.hypotheses.views import Undefined, view_of
+from goalscope.meg import KnownMEG, meg_known
+from goalscope.planning.mdp import value_iteration
+from goalscope.planning.process import Process, process_of
+from goalscope.worlds.dynamics import phases
+from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.world import World
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
+"""What the function of a form gives, from a `FiniteWorld` and the parts of the form: the cell of a place; ``[S]`` bool
+where an event holds; a utility ``[S]``, ``[S, A]`` or ``[S, A, S]``; the probabilities ``[S, A]`` or ``[n, S, A]`` of a
+table; ``[S]`` bool of a condition, which is also given the hypothesis that it stands behind, before its parts. A policy
+gives ``[A]`` from a `View`."""
+
+MOST: Final = 20_000_000
+"""Most decisions x states x actions of a policy by decision."""
+
+FAR: Final = np.iinfo(np.int64).max // 2
+"""Distance of a state from which there is no way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A registered written form and its function, see `Kind`."""
+
+    kind: Kind
+    function: Callable[..., Any]
+
+
+def hypothesis(form: str, *, kind: Kind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
+
+    Args:
+        form: words, and in braces the parts that the function is given, see `goalscope.hypotheses.written`.
+        kind: what the function gives; it raises `Undefined` where it means nothing in a world.
+
+    Raises:
+        ValueError: an unknown kind, or a form that is taken.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"the kind of a hypothesis must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        gives = partial(of_views, function) if kind == "policy" else function
+        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives))
+        return function
+
+    return add
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FiniteWorld:
+    """A world with its process of S states and A actions, and the number of decisions of an episode."""
+
+    world: World
+    process: Process
+    horizon: int
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid; `Undefined` in worlds whose states are not the cells of one."""
+        if not isinstance(self.world, GridWorld):
+            raise Undefined(f"a place needs the cells of a grid, this world is of kind {self.world.kind}")
+        return self.world.grid
+
+    @cached_property
+    def even(self) -> Array:
+        """``[S, A]`` all offered actions equally likely."""
+        shape, offered = (self.process.states, self.process.actions), self.process.offered
+        weights = np.ones(shape) if offered is None else offered.astype(np.float64)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def live(self) -> Mask:
+        """``[S]`` the states in which some action changes something; the others are the end of an episode."""
+        own, after = np.arange(self.process.states), self.process.transitions
+        if not self.process.chance:
+            return np.asarray((after != own[:, None]).any(axis=1))
+        matrix = after.tocoo()
+        state = matrix.row // self.process.actions
+        return np.isin(own, state[(state != matrix.col) & (matrix.data > 0)])
+
+    @cached_property
+    def reached(self) -> Mask:
+        """``[S]`` the states that can be come to, the end of an episode included."""
+        seen = np.zeros(self.process.states, dtype=bool)
+        after = self.process.start > 0
+        while not (after == seen).all():
+            seen = after
+            after = seen | (self.process.base.flow(np.where(seen[:, None], self.even, 0.0)) > 0)
+        return seen
+
+    def at(self, cell: Position) -> Mask:
+        """Return ``[S]`` the states of a grid at a cell inside of it."""
+        return np.asarray(np.arange(self.process.states) % self.grid.walls.size == cell[0] * self.grid.width + cell[1])
+
+    def further(self, cell: Position) -> Array:
+        """Return ``[S, 2]`` how many rows and columns further a cell lies than the agent of each state."""
+        cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
+        return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
+
+    def steps_to(self, where: Mask) -> Numbers:
+        """Return ``[S]`` the fewest steps into some states, `FAR` without a way; `Undefined` with chance."""
+        if self.process.chance:
+            raise Undefined("distances are not defined where actions have several outcomes")
+        steps, near, level = np.where(where, 0, FAR), where, 0
+        while near.any():
+            level += 1
+            near = near[self.process.transitions].any(axis=1) & (steps == FAR)
+            steps[near] = level
+        return steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solved:
+    """What follows from a hypothesis in a world.
+
+    Attributes:
+        policy: ``[1, S, A]`` its probabilities, or ``[n, S, A]`` by decision.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` of one decision, None for a hypothesis without one.
+    """
+
+    policy: Array
+    utility: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What an agent may be after: a registered form and what stands in its braces.
+
+    Attributes:
+        form: the registered form.
+        parts: other hypotheses, tuples of them, numbers and words.
+        text: the written form, which `goalscope.hypotheses.parse` reads back.
+    """
+
+    form: str
+    parts: tuple[Any, ...]
+    text: str
+
+    @property
+    def kind(self) -> Kind:
+        """What its function gives."""
+        kind: Kind = registry.resolve("hypothesis", self.form).kind
+        return kind
+
+    def value(self, *arguments: Any) -> Any:
+        """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
+        return registry.resolve("hypothesis", self.form).function(*arguments, *self.parts)
+
+    def cell(self, world: FiniteWorld) -> Position:
+        """Return the cell of a place where somebody can stand on it, else raise `Undefined`."""
+        row, col = self.value(world)
+        cell = int(row), int(col)
+        if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
+            raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
+        if world.grid.walls[cell]:
+            raise Undefined(f"{self.text} is a wall")
+        return cell
+
+    def where(self, world: FiniteWorld) -> Mask:
+        """Return ``[S]`` where a place or an event holds; a name that the world itself gives a goal is that goal."""
+        if self.kind not in ("place", "event"):
+            raise Undefined(f"{self.text} is neither a place nor an event")
+        if (named := world.process.goals.get(self.text)) is not None:
+            return np.asarray(named > 0)
+        return world.at(self.cell(world)) if self.kind == "place" else np.asarray(self.value(world), dtype=bool)
+
+    def solved(self, world: FiniteWorld) -> Solved:
+        """Return what follows from it in a world.
+
+        Raises:
+            Undefined: it means nothing there.
+        """
+        if self.kind in ("place", "event"):
+            return towards(world, self.where(world), self.text)
+        if self.kind == "utility":
+            return by_decision(world, np.asarray(self.value(world), dtype=np.float64))
+        table = np.asarray(self.value(world), dtype=np.float64)
+        table = table[None] if table.ndim == 2 else table
+        check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
+        check_distributions(self.text, table)
+        refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must take offered actions only")
+        return Solved(policy=freeze(np.where(world.live[:, None], table, world.even)))
+
+
+def finite_world(world: World, horizon: int) -> FiniteWorld:
+    """Return a world with its process.
+
+    Raises:
+        Undefined: fog, under which what is optimal depends on what was seen, or a world without a known process.
+    """
+    if world.fog_radius is not None:
+        raise Undefined("under fog the optimal actions depend on what was seen before")
+    process = process_of(world)
+    if process is None:
+        raise Undefined(f"a world of kind {world.kind} has no known process")
+    return FiniteWorld(world=world, process=process, horizon=horizon)
+
+
+def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
+    """Return what follows from being after some states, which pay 1 for each decision that begins there.
+
+    Raises:
+        Undefined: no way leads there from the start; ``what`` names it in the reason.
+    """
+    unreached = f"{what} cannot be come to from the start; the world's own goal ends an episode"
+    if world.process.chance:
+        if not (where & world.reached).any():
+            raise Undefined(unreached)
+        return by_decision(world, where.astype(np.float64))
+    steps = world.steps_to(where)
+    if not ((steps < FAR) & (world.process.start > 0)).any():
+        raise Undefined(unreached)
+    here, beyond = steps[:, None], steps[world.process.transitions]
+    stays, returns = where[:, None] & (beyond == 0), where[:, None] & (beyond == 1)
+    held = stays | (returns & ~stays.any(axis=1, keepdims=True))
+    nearer = (beyond == here - 1) & (here > 0) & (here < FAR)
+    return Solved(policy=spread(world, nearer | held)[None], utility=where.astype(np.float64))
+
+
+def by_decision(world: FiniteWorld, utility: Array) -> Solved:
+    """Return what follows from a utility: value iteration over the horizon, equal parts of the optimal actions.
+
+    Raises:
+        Undefined: more than `MOST` decisions x states x actions.
+    """
+    if (size := world.horizon * world.process.states * world.process.actions) > MOST:
+        raise Undefined(f"best actions by decision are kept up to {MOST:,} decisions x states x actions, here {size:,}")
+    values = value_iteration(world.process.mdp(utility, world.horizon, terminal=None))
+    best = np.where(world.live[:, None], values.optimal, world.even > 0)
+    return Solved(policy=freeze(best / best.sum(axis=2, keepdims=True)), utility=utility)
+
+
+def spread(world: FiniteWorld, sets: Mask) -> Array:
+    """Return equal parts of sets ``[S, A]``; all offered actions where a set is empty or nothing changes any more."""
+    said = sets & (world.even > 0)
+    count = np.where(world.live, said.sum(axis=1), 0)[:, None]
+    return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
+
+
+def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:
+    """Return ``[S, A]`` what a function of views gives in each state, and of the parts of its form."""
+    policy = world.even.copy()
+    for state in np.flatnonzero(world.live & world.reached).tolist():
+        policy[state] = np.asarray(function(view_of(world.world, state), *parts), dtype=np.float64)
+    return policy
+
+
+def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
+    """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]`` towards a place, an event or a utility.
+
+    Raises:
+        Undefined: the hypothesis has no utility, or means nothing there.
+
+    Source: MacDermott et al. (2024), definition 3.2.
+    """
+    utility = one.solved(world).utility
+    if utility is None:
+        raise Undefined(f"{one.text} is a policy without a utility: it has a likelihood, no MEG")
+    return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)
+
+
+def log_likelihood(one: Hypothesis, world: FiniteWorld, states: Numbers, actions: Numbers, *, lapse: float) -> float:
+    """Return ``sum over t of log pi(a_t | s_t)`` of an episode in nats, ``pi`` with a lapse rate.
+
+    Args:
+        one: the hypothesis.
+        world: the world.
+        states: ``[T]`` numbers of the states in its process, in order from the first decision.
+        actions: ``[T]`` what was done there.
+        lapse: probability of an action drawn from all that are offered; with 0 a single other action has likelihood 0.
+    """
+    lapse, policy = check_probability("lapse", lapse), one.solved(world).policy
+    when = np.minimum(np.arange(len(states)), len(policy) - 1)
+    with np.errstate(divide="ignore"):
+        taken = (1 - lapse) * policy[when, states, actions] + lapse * world.even[states, actions]
+        return float(np.log(taken).sum())

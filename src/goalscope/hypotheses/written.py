@@ -1,0 +1,276 @@
+"""Hypotheses as text and in files: ``corner top-right``, ``key if not key held, else goal``, banks, YAML and JSON.
+
+The forms are those that are registered, in that order (`goalscope.hypotheses.rules`, `places`, packages). What stands
+in their braces is, by its name there: `hypothesis`, `place`, `event` and `condition` again a written form, in
+parentheses where it has parts; `places` several with a comma and a blank between; `terms` NUMBER * EVENT + NUMBER *
+EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2; `corner`, `sides` (up or right),
+`cells` (9x9 1 7, 7x7 1 5), `source` (module:function) and `name`, any words.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope import registry
+from goalscope.checks import near_miss
+from goalscope.hypotheses.definition import Hypothesis
+from goalscope.hypotheses.rules import SIDES
+from goalscope.untrusted import shorten
+from goalscope.worlds.grid import CORNERS
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.world import World
+from goalscope.yaml_text import read_yaml, read_yaml_text
+
+_MOST: Final = 2_000  # characters of a written form
+_DEEPEST: Final = 20  # forms within each other
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3})?"
+_PATTERNS: Final[Mapping[str, str]] = {
+    "hypothesis": ".+?",
+    "place": ".+",
+    "event": ".+",
+    "condition": ".+?",
+    "places": ".+",
+    "terms": rf"{_NUMBER} \* .+",
+    "whole": r"\d{1,6}",
+    "offset": r"[+-]\d{1,4},[+-]\d{1,4}",
+    "corner": r"\S+",
+    "sides": r"\S+(?: or \S+)*",
+    "cells": r"\d{1,4}x\d{1,4} \d{1,4} \d{1,4}(?:, \d{1,4}x\d{1,4} \d{1,4} \d{1,4})*",
+    "source": r"[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+    "name": r"[^\[\]]+",
+}
+_FIELD = re.compile(r"\{(\w+)\}")
+_INNER = {"place": ("place",), "event": ("event", "place"), "condition": ("condition", "event", "place")}
+_OWN: Final = ("place", "event", "utility", "policy", "table")
+
+
+def parse(text: str) -> Hypothesis:
+    """Return a hypothesis from its written form, the inverse of `Hypothesis.text`.
+
+    Raises:
+        ValueError: none of the forms; the message has near misses.
+    """
+    if not isinstance(text, str) or not text.strip() or len(text) > _MOST or not text.isprintable():
+        raise ValueError(f"a hypothesis must be written in 1 to {_MOST} printable characters, got {shorten(text)}")
+    found = _read(" ".join(text.split()), 0)
+    if found.kind == "condition":
+        raise ValueError(f"a condition must stand behind a hypothesis and the word if, got {shorten(text)} alone")
+    return found
+
+
+def _read(text: str, depth: int) -> Hypothesis:
+    text = _bare(text)
+    if depth > _DEEPEST:
+        raise ValueError(f"a hypothesis must have at most {_DEEPEST} forms within each other, got {shorten(text)}")
+    masked = _masked(text)
+    for form in registry.names("hypothesis"):
+        pattern, fields = _compiled(form)
+        if (found := pattern.fullmatch(masked)) is not None:
+            spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
+            return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
+    close = near_miss(text, registry.names("hypothesis"), most=3)
+    raise ValueError(f"a hypothesis must have one of the registered forms, got {shorten(text)}{close}")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(form: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """Return the pattern of a form and the names of its parts."""
+    pieces = _FIELD.split(form)
+    if unknown := [name for name in pieces[1::2] if name not in _PATTERNS]:
+        raise ValueError(f"a part of the form {form!r} must be one of {', '.join(_PATTERNS)}, got {unknown[0]!r}")
+    pattern = [re.escape(piece) if index % 2 == 0 else f"({_PATTERNS[piece]})" for index, piece in enumerate(pieces)]
+    return re.compile("".join(pattern)), tuple(pieces[1::2])
+
+
+def made(form: str, parts: Sequence[Any]) -> Hypothesis:
+    """Return the hypothesis of a registered form with its parts."""
+    written = iter([_text(part) for part in parts])
+    return Hypothesis(form=form, parts=tuple(parts), text=_FIELD.sub(lambda _: next(written), form))
+
+
+def _text(part: Any) -> str:
+    if isinstance(part, Hypothesis):
+        nested = any(isinstance(inner, Hypothesis | tuple) for inner in part.parts)
+        return f"({part.text})" if nested and part.kind != "condition" else part.text
+    if not isinstance(part, tuple):
+        return str(part)
+    if isinstance(part[0], int):
+        return f"{part[0]:+d},{part[1]:+d}"
+    if isinstance(part[0], str):
+        return " or ".join(part)
+    if isinstance(part[0], Hypothesis):
+        return ", ".join(_text(place) for place in part)
+    if len(part[0]) == 2:
+        return " + ".join(f"{weight!r} * {_text(term)}" for weight, term in part)
+    return ", ".join(f"{height}x{width} {row} {col}" for height, width, row, col in part)
+
+
+def _part(field: str, text: str, depth: int) -> Any:
+    """Return what stands in the braces of a form."""
+    if field in ("hypothesis", *_INNER):
+        return _of_kind(_read(text, depth), field)
+    if field == "places":
+        return tuple(_of_kind(_read(part, depth), "place") for part in _split(text, ", "))
+    if field == "terms":
+        terms = [re.fullmatch(rf"({_NUMBER}) \* (.+)", part) for part in _split(text, " + ")]
+        if None in terms:
+            raise ValueError(f"a utility must be NUMBER * EVENT + NUMBER * EVENT, got {shorten(text)}")
+        return tuple((_finite(float(term[1])), _of_kind(_read(term[2], depth), "event")) for term in terms if term)
+    if field == "whole":
+        return int(text)
+    if field == "offset":
+        return tuple(map(int, text.split(",")))
+    if field == "cells":
+        return tuple(sorted(tuple(map(int, re.findall(r"\d+", part))) for part in text.split(", ")))
+    valid = {"corner": CORNERS, "sides": tuple(SIDES)}.get(field)
+    words = tuple(text.split(" or ")) if field == "sides" else (text,)
+    for word in words if valid else ():
+        if valid and word not in valid:
+            raise ValueError(f"{field} must be of {', '.join(valid)}, got {shorten(word)}{near_miss(word, valid)}")
+    return words if field == "sides" else text
+
+
+def _finite(weight: float) -> float:
+    if not math.isfinite(weight):
+        raise ValueError(f"a weight must be a finite number, got {weight}")
+    return weight
+
+
+def _of_kind(found: Hypothesis, field: str) -> Hypothesis:
+    if (kinds := _INNER.get(field)) and found.kind not in kinds:
+        raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(found.text)}, a {found.kind}")
+    if field == "hypothesis" and found.kind == "condition":
+        raise ValueError(f"a hypothesis must stand here, got the condition {shorten(found.text)}")
+    return found
+
+
+def _masked(text: str) -> str:
+    """Return a text with a sign of its own in place of all within parentheses, so that no form is found there."""
+    level, signs = 0, []
+    for sign in text:
+        level -= sign == ")"
+        signs.append("\0" if level > 0 else sign)
+        level += sign == "("
+    return "".join(signs)
+
+
+def _bare(text: str) -> str:
+    """Return a text without parentheses around all of it."""
+    text = text.strip()
+    while re.fullmatch(r"\(\0+\)", _masked(text)):
+        text = text[1:-1].strip()
+    return text
+
+
+def _split(text: str, separator: str) -> Iterator[str]:
+    masked, begin = _masked(text), 0
+    while (end := masked.find(separator, begin)) >= 0:
+        yield text[begin:end]
+        begin = end + len(separator)
+    yield text[begin:]
+
+
+def banks() -> dict[str, tuple[str, ...]]:
+    """Return the shipped banks: name -> written forms."""
+    text = files("goalscope.hypotheses").joinpath("banks.yaml").read_text(encoding="utf-8")
+    return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
+
+
+def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
+    """Return the hypotheses of a file: name -> hypothesis.
+
+    Args:
+        plain: a list, or a mapping whose key ``hypotheses`` holds it. Each entry is a written form, ``{name: ..., is:
+            FORM}``, ``{name: ..., utility: {EVENT: NUMBER}}``, or with place, event, utility, policy or table as key a
+            function of the working directory, ``module:function``.
+
+    Raises:
+        ValueError: another form, or a name or hypothesis that stands there twice.
+    """
+    entries = plain.get("hypotheses") if isinstance(plain, Mapping) else plain
+    if not isinstance(entries, list | tuple) or not entries:
+        raise ValueError(f"hypotheses must be a list of written forms or mappings, got {shorten(plain)}")
+    return _distinct(map(_entry, entries))
+
+
+def _entry(entry: Any) -> tuple[str, Hypothesis]:
+    if isinstance(entry, str):
+        return (found := parse(entry)).text, found
+    given = [key for key in ("is", *_OWN) if isinstance(entry, Mapping) and key in entry]
+    if len(given) != 1 or set(entry) - {"name", *given}:
+        raise ValueError(
+            f"a hypothesis in a file must be a written form, or have a name and one of is, {', '.join(_OWN)}, got "
+            f"{shorten(entry)}"
+        )
+    value = entry[given[0]]
+    if given[0] == "utility" and isinstance(value, Mapping):
+        value = " + ".join(f"{weight} * ({term})" for term, weight in value.items())
+    else:
+        value = value if given[0] == "is" else f"{given[0]} {value}"
+    found, name = parse(value), entry.get("name")
+    if name is not None and (not isinstance(name, str) or not name.strip() or not name.isprintable()):
+        raise ValueError(f"the name of a hypothesis must be one line of text, got {shorten(name)}")
+    return name or found.text, found
+
+
+def _distinct(found: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
+    result: dict[str, Hypothesis] = {}
+    for name, one in found:
+        if name in result or one in result.values():
+            raise ValueError(f"hypotheses must be different and have names of their own, got {shorten(name)} twice")
+        result[name] = one
+    return result
+
+
+def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
+    """Return hypotheses as plain values, the inverse of `read_hypotheses`."""
+    return [one.text if name == one.text else {"name": name, "is": one.text} for name, one in bank.items()]
+
+
+def load_hypotheses(text: str) -> dict[str, Hypothesis]:
+    """Return the hypotheses of the command line: files (.yaml, .json), banks and written forms, with ';' between them.
+
+    Raises:
+        ValueError: none of these, or a hypothesis that stands there twice.
+        OSError: a file that cannot be read.
+    """
+    shipped, found = banks(), list[tuple[str, Hypothesis]]()
+    for part in (part.strip() for part in text.split(";") if part.strip()):
+        if part.endswith((".yaml", ".yml", ".json")):
+            found.extend(read_hypotheses(read_yaml(Path(part).expanduser())).items())
+        elif part in shipped:
+            found.extend(map(_entry, shipped[part]))
+        else:
+            try:
+                found.append(_entry(part))
+            except ValueError as error:
+                raise ValueError(f"{error}; or a bank: {', '.join(shipped)}; or a file (.yaml, .json)") from error
+    if not found:
+        raise ValueError(f"hypotheses must be named, got {text!r}: give a file, a bank or written forms")
+    return _distinct(found)
+
+
+def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
+    """Return a hypothesis whose places of a phase have cells: where the goal always stood in the worlds of the phase.
+
+    That is one cell for each size of grid; sizes with several are left out. Other hypotheses are unchanged.
+    """
+    if one.form == "where the goal stood in phase {name}":
+        goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        for world in worlds:
+            if isinstance(world, GridWorld) and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
+                goals.setdefault((world.grid.height, world.grid.width), set()).add(world.grid.goal)
+        cells = tuple(sorted((*shape, *next(iter(found))) for shape, found in goals.items() if len(found) == 1))
+        return made(f"{one.form} [{{cells}}]", (one.parts[0], cells)) if cells else one
+    parts = [_bound(part, worlds) for part in one.parts]
+    return made(one.form, parts) if parts != list(one.parts) else one
+
+
+def _bound(part: Any, worlds: Sequence[World]) -> Any:
+    if isinstance(part, Hypothesis):
+        return bind(part, worlds)
+    return tuple(_bound(item, worlds) for item in part) if isinstance(part, tuple) else part

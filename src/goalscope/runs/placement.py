@@ -1,0 +1,94 @@
+"""Where goal and start of a grid lie, by rule: "top-right", "left", "anywhere", each with "not " before it.
+
+A corner is the open cell nearest to it (`Grid.corner`; in generated grids always the corner within the border), a side
+the half of the grid without its middle row or column.
+"""
+
+from typing import Annotated, Final, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator
+
+from goalscope.checks import near_miss
+from goalscope.planning.shortest import distances_to
+from goalscope.worlds.grid import CORNERS, Grid, Position, Side
+
+ANYWHERE: Final = "anywhere"
+RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
+_NOT: Final = "not "
+
+
+def check_rule(rule: str) -> str:
+    """Return the rule of a placement.
+
+    Raises:
+        ValueError: none of `RULES`, with or without "not ".
+    """
+    name = rule.removeprefix(_NOT)
+    if name not in RULES or rule == f"{_NOT}{ANYWHERE}":
+        raise ValueError(
+            f"a placement must be one of {', '.join(RULES)}, the corners and sides also with 'not ' before them, got "
+            f"{rule[:60]!r}{near_miss(name, RULES)}"
+        )
+    return rule
+
+
+Rule = Annotated[str, AfterValidator(check_rule)]
+"""The rule of a placement in a study."""
+
+
+def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` bool, the open cells that a rule admits."""
+    name, is_open = rule.removeprefix(_NOT), ~grid.walls
+    rows, cols = np.indices(is_open.shape)
+    if name in CORNERS:
+        row, col = grid.corner(name)
+        where = (rows == row) & (cols == col)
+    elif name == ANYWHERE:
+        where = np.ones_like(is_open)
+    else:
+        index, length = (cols, grid.width) if name in ("left", "right") else (rows, grid.height)
+        where = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
+    return np.asarray(is_open & (~where if rule.startswith(_NOT) else where))
+
+
+def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with another goal and another start, None where it has no such cells.
+
+    Args:
+        grid: the grid, with both; its walls stay.
+        goal, start: the rules; None leaves the cell where it is.
+        apart: fewest steps between start and goal, and from both to a corner that the goal's rule leaves out ("not
+            top-right"), so that ways to it and to the goal are different ones.
+        rng: draws one of all such pairs of cells, each equally likely.
+    """
+    cells = []
+    for rule, own in ((start, grid.start), (goal, grid.goal)):
+        found = [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [own]
+        cells.append([cell for cell in found if cell is not None])
+    name = "" if goal is None else goal.removeprefix(_NOT)
+    far = ~grid.walls
+    if goal != name and name in CORNERS:
+        far = distances_to(grid.walls, [grid.corner(name)]) >= apart
+    pairs = list[tuple[Position, Position]]()
+    for first in cells[0]:
+        steps = distances_to(grid.walls, [first])
+        pairs.extend((first, last) for last in cells[1] if far[first] and far[last] and steps[last] >= max(apart, 1))
+    if not pairs:
+        return None
+    first, last = pairs[int(rng.integers(len(pairs)))]
+    return grid.at(start=first, goal=last)
+
+
+def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
+    """Return the cell as far from the start as a corner and farthest from that corner; None where there is none."""
+    assert grid.start is not None
+    steps = distances_to(grid.walls, [grid.start])
+    as_far = steps == steps[corner]
+    as_far[corner] = False
+    if steps[corner] < minimum or not as_far.any():
+        return None
+    apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
+    row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
+    return int(row), int(col)
