@@ -102,9 +102,10 @@ def capture(
     from goalscope.activations import capture as replay
     from goalscope.activations.capture import capture_elsewhere
     from goalscope.activations.hooks import Blocks
-    from goalscope.cli.console import duration, progress, say, table
+    from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
+    from goalscope.progress import duration
     from goalscope.report.blocks import counted
     from goalscope.runs import StudyShard
 
@@ -264,9 +265,10 @@ def read_inside(
 
     With ``drop_sites``, sites that the agent's steps lack are omitted with a notice.
     """
-    from goalscope.cli.console import duration, progress, say
+    from goalscope.cli.console import progress, say
     from goalscope.probing.heads import trains_on
     from goalscope.probing.pipeline import study_inside
+    from goalscope.progress import duration
     from goalscope.report.blocks import counted
     from goalscope.report.verdicts import MADE_RULE
 

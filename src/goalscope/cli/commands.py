@@ -6,13 +6,14 @@ from pathlib import Path
 from shlex import quote
 
 from goalscope import importers
-from goalscope.cli.console import duration, progress, say
+from goalscope.cli.console import progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_run, write_page_of
 from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
 from goalscope.extras import lacking
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
 from goalscope.plain_files import path_in
+from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.cli.console import duration, say, table
+from goalscope.cli.console import say, table
 from goalscope.cli.expected import amounts, span
 from goalscope.evaluation import evaluate
 from goalscope.evaluation.arms import Arm
@@ -17,6 +17,7 @@ from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import costs
 from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
 from goalscope.preflight.forecast import Forecast, Range, nothing
+from goalscope.progress import duration
 from goalscope.report.blocks import listed
 
 DEFAULT: Final = "7m"

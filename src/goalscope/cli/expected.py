@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.console import duration, say
+from goalscope.cli.console import say
 from goalscope.evaluation.measured import announced, found
 from goalscope.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
 from goalscope.preflight.forecast import Forecast, Range, forecast
+from goalscope.progress import duration
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade

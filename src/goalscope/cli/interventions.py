@@ -65,8 +65,9 @@ def patch(
 
 def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
     """Run declared interventions with a progress display, and print the headline of each."""
-    from goalscope.cli.console import duration, progress, say
+    from goalscope.cli.console import progress, say
     from goalscope.interventions.experiment import study_interventions
+    from goalscope.progress import duration
 
     local_model = None
     if model:

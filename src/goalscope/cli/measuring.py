@@ -8,9 +8,10 @@ from shlex import quote
 from string import ascii_lowercase
 from typing import Any
 
-from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
 from goalscope.measures.behaviour import left_out, put_measured
+from goalscope.progress import duration
 from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-from goalscope.cli.console import duration, progress, say, show, table
+from goalscope.cli.console import progress, say, show, table
 from goalscope.cli.overrides import split
 from goalscope.measures.goals import (
     DRAWS,
@@ -27,6 +27,7 @@ from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
 from goalscope.meg.restricted import Unseen
 from goalscope.planning.soft import passes_reported_to
+from goalscope.progress import duration
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
     belief_words,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import duration, progress, say
+from goalscope.cli.console import progress, say
 from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
+from goalscope.progress import duration
 
 if TYPE_CHECKING:
     from goalscope.cli.overrides import Overrides

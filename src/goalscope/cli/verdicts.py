@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any
 
 from goalscope.cli import claims
-from goalscope.cli.console import duration, progress, say
+from goalscope.cli.console import progress, say
 from goalscope.cli.evaluation_plan import (
     DEFAULT,
     announce,
@@ -25,6 +25,7 @@ from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.failures import FAILURES, Failures
 from goalscope.parts import TRACEBACK
+from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed
 
 
