@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from goalscope.untrusted import printable
+
 Answer = TypeVar("Answer")
 
 LOG: Final = logging.getLogger("goalscope")
@@ -25,6 +27,9 @@ Progress = Callable[[int, int], None]
 """Called with (done, total), in any unit."""
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a named stage of work; its context value is called with (done, total)."""
+
+Display = Callable[[str], AbstractContextManager[Callable[..., None]]]
+"""The same, whose context value also takes the seconds that are left, where the work knows them."""
 
 Arrived = Callable[[Sequence[tuple[int, Answer]]], None]
 """Called during a batch of questions with what was answered since the last call, each with its index; from any thread.
@@ -225,11 +230,15 @@ def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
 
 @contextmanager
 def aloud() -> Iterator[None]:
-    """Write lines on what goes on to standard error, unless a display listens or `LOG` has a handler of the caller's."""
+    """Write lines on what goes on to standard error, unless a display listens or the caller set up `LOG`."""
     if TALLY.heard or (LOG.hasHandlers() and LOG.isEnabledFor(logging.INFO)):
         yield
         return
-    with TALLY.heard_by(lambda line: print(line, file=sys.stderr, flush=True)):
+
+    def write(line: str) -> None:
+        sys.stderr.write(f"{printable(line)}\n")
+
+    with TALLY.heard_by(write):
         yield
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from goalscope.activations import artifacts, captures
 from goalscope.activations.shards import place
 from goalscope.cli import app, measuring
-from goalscope.cli.measuring import measure_run
+from goalscope.front.measuring import measure_run
 from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
 from goalscope.probing.analyses import Reader, probe_dataset
 from goalscope.probing.probe_store import DECODER, PROBE

@@ -14,6 +14,7 @@ from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, fl
 if TYPE_CHECKING:
     from concurrent.futures import Executor as PoolExecutor
 
+    from goalscope.probing.pipeline import InsideSummary
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
     from goalscope.runs.probing_config import Inside
@@ -261,16 +262,13 @@ def read_inside(
     drop_sites: bool = False,
     pool: "PoolExecutor | None" = None,
 ) -> None:
-    """Run the declared probing with a progress display, and print the headline of each reading.
+    """Run the declared probing with a progress display, and print what it found.
 
     With ``drop_sites``, sites that the agent's steps lack are omitted with a notice.
     """
-    from goalscope.cli.console import progress, say
+    from goalscope.cli.console import progress
     from goalscope.probing.heads import trains_on
     from goalscope.probing.pipeline import study_inside
-    from goalscope.progress import duration
-    from goalscope.report.blocks import counted
-    from goalscope.report.verdicts import MADE_RULE
 
     trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
     local_model = random = None
@@ -295,6 +293,16 @@ def read_inside(
         drop_sites=drop_sites,
         pool=pool,
     )
+    show_inside(done, time.monotonic() - began)
+
+
+def show_inside(done: "InsideSummary", seconds: float) -> None:
+    """Print what probes found: numbers of probes, and the headline of each reading."""
+    from goalscope.cli.console import say
+    from goalscope.progress import duration
+    from goalscope.report.blocks import counted
+    from goalscope.report.verdicts import MADE_RULE
+
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
@@ -302,7 +310,7 @@ def read_inside(
     say(
         f"{done.agent}: {counted(done.fitted, 'probe')} fitted{reused}, on {steps['training grids']} grids "
         f"({counted(steps['training steps'], 'step')}), tested on {steps['test grids']} ({steps['test steps']}), in "
-        f"{duration(time.monotonic() - began)}"
+        f"{duration(seconds)}"
     )
     middle = done.layers[len(done.layers) // 2]
     for name, rows in done.rows.items():

@@ -295,22 +295,15 @@ def meg(
     if ridge is not None and not unknown:
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     from goalscope.cli.meg import meg_file, meg_run
+    from goalscope.cli.overrides import split
 
-    texts = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
+    texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
     if path.is_dir():
-        meg_run(
-            path,
-            texts,
-            confidence=confidence,
-            unknown=unknown,
-            ridge=1.0 if ridge is None else ridge,
-            as_json=as_json,
-            beliefs=beliefs,
-            draws=draws,
-            seen=seen,
-        )
+        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split(hypotheses), "draws": draws}
+        options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
+        meg_run(path, options, as_json=as_json)
         return
-    only_runs: dict[str, object] = {**texts, "ridge": ridge, "beliefs": beliefs, "draws": draws, "seen": seen}
+    only_runs = {"by": by, "hypotheses": hypotheses, **texts, "ridge": ridge, "draws": draws}
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", None)]:
         raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)

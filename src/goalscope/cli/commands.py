@@ -7,9 +7,11 @@ from shlex import quote
 
 from goalscope import importers
 from goalscope.cli.console import progress, say
-from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_run, write_page_of
-from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
+from goalscope.cli.studies import load_study, run_study_of
 from goalscope.extras import lacking
+from goalscope.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.front.running import check_kept_apart
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
 from goalscope.plain_files import path_in
@@ -26,9 +28,8 @@ def demo(out: Path) -> None:
     began = time.monotonic()
     study = load_study("demo")
     run_study_of(study, out, passed={"study": "demo", "workers": 1}, guide=False)
-    measure_run(out)
-    page = out / "report.html"
-    write_page_of(out, page, None)
+    measure_run(out, progress)
+    page = write_page_of(out, stage=progress)
     agents = [agent.name for agent in study.agents()]
     with Store(out) as store:
         measured = MeasuredRows(store, BEHAVIOUR)
@@ -71,7 +72,7 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
 
 def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
-    measure_run(path)
+    measure_run(path, progress)
     with Store(path) as store:
         state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
@@ -93,10 +94,7 @@ def _show_measured(
 ) -> None:
     """Print the results of `measure`."""
     check_measures(measures, list(measured.measures), "this run")
-    absent = [name for name in by if name not in measured.values]
-    if absent:
-        present = ", ".join(name for name in measured.values if name != "agent")
-        raise ValueError(f"--by must name tags of this run ({present}), got {', '.join(absent)}: tag its worlds so")
+    check_tags(by, measured)
     episodes = measured.of("success")
     conditions = conditions_of(episodes)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]

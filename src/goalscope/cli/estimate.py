@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from goalscope.cli.console import progress, say, table
-from goalscope.cli.expected import measure_and_say
-from goalscope.cli.measuring import measured_rows
+from goalscope.front.expected import measure_and_say
+from goalscope.front.measuring import measured_rows
+from goalscope.front.running import size_of
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import Cost, costs
 from goalscope.preflight.pace import SPENT, stored_pace
@@ -39,15 +40,6 @@ _POWER = (
 )
 
 
-def say_size(study: Study) -> None:
-    """Print the size of a study."""
-    size = study.size()
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-
-
 def print_cost(
     study: Study,
     output_tokens: int | None = None,
@@ -65,7 +57,7 @@ def print_cost(
         measure: whether first turns are asked, to measure what they take.
         out: the run directory that keeps their answers; None to keep none.
     """
-    say_size(study)
+    say(size_of(study))
     with progress("worlds", quiet=_QUIET) as show:
         all_costs = costs(study, output_tokens, show)
     columns = [*_COST]
@@ -155,7 +147,7 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
     """Print the power of a study, with the variances of a pilot run where one is given."""
-    plan = study_power(study, None if pilot is None else measured_rows(pilot), assumed)
+    plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
     for agent, name in plan.left_out:
         say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
     columns = [*(["agent"] if pilot else []), *_POWER]

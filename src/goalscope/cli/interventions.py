@@ -76,7 +76,7 @@ def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", devic
         local_model = LocalModel(model, device=device)
     began = time.monotonic()
     for done in study_interventions(run, declared, model=local_model, stage=progress):
-        _print(done, declared)
+        show_intervention(done)
     say(f"interventions in {duration(time.monotonic() - began)}")
 
 
@@ -89,15 +89,15 @@ def _parsed(kind: "type[BaseModel]", mapping: dict[str, Any], explain: Any) -> "
         raise ValueError(explain(error, {"": list(kind.model_fields)}, "what is asked for", "declaration")) from None
 
 
-def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None:
+def show_intervention(done: "InterventionSummary") -> None:
     """Print the main estimates of an experiment, one line each."""
+    from goalscope import registry
     from goalscope.cli.console import say, table
     from goalscope.cli.measuring import written
     from goalscope.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
-    settings: Any = next(estimated for estimated in declared if estimated.kind == done.kind)  # type: ignore[attr-defined]
-    measures, fixed, by = settings.headline
+    measures, fixed, by = registry.resolve("intervention", done.kind).headline
     selected = chosen(done.rows, **fixed)
     lines = [
         (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import json_text, say, table
+from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings, load_study, run_study_of
 
@@ -148,13 +148,14 @@ def _run(
 
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
     """Measure a run if necessary, and print and write the lines of an item."""
-    from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
+    from goalscope.cli.measuring import warn_of_few
+    from goalscope.front.measuring import can_report, measured_rows
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide, lines_of
     from goalscope.reproduction.readings import with_all_agents
     from goalscope.runs import Store
 
-    rows = measured_rows(path)
+    rows = measured_rows(path, progress)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
         all_agents = store.agent_names()

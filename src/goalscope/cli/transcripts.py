@@ -10,7 +10,7 @@ from typing import Any, get_args
 from goalscope.agents.agent import Agent
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import say, table
-from goalscope.cli.measuring import tell_missing
+from goalscope.front.measuring import tell_missing
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.blocks import counted
 from goalscope.runs import Outcome, Store

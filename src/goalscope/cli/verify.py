@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goalscope.cli.console import say, table
+from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import RunDirectory, option
 
@@ -94,7 +94,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.cli.measuring import measure_run
+    from goalscope.front.measuring import measure_run
     from goalscope.measures.behaviour import BEHAVIOUR
     from goalscope.runs.repair import DAMAGED, lines, repair
 
@@ -112,7 +112,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
         raise typer.Exit(PROBLEMS)
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
     if BEHAVIOUR in rows:
-        measure_run(path)
+        measure_run(path, progress)
     if others := [source for source in rows if source != BEHAVIOUR]:
         say(f"rows of {', '.join(others[:5])} are taken out: probe, meg or patch make them again")
     for kind, advice in (

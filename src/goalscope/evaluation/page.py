@@ -10,11 +10,11 @@ import numpy as np
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences_table
-from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
 from goalscope.evaluation.identity import paragraphs
+from goalscope.evaluation.judging import Opened, opened, reopen
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
