@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from goalscope.untrusted import printable
-
 Answer = TypeVar("Answer")
 
 LOG: Final = logging.getLogger("goalscope")
@@ -236,6 +234,8 @@ def aloud() -> Iterator[None]:
         return
 
     def write(line: str) -> None:
+        from goalscope.untrusted import printable  # it is not light
+
         sys.stderr.write(f"{printable(line)}\n")
 
     with TALLY.heard_by(write):

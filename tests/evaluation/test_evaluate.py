@@ -364,7 +364,7 @@ def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, 
     assert isinstance(table, Table)
     ledger = Evaluation.read(small / judging.LEDGER).models[0]
     for claim, (question, answer, estimate, _, worlds) in zip(ledger.claims, table.rows, strict=True):
-        assert (question.text, question.target, answer.text) == (claim.question, claim.section, claim.answer)
+        assert (question.text, question.target, answer.text) == (claim.question, "evidence", claim.answer)
         assert worlds == str(claim.clusters or "–")
         if claim.value is not None:
             assert (estimate.estimate.value, estimate.estimate.low) == (claim.value, claim.low)

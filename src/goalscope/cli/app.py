@@ -28,7 +28,6 @@ app = typer.Typer(
     help="Whether, how strongly and towards what a language-model agent is goal-directed.",
     epilog=as_lines(("goalscope demo --out runs/demo", "goalscope run --help")),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -123,12 +122,13 @@ def measure(
         str, option("NAMES", "Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
     everything: Annotated[bool, flag("--all", "Print all measures, with n and method.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print all estimates, or those of --measures, as JSON.")] = False,
 ) -> None:
     """Measure all episodes of a run, store the rows, print the main estimates with their intervals."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
-    commands.measure(run, split(by), split(measures, separator=";"), everything=everything)
+    commands.measure(run, split(by), split(measures, separator=";"), everything=everything, as_json=as_json)
 
 
 @_command("show")
@@ -145,15 +145,13 @@ def show(
     failures: Annotated[bool, flag("--failures", "Only episodes with turns that held no action.")] = False,
     full: Annotated[bool, flag("--full", "Every line of every prompt, also those that did not change.")] = False,
     limit: Annotated[int, option("N", "Most episodes of the list.", min=1)] = 20,
+    as_json: Annotated[bool, flag("--json", "Print JSON: the list, or an episode with all steps.")] = False,
 ) -> None:
     """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes."""
-    from goalscope.cli.transcripts import Filter, list_episodes, show_episode
+    from goalscope.cli import transcripts
 
-    chosen = Filter(agent=agent, world=world, outcome=outcome, failures=failures)
-    if episode is None:
-        list_episodes(run, chosen, limit)
-    else:
-        show_episode(run, episode, chosen, full=full)
+    chosen = transcripts.Filter(agent=agent, world=world, outcome=outcome, failures=failures)
+    transcripts.show(run, episode, chosen, limit, full=full, as_json=as_json)
 
 
 @_command("compare")

@@ -13,7 +13,7 @@ from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
 from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.failures import FAILURES
 from goalscope.evaluation.identity import paragraphs
-from goalscope.plain_files import check_file
+from goalscope.evaluation.opening import check_claims, read_ledger
 from goalscope.progress import duration
 from goalscope.report.blocks import counted
 
@@ -120,13 +120,9 @@ def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
     """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
     if as_json and card:
         raise ValueError("--json prints everything and --card a paragraph: give one of them")
-    file = check_file(path / judging.LEDGER) if path.is_dir() else path
-    if not file.exists():
-        raise FileNotFoundError(
-            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
-            "directory of --out, or run the evaluation to its end"
-        )
-    result = Evaluation.read(file)
+    result = read_ledger(path)
+    if path.is_dir() and (left := check_claims(path)):
+        say(left, error=True)
     if as_json:
         say(result.to_json())
     elif card:

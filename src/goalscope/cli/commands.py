@@ -6,11 +6,13 @@ from pathlib import Path
 from shlex import quote
 
 from goalscope import importers
-from goalscope.cli.console import progress, say
+from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
+from goalscope.evaluation.opening import run_folders
 from goalscope.extras import lacking
 from goalscope.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.front.measuring import measure as measure_estimates
 from goalscope.front.running import check_kept_apart
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
@@ -70,8 +72,14 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
     return not result.exit_status
 
 
-def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
+def measure(
+    path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False, as_json: bool = False
+) -> None:
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
+    if as_json:
+        found = measure_estimates(path, by=("agent", *by), measures=measures or None, stage=progress)
+        say(json_text(found.records))
+        return
     measure_run(path, progress)
     with Store(path) as store:
         state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
@@ -119,7 +127,12 @@ def _show_measured(
 
 
 def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
-    """Write a run as Parquet files, and its activations where formats are named."""
+    """Write a run, or those of an evaluation's arms, as Parquet files, and activations where formats are named."""
+    for name, folder in run_folders(path).items():
+        _export_run(folder, path_in(out, name) if name else out, formats, captures)
+
+
+def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
     with Store(path) as store:
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
@@ -141,8 +154,9 @@ def export_inspect(path: Path, out: Path) -> None:
         from goalscope.inspect_ai.export import export_logs
     except ImportError as error:
         raise lacking("export --inspect needs inspect-ai", "inspect", error) from error
-    with Store(path) as store, progress("episodes") as show:
-        written = export_logs(store, out, progress=show)
-    for file in written:
-        say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+    for name, folder in run_folders(path).items():
+        with Store(folder) as store, progress("episodes") as show:
+            written = export_logs(store, path_in(out, name) if name else out, progress=show)
+        for file in written:
+            say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
     say(f"next: inspect view --log-dir {quote(str(out))}")

@@ -102,6 +102,8 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
             say(f"no worlds in common: {'; '.join(family.without)}")
         if family.alone:
             say(family.alone)
+    for arm, why in found.left_out.items():
+        say(f"{arm}: {why}", error=True)
     sizes = [counted(len(family.pairs), "test") for family in found.families.values()]
     measures = list(dict.fromkeys(name for family in found.families.values() for name in family.measures))
     _write(files, found.records, level=LEVEL, family=", ".join(sizes), measures=measures)

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from goalscope.cli.console import progress, say, table
+from goalscope.cli.console import json_text, progress, say, table
 from goalscope.front.expected import measure_and_say
 from goalscope.front.measuring import measured_rows
 from goalscope.front.running import size_of
@@ -143,6 +145,27 @@ def _with_interval(values: Sequence[float] | None, form: str) -> str:
 def ends(estimate: Estimate) -> tuple[float, float, float]:
     """Return the value of an estimate and the ends of its interval."""
     return estimate.value, estimate.low, estimate.high
+
+
+def print_json(study: Study, output_tokens: int | None, pilot: Path | None, assumed: Assumptions | None) -> None:
+    """Print the maximum costs of a study as JSON, with assumptions also its power."""
+    with progress("worlds", quiet=_QUIET) as show:
+        found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
+    if assumed is not None:
+        plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
+        found["power"] = [
+            {
+                "agent": line.agent,
+                "measure": line.measure,
+                "unit": line.unit,
+                "effect": line.found.effect,
+                "margin": line.found.margin,
+                "declared_margin": line.margin,
+                "its_power": line.found.at_margin,
+            }
+            for line in plan.lines
+        ]
+    say(json_text(found))
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import progress, say
+from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(
     agents: Agents = None,
     model: ModelName = None,
     settings: Settings = None,
+    as_json: Annotated[bool, flag("--json", "Print JSON: directory, study, agents, episodes.")] = False,
 ) -> None:
     """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
 
@@ -74,6 +75,7 @@ def run(
         shard=shard,
         executor=executor,
         gpus=gpus,
+        as_json=as_json,
     )
 
 
@@ -131,13 +133,14 @@ def estimate(
     agents: Agents = None,
     model: ModelName = None,
     settings: Settings = None,
+    as_json: Annotated[bool, flag("--json", "Print costs, and what --power shows, as JSON.")] = False,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent.
 
     Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
     longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
     """
-    from goalscope.cli.estimate import print_cost, print_power
+    from goalscope.cli.estimate import print_cost, print_json, print_power
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
@@ -154,6 +157,11 @@ def estimate(
     planned = load_study(study, changes)
     if out is not None and not measure:
         raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
+    if as_json:
+        if measure:
+            raise ValueError("--json holds what can be counted beforehand: leave --measure out")
+        print_json(planned, output_tokens, pilot, assumptions if power else None)
+        return
     print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
     if power:
         print_power(planned, pilot, assumptions)
@@ -166,20 +174,28 @@ def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     return load(name, None if changes is None else changes.apply)
 
 
-def run_study_of(study: "Study", out: Path, workers: int = 1, **options: Any) -> None:
+def run_study_of(study: "Study", out: Path, workers: int = 1, *, as_json: bool = False, **options: Any) -> None:
     """Run a study, or go on with it, see `goalscope.front.running.stages`, and print each result as it comes."""
     from goalscope.cli.activations import show_inside
     from goalscope.cli.interventions import show_intervention
     from goalscope.front.running import stages
     from goalscope.interventions.experiment import InterventionSummary
     from goalscope.probing.pipeline import InsideSummary
+    from goalscope.runs import Store
 
     began = time.monotonic()
     for done in stages(study, out, workers, stage=progress, **options):
         if isinstance(done, str):
-            say(done)
+            say(done, error=as_json)
+        elif as_json:
+            continue
         elif isinstance(done, InsideSummary):
             show_inside(done, time.monotonic() - began)
         elif isinstance(done, InterventionSummary):
             show_intervention(done)
         began = time.monotonic()
+    if as_json:
+        with Store(out) as store:
+            [(episodes,)] = store.query("SELECT COUNT(*) FROM episodes")
+            names = list(store.agent_names())
+        say(json_text({"run": str(out), "study": study.name, "id": study.id, "agents": names, "episodes": episodes}))

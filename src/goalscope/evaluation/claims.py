@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from goalscope.ids import content_id
-from goalscope.plain_files import check_file, write_text
+from goalscope.plain_files import check_file, path_in, write_text
 from goalscope.report.figures import short
 from goalscope.report.reading import Run, frame, html_table
 from goalscope.untrusted import decode_object, explain, read_octets
@@ -204,6 +204,13 @@ class Difference(_Record):
         return self.says.removeprefix(f"{self.rule}: ")
 
 
+def runs_in(directory: Path) -> dict[str, Run]:
+    """Return the runs of the arms of an evaluation, by the names of their folders."""
+    arms = path_in(directory, "arms")
+    names = sorted(path.name for path in arms.iterdir() if not path.name.startswith(".")) if arms.is_dir() else ()
+    return {name: Run(path) for name in names if (path := path_in(arms, name)).is_dir()}
+
+
 class Origin(_Record):
     """Where the claims of an evaluation come from.
 
@@ -273,8 +280,7 @@ class Evaluation(_Record):
     @property
     def runs(self) -> dict[str, Run]:
         """The runs of its arms, by the names of their folders."""
-        arms = self.directory / "arms"
-        return {path.name: Run(path) for path in sorted(arms.iterdir()) if path.is_dir()} if arms.is_dir() else {}
+        return runs_in(self.directory)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the claims as a data frame, a line each.

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
-from goalscope.evaluation.claims import Claim, ClaimLedger, Difference, Evaluation
+from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, runs_in
 from goalscope.evaluation.judging import judge, opened, reopen
-from goalscope.evaluation.plan import LEDGER, PLAN
+from goalscope.evaluation.plan import LEDGER, PLAN, Plan
 from goalscope.plain_files import check_file
 from goalscope.report.reading import Run
 from goalscope.runs.opening import unmade
@@ -14,6 +15,9 @@ from goalscope.runs.tables import DATABASE
 
 AGAIN: Final = "run the same goalscope evaluate again, which judges anew what is stored"
 """How a ledger is made again."""
+
+SOON: Final = 500
+"""Most episodes of an evaluation whose claims are decided again whenever its ledger is printed."""
 
 _FIELDS: Final = ("answer", "value", "low", "high", "threshold", "clusters", "n", "p", "says")
 
@@ -44,6 +48,11 @@ def is_evaluation(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (PLAN, LEDGER))
 
 
+def run_folders(path: Path) -> dict[str, Path]:
+    """Return the run of a directory under the name "", or the runs of an evaluation's arms, by the arms' folders."""
+    return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
+
+
 def read_ledger(path: Path) -> Evaluation:
     """Return the evaluation of a directory, or of a file that holds its ledger, as it is stored.
 
@@ -61,8 +70,36 @@ def read_ledger(path: Path) -> Evaluation:
     return Evaluation.read(file).kept_in(directory)
 
 
-def judged_again(directory: Path) -> Iterator[str]:
-    """Decide all claims of an evaluation again from what its runs store, and yield each deviation of its ledger.
+def check_claims(directory: Path) -> str:
+    """Decide the claims of an evaluation again where that takes seconds; return what was not done, "" for nothing.
+
+    Raises:
+        ValueError: a claim of the ledger is not the one that its runs lead to.
+    """
+    stored = read_ledger(directory)
+    episodes = sum(arm.episodes for model in stored.models for arm in model.arms)
+    left = ""
+    if not (directory / PLAN).is_file():
+        left = "the plan of the evaluation is needed to decide them again"
+    elif Plan.read(directory / PLAN).look != stored.models[0].look:
+        left = "the evaluation grew since: run the same goalscope evaluate again"
+    elif episodes > SOON or any("logs" in model.access for model in stored.models):
+        left = f"goalscope verify {quote(str(directory))} decides them again"
+    if left:
+        return f"claims as the ledger has them: {left}"
+    deviations, _ = judged_again(directory)
+    if deviations:
+        raise ValueError(
+            f"{directory / LEDGER} must hold the claims that its runs lead to: {'; '.join(deviations[:3])}; {AGAIN}"
+        )
+    return ""
+
+
+def judged_again(directory: Path) -> tuple[list[str], list[str]]:
+    """Decide all claims of an evaluation again from what its runs store.
+
+    Returns:
+        Each deviation of its ledger, and each run that holds something else than when it was judged.
 
     Raises:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
@@ -71,17 +108,18 @@ def judged_again(directory: Path) -> Iterator[str]:
     run, stored = reopen(directory)
     with opened(run) as runs:
         now = judge(run, runs)
-    yield from run.failures.failed
-    before, after = stored.origin, now.origin
-    if before is None or after is None:
-        yield "the ledger does not say which runs it was judged from"
-    else:
-        for name in sorted({*before.runs, *after.runs}):
-            if before.runs.get(name) != after.runs.get(name):
-                yield f"the run {name} is another one than the one that was judged, by its content hash"
+    deviations = list(run.failures.failed)
     for kept, found in zip(stored.models, now.models, strict=True):
-        yield from _deviations(kept, found)
-    yield from _other_differences(stored.differences, now.differences)
+        deviations += _deviations(kept, found)
+    if stored.differences != now.differences:
+        deviations.append("the differences between the models are not those of its runs")
+    before, after = ({} if one.origin is None else one.origin.runs for one in (stored, now))
+    changed = [
+        f"the run {name} holds something else than when it was judged (measure, meg, probe and patch add rows)"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+    return deviations, changed
 
 
 def _deviations(kept: ClaimLedger, found: ClaimLedger) -> Iterator[str]:
@@ -108,8 +146,3 @@ def _told(claim: Claim | None, other: Claim | None) -> str:
         return "missing"
     named = _FIELDS if other is None else [name for name in _FIELDS if getattr(claim, name) != getattr(other, name)]
     return ", ".join(f"{name} {getattr(claim, name)!r}" for name in named[:2]) or "another text"
-
-
-def _other_differences(kept: tuple[Difference, ...], found: tuple[Difference, ...]) -> Iterator[str]:
-    if kept != found:
-        yield "the differences between the models are not those of its runs"

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.evaluation.claims import Evaluation
-from goalscope.evaluation.opening import is_evaluation, read_ledger
+from goalscope.evaluation.claims import Evaluation, runs_in
+from goalscope.evaluation.opening import is_evaluation
 from goalscope.front.measuring import measure_compared
+from goalscope.parts import raised_by_a_check
 from goalscope.progress import Stage, aloud, lines
 from goalscope.report.comparison import comparison_records
 from goalscope.report.measured import MeasuredRows
@@ -27,9 +28,11 @@ class Comparison:
 
     Attributes:
         families: name of an arm, "" for runs -> its comparisons, one family of tests that are corrected together.
+        left_out: name of an arm that cannot be compared -> why.
     """
 
     families: Mapping[str, RunComparison]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -105,11 +108,21 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     if len(whole) < len(paths):
         others = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
-    runs = [read_ledger(path).runs for path in paths]
+    runs = [runs_in(path) for path in paths]
     common = [name for name in runs[0] if all(name in others for others in runs)]
     if not common:
         raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
-    return Comparison({name: _compared([each[name].path for each in runs], settings, stage) for name in common})
+    families, left_out = dict[str, RunComparison](), dict[str, str]()
+    for name in common:
+        try:
+            families[name] = _compared([each[name].path for each in runs], settings, stage)
+        except ValueError as refusal:
+            if not raised_by_a_check(refusal):
+                raise
+            left_out[name] = str(refusal)
+    if not families:
+        raise ValueError(next(iter(left_out.values())))
+    return Comparison(families, left_out)
 
 
 def _compared(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> RunComparison:

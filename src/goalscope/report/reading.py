@@ -54,13 +54,11 @@ class Run:
             episode: its id.
 
         Raises:
-            ValueError: the run has no such episode.
+            KeyError: the run has no such episode.
         """
         with Store(self.path) as store:
-            found = next(iter(store.episodes([episode])), None)
-            if found is None:
-                raise ValueError(f"the id of an episode must be one of the run {self.path}, got {episode!r}")
-            return list(step_records(found))
+            (found,) = store.episodes([episode])
+        return list(step_records(found))
 
     def rows(self, **equal: str | int | float | bool | None) -> Rows:
         """Return its rows, or those with some values: ``measure``, ``cluster``, or tags.
