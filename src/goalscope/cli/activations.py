@@ -4,10 +4,10 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
 
@@ -18,38 +18,6 @@ if TYPE_CHECKING:
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
     from goalscope.runs.probing_config import Inside
-
-HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
-    "cognitive-map": [
-        (label, {"measure": measure, "class": name, "head": head, "reading": "natural", "scope": "general"})
-        for label, measure, name in (
-            ("agent at its cell", "localisation", "agent"),
-            ("goal at its cell", "localisation", "goal"),
-            ("walls, area under the curve", "area under the curve", "wall"),
-        )
-        for head in ("percell", "mlp")
-    ],
-    "beliefs": [
-        (label, {"measure": f"{measure} less shuffled", "head": "mlp", "reading": "natural"})
-        for label, measure in (
-            ("optimal on the decoded map, less shuffled", "accuracy against decoded beliefs"),
-            ("recovery, less shuffled", "recovery"),
-        )
-    ],
-    "plans": [
-        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all"})
-        for count in (1, 3, 5)
-    ],
-    "distance": [
-        ("distance, absolute error (steps)", {"measure": "distance error", "head": head, "distance": None})
-        for head in ("linear", "mlp")
-    ],
-    "logit-lens": [
-        (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
-        for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
-    ],
-}
-"""Printed results of each reading at the middle layer: a label and the tags of its rows."""
 
 
 def capture(
@@ -183,9 +151,7 @@ def _check_workers(executor: str, workers: int, gpus: float) -> None:
 
 def probe(
     run: RunDirectory,
-    reads: Annotated[
-        str, option("LIST", "cognitive-map, beliefs, plans, distance, logit-lens; those of the study, else all.")
-    ] = "",
+    reads: Annotated[str, option("LIST", "Analyses, listed below; those of the study, else the built-in ones.")] = "",
     sites: Annotated[
         str,
         option(
@@ -320,16 +286,16 @@ def show_inside(done: "InsideSummary", seconds: float) -> None:
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
+    from goalscope import registry
     from goalscope.cli.console import table
     from goalscope.report.sections.probing import ProbeRows
 
     lines = []
-    for label, tags in HEADLINES[name]:
+    found = registry.resolve("analysis", name)
+    for label, tags in found.headline:
         selected = ProbeRows(rows).where(**tags, layer=layer, cells=None)
-        head = str(tags.get("head", ""))
-        if name == "plans":  # the decoder of two layers where it exists, else the smallest one
-            decoders = sorted(str(each) for each in selected.values("head") if str(each).startswith("decoder"))
-            head = "decoder-2" if "decoder-2" in decoders else (decoders or [""])[0]
+        heads = [str(head) for head in selected.values("head")]
+        head = str(tags.get("head") or (found.pick(heads) if heads else ""))
         lines += [(label, site, head, *_compared(selected.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))

@@ -15,6 +15,7 @@ from goalscope.cli.help import (
     Captures,
     Exported,
     MeasureCommand,
+    ProbeCommand,
     RunDirectory,
     as_lines,
     examples,
@@ -243,7 +244,7 @@ def export(
 
 
 _command("capture")(activations.capture)
-_command("probe")(activations.probe)
+_command("probe", cls=ProbeCommand)(activations.probe)
 _command("patch")(interventions.patch)
 
 
