@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import goalscope
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation
-from goalscope.evaluation.opening import judged_again
+from goalscope.evaluation.opening import Checked, judged_again
 from goalscope.ids import content_id
 from goalscope.report.reading import html_table
 from goalscope.runs import Store
@@ -132,7 +132,7 @@ def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tm
     plain = CliRunner().invoke(app, ["ledger", str(one)])
     assert plain.exit_code == 2 and "goalscope evaluate again" in plain.output
     (one / "ledger.json").write_text(text)
-    assert judged_again(one) == ([], [])
+    assert judged_again(one) == Checked(deviations=(), changed=(), failed=())
     sealed(one, say_yes)
     shown = CliRunner().invoke(app, ["ledger", str(one)])
     assert shown.exit_code == 2 and "goalscope evaluate again" in " ".join(shown.output.split())
@@ -140,11 +140,42 @@ def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tm
     assert verified.exit_code == 1 and json.loads(verified.stdout)["deviations"]
 
 
+def test_numbers_of_another_machine_are_the_same_and_others_are_not(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+
+    def times(factor: float) -> Any:
+        def change(fields: Any) -> None:
+            for claim in fields["models"][0]["claims"]:
+                if claim["value"]:
+                    claim["value"] *= factor
+                    return
+
+        return change
+
+    sealed(one, times(1 + 1e-9))
+    assert not judged_again(one).deviations
+    sealed(one, times(1.001))
+    [deviation] = judged_again(one).deviations
+    assert "value" in deviation
+
+
+def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
+    found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise ValueError("it must be allowed")
+
+    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
+    shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
+    assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
+    assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
+
+
 def test_rows_that_were_added_after_the_verdict_are_told(found: Evaluation, tmp_path: Path) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
     goalscope.meg(one / "arms" / "keys", hypotheses=("goal",))
-    deviations, changed = judged_again(one)
-    assert not deviations and len(changed) == 1 and "keys" in changed[0]
+    checked = judged_again(one)
+    assert not checked.deviations and len(checked.changed) == 1 and "keys" in checked.changed[0]
     assert CliRunner().invoke(app, ["ledger", str(one)]).exit_code == 0
 
 

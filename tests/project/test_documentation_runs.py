@@ -96,6 +96,7 @@ SCENARIOS = {
             "worlds.md python 1",
             "meg.md python 1",
             "start.md python 1",
+            "start.md python 2",
             "goalscope report runs/mine",
             "goalscope meg runs/mine",
         )
@@ -104,6 +105,7 @@ SCENARIOS = {
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
+            "goalscope probe --help",
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
@@ -376,6 +378,7 @@ NOT_RUN = {
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
+    "goalscope --install-completion": "writes to the settings of the user's shell",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
     "pip install --require-hashes -r requirements/run.lock -r requirements/cuda.lock && pip install --no-deps .": (

@@ -39,15 +39,17 @@ def verify(
     sound = all(one["content_hash"] for one in found.values())
     record: dict[str, Any] = {"runs": found}
     if sound and is_evaluation(run):
-        deviations, changed = judged_again(run)
-        record |= {"deviations": deviations, "changed": changed}
-        for line in (*deviations, *changed):
+        checked = judged_again(run)
+        record |= asdict(checked)
+        for line in (*checked.failed, *checked.deviations, *checked.changed):
             say(line, error=True)
-        if not deviations:
+        if checked.failed:
+            say("the claims could not all be decided again, so none was compared", error=True)
+        elif not checked.deviations:
             say("every claim is the one that the runs lead to", error=as_json)
-        if deviations or changed:
+        if checked.deviations or checked.changed:
             say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
-            sound = False
+        sound = not (checked.failed or checked.deviations or checked.changed)
     if as_json:
         say(json_text(record if is_evaluation(run) else found[""]))
     if expect and sound and expect != found[""]["content_hash"]:
