@@ -2,9 +2,9 @@
 
     evaluate(models, out, ...)   a verdict: claims with intervals, controls and a page  -> Evaluation
     run(study, out, ...)         run a study, or go on with it                          -> Run
-    measure(run, ...)            measure a run, return estimates with intervals         -> Estimates
+    measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
     meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
-    compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparison
+    compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents
 

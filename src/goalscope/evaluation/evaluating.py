@@ -32,7 +32,7 @@ from goalscope.preflight.first_turns import FirstTurns
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.report.blocks import listed
 
-Settings = Mapping[str, Any] | Sequence[str]
+KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""
 
 
@@ -45,7 +45,7 @@ def evaluate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
-    settings: Settings = (),
+    settings: KeyValues = (),
     seed: int = SEED,
     workers: int = 1,
     announce: Callable[[Announcement], None] | None = None,
@@ -101,7 +101,7 @@ def estimate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
-    settings: Settings = (),
+    settings: KeyValues = (),
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
@@ -165,7 +165,7 @@ def _begin(
     arm_names: Sequence[str],
     side_lengths: Sequence[int],
     worlds: str,
-    settings: Settings,
+    settings: KeyValues,
     seed: int,
     workers: int,
 ) -> _Ready:
@@ -221,7 +221,7 @@ def _begin(
     )
 
 
-def _settings(settings: Settings) -> list[str]:
+def _settings(settings: KeyValues) -> list[str]:
     """Return settings as KEY=VALUE each."""
     if not isinstance(settings, Mapping):
         return list(settings)

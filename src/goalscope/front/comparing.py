@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparisons:
     """Paired comparisons of agents, runs or evaluations.
 
     Attributes:
@@ -66,7 +66,7 @@ def compare(
     between: str = "",
     other_horizons: bool = False,
     stage: Stage = lines,
-) -> Comparison:
+) -> RunComparisons:
     """Compare agents and runs on the worlds that they share; evaluations arm by arm.
 
     Args:
@@ -98,13 +98,13 @@ def compare(
         return compare_places(places, settings, stage)
 
 
-def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> Comparison:
+def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> RunComparisons:
     """Compare runs or evaluations by their directories, see `compare`."""
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
     whole = [path for path in paths if is_evaluation(path)]
     if not whole:
-        return Comparison({"": _compared(paths, settings, stage)})
+        return RunComparisons({"": _compared(paths, settings, stage)})
     if len(whole) < len(paths):
         others = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
@@ -122,7 +122,7 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
             left_out[name] = str(refusal)
     if not families:
         raise ValueError(next(iter(left_out.values())))
-    return Comparison(families, left_out)
+    return RunComparisons(families, left_out)
 
 
 def _compared(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> RunComparison:

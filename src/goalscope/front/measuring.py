@@ -11,7 +11,7 @@ from goalscope.progress import TALLY, Stage, aloud, duration, lines
 from goalscope.report.blocks import counted
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.page import not_measured
-from goalscope.report.reading import Estimates, Run
+from goalscope.report.reading import Run, RunEstimates
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
@@ -27,7 +27,7 @@ def measure(
     by: Sequence[str] = ("agent",),
     measures: Collection[str] | None = None,
     stage: Stage = lines,
-) -> Estimates:
+) -> RunEstimates:
     """Measure all episodes of a run, store the rows, and return estimates with their intervals over grids.
 
     Args:
@@ -46,7 +46,7 @@ def measure(
         measured = MeasuredRows(store, BEHAVIOUR)
         check_measures(list(measures or ()), list(measured.measures), "this run", "measures")
         check_tags(by, measured, "by")
-        return Estimates(measured.estimated(by, measures))
+        return RunEstimates(measured.estimated(by, measures))
 
 
 def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") -> None:

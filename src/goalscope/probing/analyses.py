@@ -66,7 +66,7 @@ Compute = Callable[["Reader", Place, "ProbeInputs"], Rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
+class ActivationAnalysis:
     """An analysis of activations.
 
     Attributes:
@@ -99,14 +99,14 @@ def analysis(
     ``head`` (the name) and ``control: none``.
 
     Args:
-        name, title, headline, pick: see `Analysis`.
+        name, title, headline, pick: see `ActivationAnalysis`.
 
     Raises:
         ValueError: a name that is taken.
     """
 
     def add(compute: Compute) -> Compute:
-        found = Analysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        found = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
         registry.register("analysis", name, made_of=compute)(found)
         return compute
 
@@ -285,7 +285,7 @@ class Reader:
         Raises:
             ValueError: there is no analysis of this name.
         """
-        chosen: Analysis = registry.resolve("analysis", name)
+        chosen: ActivationAnalysis = registry.resolve("analysis", name)
         parts = list[Rows]()
         self._shown = []
         for place in self.dataset.places:

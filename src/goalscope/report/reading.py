@@ -70,7 +70,7 @@ class Run:
             rows = store.rows()
         return rows.select(**equal) if equal else rows
 
-    def estimates(self, by: Sequence[str] = ("agent",), measures: Collection[str] | None = None) -> "Estimates":
+    def estimates(self, by: Sequence[str] = ("agent",), measures: Collection[str] | None = None) -> "RunEstimates":
         """Return the estimates of the measured run with their intervals over grids.
 
         Args:
@@ -78,7 +78,7 @@ class Run:
             measures: those of which estimates are wanted; None for all.
         """
         with Store(self.path) as store:
-            return Estimates(MeasuredRows(store, BEHAVIOUR).estimated(by, measures))
+            return RunEstimates(MeasuredRows(store, BEHAVIOUR).estimated(by, measures))
 
     def _repr_html_(self) -> str:
         with Store(self.path) as store:
@@ -87,8 +87,8 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
-    """Estimates of groups of rows.
+class RunEstimates:
+    """RunEstimates of groups of rows.
 
     Attributes:
         groups: each group with its estimate.
