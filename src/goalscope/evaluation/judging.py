@@ -187,9 +187,9 @@ def _origin(
     for name, store in sorted(stores.items()):
         with evaluation.failures.kept_apart(f"the content hash of {name}"):
             hashes[name] = kept_content_hash(store)
-    session = provenance.session(arguments)
-    known = {name: session[name] for name in ("goalscope", "commit", "dirty", "arguments")}
-    return Origin(**known, seed=evaluation.seed, runs=hashes)
+    session, passed = provenance.session(), provenance.scrub(arguments or {})
+    known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
+    return Origin(**known, arguments=passed, seed=evaluation.seed, runs=hashes)
 
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:
