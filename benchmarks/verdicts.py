@@ -28,7 +28,7 @@ import planted_agents
 from planted_truth import AFTER
 from scipy.stats import binom
 
-from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation import judging, subject_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.sentences import headline
@@ -149,10 +149,10 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     folder = Path(tempfile.mkdtemp())
     try:
         sizes = {one.name: getattr(one, size) for one in arms() if one.name in asked.arms}
-        run = evaluate.prepare(folder, subjects, sizes, seed=seed)
-        evaluate.play(run, quiet)
-        with evaluate.opened(run) as data:
-            found = evaluate.judge(run, data)
+        run = judging.prepare(folder, subjects, sizes, seed=seed)
+        judging.play(run, quiet)
+        with judging.opened(run) as data:
+            found = judging.judge(run, data)
     finally:
         shutil.rmtree(folder)
     return {

@@ -154,7 +154,7 @@ def test_rows_keep_what_they_are_built_from() -> None:
     assert [rows.known(tag).tolist() for tag in ("size", "none")] == [[True, False, False], [False] * 3]
     joined = Rows.concatenate([rows.select(measure="length"), rows.select(measure="success")])
     assert sorted(map(str, joined)) == sorted(map(str, rows))
-    assert rows.to_pandas()["unit"].tolist() == ["share", "share", "steps"]
+    assert rows.to_frame()["unit"].tolist() == ["share", "share", "steps"]
     with pytest.raises(KeyError, match="no column or tag 'colour'"):
         rows["colour"]
 

@@ -1,3 +1,66 @@
-"""Whether, how strongly and towards what a language-model agent is goal-directed."""
+"""Whether, how strongly and towards what a language-model agent is goal-directed.
+
+    evaluate(models, out, ...)   a verdict: claims with intervals, controls and a page  -> Evaluation
+    run(study, out, ...)         run a study, or go on with it                          -> Run
+    measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
+    meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
+    compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
+    open(path)                   read a run or an evaluation                            -> Run | Evaluation
+    Study, World, Agent          a study; the seams of worlds and agents
+
+Results have `.to_frame()` (pandas) and are tables in a notebook. Each of these is one command of `goalscope --help`.
+Lines on progress go to standard error, or to the logger "goalscope" where logging is set up for INFO.
+
+Packages, there without an import of their own: `goalscope.worlds`, `planning`, `measures`, `meg`, `stats`, `runs`,
+`environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from goalscope.agents.agent import Agent as Agent
+    from goalscope.evaluation.evaluating import evaluate as evaluate
+    from goalscope.evaluation.opening import open_results
+    from goalscope.front.comparing import compare as compare
+    from goalscope.front.goals import meg as meg
+    from goalscope.front.measuring import measure as measure
+    from goalscope.front.running import run as run
+    from goalscope.runs.study import Study as Study
+    from goalscope.worlds.world import World as World
+
+    open = open_results
 
 __version__ = "0.1.0"
+
+_OFFERED: Final = {
+    "evaluate": ("evaluation.evaluating", "evaluate"),
+    "run": ("front.running", "run"),
+    "measure": ("front.measuring", "measure"),
+    "compare": ("front.comparing", "compare"),
+    "open": ("evaluation.opening", "open_results"),
+    "Study": ("runs.study", "Study"),
+    "World": ("worlds.world", "World"),
+    "Agent": ("agents.agent", "Agent"),
+}
+"""Name -> module and name there. `meg` is the package of that name, which can be called."""
+
+_PACKAGES: Final = (
+    *("worlds", "planning", "measures", "meg", "stats", "runs", "environments", "probing", "report", "evaluation"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is first used."""
+    if name in _PACKAGES:
+        return import_module(f"goalscope.{name}")
+    if name not in _OFFERED:
+        raise AttributeError(f"module 'goalscope' has no attribute {name!r}; help(goalscope) lists what it offers")
+    module, there = _OFFERED[name]
+    globals()[name] = value = getattr(import_module(f"goalscope.{module}"), there)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return what a user needs."""
+    return sorted({*_OFFERED, "meg", "__version__", "__doc__"})

@@ -20,7 +20,7 @@ from goalscope.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
-    *("arm", "hypothesis"),
+    *("arm", "hypothesis", "analysis"),
 )
 """The kinds of parts that have names."""
 
@@ -48,6 +48,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
     "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
+    "analysis": ("goalscope.probing.builtin_analyses",),
     "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "inside")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "inside")),
     # In the order of the page.

@@ -231,7 +231,7 @@ class Rows:
         present: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
         return present
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with one column for each column and tag.
 
         Raises:
@@ -240,7 +240,7 @@ class Rows:
         try:
             import pandas
         except ImportError as error:
-            raise lacking("to_pandas needs pandas", "export", error) from error
+            raise lacking("to_frame needs pandas", "export", error) from error
         return pandas.DataFrame(self.columns())
 
     @classmethod

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from goalscope.activations import Activations
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
-from goalscope.cli import app, meg
+from goalscope.cli import app
+from goalscope.front import goals
 from goalscope.measures import roll_out
 from goalscope.measures.goals import (
     Belief,
@@ -26,6 +27,7 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import place
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
+from goalscope.progress import Stage
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
@@ -298,11 +300,11 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
 
     assert "must name a site and a layer" in call("meg", path, "--beliefs", "pre", status=2)
     with monkeypatch.context() as patch:  # what was not captured is told before anything long is begun
-        patch.setattr(meg, "measure_goals_by_parts", lambda *_, **__: pytest.fail("curves were begun"))
+        patch.setattr(goals, "measure_goals_by_parts", lambda *_, **__: pytest.fail("curves were begun"))
         assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
     assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
 
-    def planted_beliefs(run: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
+    def planted_beliefs(run: Path, where: str, settings: GoalSettings, draws: int, stage: Stage) -> GoalFindings:
         from goalscope.runs import Store
 
         with Store(run) as store:
@@ -312,7 +314,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
         found = measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids", draws=draws)
         return replace(found, beliefs=told | {"draws": draws})
 
-    monkeypatch.setattr(meg, "_relative_to_beliefs", planted_beliefs)
+    monkeypatch.setattr(goals, "_relative_to_beliefs", planted_beliefs)
     text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--draws", 3)
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
     assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text

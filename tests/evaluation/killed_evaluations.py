@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "runs"))
 from killed_runs import Countdown, trace_events
 
 from goalscope.agents import Turn
-from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation import judging, subject_of
 from goalscope.runs.journal import Journal
 
 SEED = 7
@@ -34,10 +34,10 @@ def quiet(label: str) -> Any:
 def evaluated(directory: Path, texts: Sequence[str], looks: Sequence[Mapping[str, int]]) -> Path:
     """Evaluate, with one look after the other; return the path of the ledger."""
     for sizes in looks:
-        run = evaluate.prepare(directory, [subject_of(text) for text in texts], sizes, seed=SEED)
-        evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        return evaluate.write(run, evaluate.judge(run, data))
+        run = judging.prepare(directory, [subject_of(text) for text in texts], sizes, seed=SEED)
+        judging.play(run, quiet)
+    with judging.opened(run) as data:
+        return judging.write(run, judging.judge(run, data))
 
 
 def doomed(task: Mapping[str, Any]) -> int:

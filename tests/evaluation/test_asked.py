@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
+from goalscope.evaluation import Evaluation, Subject, judging, subject_of
 from goalscope.evaluation.arms import USUAL, Arm, arms
 from goalscope.evaluation.budget import Budget, unit_costs
 from goalscope.evaluation.evidence_asked import WALKS, walker_errors
@@ -25,11 +25,11 @@ READERS = {"grids": 2, "competence": 3, "wordings": 5}
 
 
 def judged(directory: Path, sizes: Mapping[str, int], *subjects: Subject) -> Evaluation:
-    run = evaluate.prepare(directory, subjects, sizes, seed=7)
-    evaluate.play(run, planted.quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
-    evaluate.write(run, found)
+    run = judging.prepare(directory, subjects, sizes, seed=7)
+    judging.play(run, planted.quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
+    judging.write(run, found)
     return found
 
 
@@ -50,13 +50,13 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(directory: Path, claim: str) -> list[str]:
-    found = [ledger.claim(claim) for ledger in Evaluation.read(directory / evaluate.LEDGER).models]
+    found = [ledger.claim(claim) for ledger in Evaluation.read(directory / judging.LEDGER).models]
     return ["not asked" if one is None else one.answer for one in found]
 
 
 def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
     assert answers(readers, "is able where it fails") == ["cannot be told", "yes", "no", "cannot be told"]
-    unable = Evaluation.read(readers / evaluate.LEDGER).models[2]
+    unable = Evaluation.read(readers / judging.LEDGER).models[2]
     one = unable.claim("is able where it fails")
     assert one is not None and one.high is not None and one.high < 0.5
     assert "comes to the goal when named" in one.quantity and "comes to a corner when named" in one.quantity
@@ -81,7 +81,7 @@ def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alo
 
 def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
     assert answers(readers, "is the same under other wordings") == ["not shown", "not shown", "not shown", "no"]
-    one = Evaluation.read(readers / evaluate.LEDGER).models[3].claim("is the same under other wordings")
+    one = Evaluation.read(readers / judging.LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
     with Store(readers / "arms" / "wordings") as store:
         rows = store.rows().select(measure="action accuracy")
@@ -96,7 +96,7 @@ def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:
     assert answers(tasks, "achieves the goals of tasks") == ["yes", "yes", "no"]
     assert answers(tasks, "wastes little exploring") == ["yes", "yes", "no"]
     assert answers(tasks, "wastes little of what it knows")[1] == "no"
-    found = Evaluation.read(tasks / evaluate.LEDGER)
+    found = Evaluation.read(tasks / judging.LEDGER)
     assert "achieves the goals of tasks" in headline(found.models[0])
     assert {one.rule.split(" ")[0] for one in found.differences} == {"success", "exploration", "exploitation"}
     greedy = found.models[0].claim("wastes little exploring")
@@ -107,9 +107,9 @@ def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) 
     from goalscope.evaluation import page
 
     texts = ("task-greedy", "task-frontier-only", "task-random-walk")
-    run = evaluate.prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)
-    with evaluate.opened(run) as data:
-        found = Evaluation.read(tasks / evaluate.LEDGER)
+    run = judging.prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)
+    with judging.opened(run) as data:
+        found = Evaluation.read(tasks / judging.LEDGER)
         text = page.write(found, data, tmp_path / "page.html").read_text()
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert "achieves the goal of a task" in text and "<svg" in text
@@ -118,7 +118,7 @@ def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) 
 def test_recorded_task_worlds_and_named_places_are_judged(tasks: Path, readers: Path, tmp_path: Path) -> None:
     logs = Subject(name="greedy", kind="logs", access=frozenset({"logs"}), logs=tasks / "arms" / "tasks")
     found = judged(tmp_path / "tasks", {}, logs).models[0]
-    direct = Evaluation.read(tasks / evaluate.LEDGER).models[0]
+    direct = Evaluation.read(tasks / judging.LEDGER).models[0]
     assert {one.name for one in found.arms if one.asked} == {"tasks"}
     assert [one.value for one in found.claims] == [one.value for one in direct.claims]
     place = readers / "arms" / "competence"

@@ -13,7 +13,7 @@ import pytest
 
 from goalscope import registry
 from goalscope.agents.prompts import WORDINGS, template, worded
-from goalscope.evaluation import Evaluation, Subject, evaluate
+from goalscope.evaluation import Evaluation, Subject, judging
 from goalscope.models import Completion, Message, Request, Sampling, model_backend
 from goalscope.planning import distances_to
 from goalscope.worlds import ACTIONS
@@ -88,10 +88,10 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
         parameters={"model": model, "backend": backend, "template": "schema"},
         access=frozenset({"grids", "text"}),
     )
-    run = evaluate.prepare(directory, [subject], sizes, seed=3)
-    evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        return evaluate.judge(run, data)
+    run = judging.prepare(directory, [subject], sizes, seed=3)
+    judging.play(run, quiet)
+    with judging.opened(run) as data:
+        return judging.judge(run, data)
 
 
 @pytest.mark.parametrize(

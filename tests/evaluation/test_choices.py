@@ -11,7 +11,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
 from goalscope.agents.prompts import template
-from goalscope.evaluation import Evaluation, evaluate, subject_of, subjects_of
+from goalscope.evaluation import Evaluation, judging, subject_of, subjects_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.identity import told
@@ -70,8 +70,8 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
         "prompt; template schema; temperature 0"
     )
     assert sentence in said and "tiny (likelihood)" in said
-    assert sentence in (out / evaluate.PAGE).read_text() and sentence in call("ledger", out, "--card")
-    [ledger] = Evaluation.read(out / evaluate.LEDGER).models
+    assert sentence in (out / judging.PAGE).read_text() and sentence in call("ledger", out, "--card")
+    [ledger] = Evaluation.read(out / judging.LEDGER).models
     assert ledger.model == "tiny (likelihood)" and ledger.agent["answer"]["least_mass"] == 0.0
     assert ledger.agent["model"]["files"]["model.safetensors"] == weights
     assert all(text in ledger.described for text in ("slots: 4", "device: cpu", "answer: likelihood")), ledger.described
@@ -80,14 +80,14 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
         study: Any = store.study()
         assert study.worlds_[0].sizes == (7,) and study.horizon.steps == 2 and len(study.agents_) == 1
         assert next(iter(store.agents().values()))[1] == ledger.agent
-    plan = (out / evaluate.PLAN).read_bytes()
+    plan = (out / judging.PLAN).read_bytes()
     call(*words, *options)
-    assert (out / evaluate.PLAN).read_bytes() == plan
+    assert (out / judging.PLAN).read_bytes() == plan
     other = " ".join(call(*words, *options[2:], "--arms", "grids,keys", status=2).split())
     assert "--arms grids stored, not given" in other and "--arms grids,keys given, not stored" in other
     fewer = " ".join(call(*words, *options[:-2], status=2).split())
     assert "horizon={steps: 2} stored, not given" in fewer and "--sizes" not in fewer
-    evaluation, _ = evaluate.reopen(out)
+    evaluation, _ = judging.reopen(out)
     assert evaluation.choices.sizes == (7,) and evaluation.arm("grids").full == 3 * ARMS["grids"].full
 
 
@@ -99,10 +99,10 @@ def test_a_study_that_was_run_keeps_its_agent_and_imported_logs_stay_logs(folder
     )
     call("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
     said = call("evaluate", tmp_path / "run", "--out", tmp_path / "out")
-    first, second = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    first, second = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert "kind: chat" in first.described and "run: run" in first.described and first.access == ("logs",)
     assert told(first.agent) in said and "likelihoods" in told(first.agent) and "template example" in told(first.agent)
-    assert told(first.agent) in (tmp_path / "out" / evaluate.PAGE).read_text()
+    assert told(first.agent) in (tmp_path / "out" / judging.PAGE).read_text()
     assert "kind: random" in second.described and "kind: random" in told(second.agent)
     refused = call("evaluate", tmp_path / "run", "--temperature", 0, "--out", tmp_path / "no", status=2)
     assert "a recorded run" in " ".join(refused.split())

@@ -7,7 +7,7 @@ import pytest
 from killed_evaluations import quiet
 
 from flipped import FULL, attack
-from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation import Evaluation, judging, subject_of
 from goalscope.evaluation.plan import Plan
 
 SOME = pytest.mark.parametrize(
@@ -19,14 +19,14 @@ SAYS = r"failed: \w+Error: .*(run\.db.*(doctor|copy)|(doctor|copy).*run\.db)"
 
 def judged(directory: Path, *, play: bool = True) -> str:
     """Evaluate a noisy agent; what fails is an error here."""
-    run = evaluate.prepare(directory, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)
+    run = judging.prepare(directory, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)
     if play:
-        evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
+        judging.play(run, quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
     if run.failures.failed:
         raise ValueError(run.failures.failed)
-    evaluate.write(run, found)
+    judging.write(run, found)
     return found.to_json()
 
 
@@ -38,7 +38,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @SOME
-@pytest.mark.parametrize("name", [evaluate.LEDGER, evaluate.PLAN])
+@pytest.mark.parametrize("name", [judging.LEDGER, judging.PLAN])
 def test_no_bit_of_a_ledger_or_a_plan_changes_what_it_says(
     sound: Path, tmp_path: Path, changes: dict[str, int], name: str
 ) -> None:
@@ -46,9 +46,9 @@ def test_no_bit_of_a_ledger_or_a_plan_changes_what_it_says(
 
     def read(content: bytes) -> object:
         path.write_bytes(content)
-        return Evaluation.read(path).to_json() if name == evaluate.LEDGER else Plan.read(path).model_dump()
+        return Evaluation.read(path).to_json() if name == judging.LEDGER else Plan.read(path).model_dump()
 
-    advice = "evaluate again" if name == evaluate.LEDGER else "another directory"
+    advice = "evaluate again" if name == judging.LEDGER else "another directory"
     found = attack(name, (sound / name).read_bytes(), read, changes, says=f"{name}.*{advice}", seed=8)
     assert found["flip"] > 0.7 * changes["flip"] and found["page"] == changes["page"]
 
@@ -70,7 +70,7 @@ def test_no_bit_of_the_run_of_an_arm_changes_an_answer(sound: Path, tmp_path: Pa
         (one / "arms" / "keys" / "run.db").write_bytes(content)
         return judged(one, play=False), judged(one)
 
-    with evaluate.opened(evaluate.prepare(sound, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)) as runs:
+    with judging.opened(judging.prepare(sound, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)) as runs:
         next(iter(runs.values())).store.query("PRAGMA wal_checkpoint(TRUNCATE)")
     content = (sound / "arms" / "keys" / "run.db").read_bytes()
     found = attack("run.db of an arm", content, read, changes, says=SAYS, seed=9)

@@ -15,12 +15,13 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
 from command_line import call
-from goalscope.cli import app, claims, evaluation_plan, verdicts
-from goalscope.cli.evaluation_plan import choose_sizes
-from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
+from goalscope.cli import app, claims
+from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_of
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.evidence import ArmRun
 from goalscope.evaluation.sentences import headline
+from goalscope.evaluation.sizing import choose_sizes
+from goalscope.progress import aloud
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
 from goalscope.rows import Row, Rows
@@ -32,11 +33,11 @@ SMALL = {"grids": 2, "keys": 2}
 
 
 def judged(directory: Path, sizes: dict[str, int], *texts: str) -> Evaluation:
-    run = evaluate.prepare(directory, [subject_of(text) for text in texts], sizes, seed=7)
-    evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
-    evaluate.write(run, found)
+    run = judging.prepare(directory, [subject_of(text) for text in texts], sizes, seed=7)
+    judging.play(run, quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
+    judging.write(run, found)
     return found
 
 
@@ -53,10 +54,10 @@ def text(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of that evaluation."""
     from goalscope.evaluation import page
 
-    run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
-    with evaluate.opened(run) as data:
+    run = judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+    with judging.opened(run) as data:
         out = tmp_path_factory.mktemp("pages") / "page.html"
-        return page.write(Evaluation.read(small / evaluate.LEDGER), data, out).read_text()
+        return page.write(Evaluation.read(small / judging.LEDGER), data, out).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def named(small: Path) -> dict[str, Any]:
 
 
 def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
-    found = Evaluation.read(small / evaluate.LEDGER)
+    found = Evaluation.read(small / judging.LEDGER)
     assert [one.model for one in found.models] == ["optimal", "random"]
     first = found.models[0]
     assert {one.name for one in first.arms if one.asked} == set(SMALL)
@@ -80,18 +81,18 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
 
 
 def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
-    ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
+    ledger = Evaluation.read(small / judging.LEDGER).models[0]
     assert re.search(r"That rests on \d+ worlds: over fewer than 20", headline(ledger))
     many = [one.model_copy(update={"clusters": one.clusters * 5}) for one in ledger.claims]
     assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
-    before = (small / evaluate.LEDGER).read_bytes()
+    before = (small / judging.LEDGER).read_bytes()
     with Store(small / "arms" / "grids") as store:
         sessions = len(store.info()["sessions"])
     judged(small, SMALL, "optimal", "random")
-    assert (small / evaluate.LEDGER).read_bytes() == before
+    assert (small / judging.LEDGER).read_bytes() == before
     with Store(small / "arms" / "grids") as store:
         assert len(store.info()["sessions"]) == sessions + 2, "one for each model"
 
@@ -108,7 +109,7 @@ def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) ->
     assert found.models[0].look == 2 and found.models[0].level == pytest.approx(0.008)
     whole = judged(tmp_path / "whole", {"grids": 2}, "epsilon-greedy:epsilon=0.5")
     assert [one.value for one in found.models[0].claims] == [one.value for one in whole.models[0].claims]
-    again = evaluate.prepare(tmp_path / "one", [subject_of("epsilon-greedy:epsilon=0.5")], {"grids": 1}, seed=7)
+    again = judging.prepare(tmp_path / "one", [subject_of("epsilon-greedy:epsilon=0.5")], {"grids": 1}, seed=7)
     assert again.sizes == {"grids": 2} and again.look == 2
 
 
@@ -126,22 +127,22 @@ def test_a_growth_that_was_cut_short_loses_nothing(tmp_path: Path) -> None:
 
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose another directory"):
-        evaluate.prepare(small, [subject_of("optimal")], SMALL, seed=7)
+        judging.prepare(small, [subject_of("optimal")], SMALL, seed=7)
     with pytest.raises(ValueError, match="seed 7 stored, not given; seed 8 given"):
-        evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
+        judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
-    (tmp_path / "plan" / evaluate.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
+    (tmp_path / "plan" / judging.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
     with pytest.raises(ValueError, match="models"):
-        evaluate.prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
+        judging.prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     with pytest.raises(ValueError, match="directory of its own"):
-        evaluate.prepare(tmp_path / "full", [subject_of("optimal")], SMALL, seed=7)
+        judging.prepare(tmp_path / "full", [subject_of("optimal")], SMALL, seed=7)
 
 
 @pytest.mark.parametrize("change", [{"version": 9}, {"models": []}, {"stranger": 1}])
 def test_a_ledger_that_is_none_is_refused(small: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    plain = json.loads((small / evaluate.LEDGER).read_text()) | change
+    plain = json.loads((small / judging.LEDGER).read_text()) | change
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps(plain))
     with pytest.raises(ValueError, match=next(iter(change))):
@@ -162,7 +163,7 @@ def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
 
 def test_an_edited_ledger_or_plan_is_refused_and_evaluating_again_mends_the_ledger(small: Path, tmp_path: Path) -> None:
     place = shutil.copytree(small, tmp_path / "one")
-    ledger, plan = place / evaluate.LEDGER, place / evaluate.PLAN
+    ledger, plan = place / judging.LEDGER, place / judging.PLAN
     sound = ledger.read_text()
     ledger.write_text(sound.replace('"answer": "yes"', '"answer": "no"', 1))
     with pytest.raises(ValueError, match=r"ledger\.json.*changed since.*goalscope evaluate"):
@@ -173,7 +174,7 @@ def test_an_edited_ledger_or_plan_is_refused_and_evaluating_again_mends_the_ledg
     assert ledger.read_text() == sound
     plan.write_text(plan.read_text().replace('"keys": 2', '"keys": 1'))
     with pytest.raises(ValueError, match=r"evaluation\.json.*changed since.*another directory"):
-        evaluate.prepare(place, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+        judging.prepare(place, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
 
 
 def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
     said = " ".join(call("evaluate", logs, "--out", tmp_path / "out", status=1).split())
     assert "goals of optimal: the logs hold no such episodes" in said and "kind labyrinth" in said
     assert "two values of the tag transform" in said
-    found = Evaluation.read(tmp_path / "out" / evaluate.LEDGER)
+    found = Evaluation.read(tmp_path / "out" / judging.LEDGER)
     assert all("labyrinth" in arm.why for model in found.models for arm in model.arms)
     assert not any(model.claims for model in found.models)
 
@@ -194,13 +195,13 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
 def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path) -> None:
     logs = small / "arms" / "keys"
     subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
-    run = evaluate.prepare(tmp_path / "logs", subjects, {}, seed=7)
-    evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data).models[0]
+    run = judging.prepare(tmp_path / "logs", subjects, {}, seed=7)
+    judging.play(run, quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data).models[0]
     assert {one.name for one in found.arms if one.asked} == {"keys"}
     assert all("record some" in one.why for one in found.arms if not one.asked)
-    direct = Evaluation.read(small / evaluate.LEDGER).models[0]
+    direct = Evaluation.read(small / judging.LEDGER).models[0]
     for one in found.claims:
         assert one.value == direct.claim(one.name).value  # type: ignore[union-attr]
 
@@ -209,7 +210,7 @@ def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
     first, matrix = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
     claims = text.rindex("Do its answers hold actions at all?", 0, text.index('class="group"'))
     assert first < matrix < text.index("<svg") < claims
-    found = Evaluation.read(small / evaluate.LEDGER)
+    found = Evaluation.read(small / judging.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert "random is not directed at the goal" in text or "What random is after was not shown" in text
 
@@ -290,9 +291,10 @@ def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
-    monkeypatch.setattr(evaluation_plan, "unit_costs", lambda *_, **__: {"grids": 1000.0, "keys": 1000.0})
-    limit = Budget.parse(evaluation_plan.DEFAULT)
-    assert choose_sizes(listed, [], 1, limit, {}, named=False) == {"grids": listed[0].quick}
+    monkeypatch.setattr(sizing, "unit_costs", lambda *_, **__: {"grids": 1000.0, "keys": 1000.0})
+    limit = Budget.parse(sizing.DEFAULT)
+    with aloud():
+        assert choose_sizes(listed, [], 1, limit, {}, named=False) == {"grids": listed[0].quick}
     assert "--budget gives them room" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="at least the first arm, grids"):
         choose_sizes(listed, [], 1, Budget.parse("14m"), {}, named=True)
@@ -324,14 +326,12 @@ def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path,
         claims.ledger(small, as_json=True, card=True)
 
 
-def test_what_a_budget_cannot_change_is_not_offered_for_logs(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_budget_cannot_change_is_not_offered_for_logs(small: Path, tmp_path: Path) -> None:
     logs = shutil.copytree(small / "arms" / "grids", tmp_path / "logs")
-    verdicts.run([str(logs)], tmp_path / "out", dry=True)
-    assert "recorded logs are judged as they are" in capsys.readouterr().out
-    verdicts.run([str(logs)], tmp_path / "out")
-    assert "--budget" not in capsys.readouterr().out
+    dry = CliRunner().invoke(app, ["evaluate", str(logs), "--dry-run", "--out", str(tmp_path / "out")])
+    assert "recorded logs are judged as they are" in dry.output
+    done = CliRunner().invoke(app, ["evaluate", str(logs), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0 and "--budget" not in done.output
 
 
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(
@@ -362,9 +362,9 @@ def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(named: dict[str, An
 def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, named: dict[str, Any]) -> None:
     table = named["claims-table-1"]
     assert isinstance(table, Table)
-    ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
+    ledger = Evaluation.read(small / judging.LEDGER).models[0]
     for claim, (question, answer, estimate, _, worlds) in zip(ledger.claims, table.rows, strict=True):
-        assert (question.text, question.target, answer.text) == (claim.question, claim.section, claim.answer)
+        assert (question.text, question.target, answer.text) == (claim.question, "evidence", claim.answer)
         assert worlds == str(claim.clusters or "–")
         if claim.value is not None:
             assert (estimate.estimate.value, estimate.estimate.low) == (claim.value, claim.low)
@@ -374,15 +374,15 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
     from goalscope.evaluation import page
 
     shutil.copytree(small, tmp_path / "grown")
-    evaluate.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
+    judging.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
     with pytest.raises(ValueError, match="grew since"):
         page.named_of(tmp_path / "grown")
     logs = tmp_path / "logs"
     shutil.copytree(small / "arms" / "keys", logs)
     subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
-    run = evaluate.prepare(tmp_path / "judged", subjects, {}, seed=7)
-    with evaluate.opened(run) as data:
-        evaluate.write(run, evaluate.judge(run, data))
+    run = judging.prepare(tmp_path / "judged", subjects, {}, seed=7)
+    with judging.opened(run) as data:
+        judging.write(run, judging.judge(run, data))
     assert "claims-table-1" in page.named_of(tmp_path / "judged")
     logs.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="must lie beside"):

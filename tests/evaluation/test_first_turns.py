@@ -13,8 +13,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.cli import verdicts
-from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
 from goalscope.evaluation.plan import Plan
 from goalscope.planning import optimal_actions
 from goalscope.preflight import FirstTurns, first_turns
@@ -27,7 +26,7 @@ from goalscope.runs import Store
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One arm is asked, of one world a cell, so that an evaluation takes seconds."""
     listed = [replace(resolve("arm", "grids"), quick=1)]
-    monkeypatch.setattr(verdicts, "arms", lambda: listed)
+    monkeypatch.setattr(evaluating, "arms", lambda: listed)
     monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
 
 
@@ -63,7 +62,7 @@ def model(folder: Path, positions: int = 4096) -> Path:
 
 def headline(directory: Path) -> str:
     """The first sentence of the verdict on the page."""
-    text = (directory / evaluate.PAGE).read_text()
+    text = (directory / judging.PAGE).read_text()
     return " ".join(text[text.index("Nothing can be said") :].split("<")[0].split())
 
 
@@ -74,7 +73,7 @@ def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Pat
     first = len(asked)
     assert 5 < first <= 9 and f"{first} first turns in" in dry and "at most 30 s" in dry
     assert "expected: about" in dry and "tokens about" in dry and "memory" in dry and "altogether" in dry
-    assert Plan.read(tmp_path / "out" / evaluate.PLAN).looks == ()
+    assert Plan.read(tmp_path / "out" / judging.PLAN).looks == ()
     said = " ".join(call(*words).split())
     assert f"the {first} first turns that were measured before are taken over" in said
     keys = [(one.episode_id, one.step, one.attempt) for one in asked]
@@ -83,10 +82,10 @@ def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Pat
         assert store.query("SELECT count(*) FROM calls WHERE state = 'done'")[0][0] == sum(
             len(episode.steps) for episode in store.episodes()
         )
-    plan = Plan.read(tmp_path / "out" / evaluate.PLAN)
+    plan = Plan.read(tmp_path / "out" / judging.PLAN)
     count = len(asked)
     call(*words)
-    assert len(asked) == count and Plan.read(tmp_path / "out" / evaluate.PLAN) == plan
+    assert len(asked) == count and Plan.read(tmp_path / "out" / judging.PLAN) == plan
 
 
 @pytest.mark.usefixtures("few")
@@ -105,7 +104,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     shown = headline(tmp_path / "out")
     assert "Nothing can be said about the goals of talker: none of" in shown and "answers to first turns" in shown
     assert "--answer likelihood" in shown and shown[:60] in said
-    [ledger] = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert not ledger.claims and ledger.look == 1
     with Store(tmp_path / "out" / "arms" / "grids") as store:
         before = store.query("SELECT count(*) FROM calls")[0][0]
@@ -150,14 +149,14 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         again = len(server.requests) - asked
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             assert store.query(journal)[0][0] == kept + again
-    [ledger] = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert ledger.claims
 
 
 @pytest.mark.usefixtures("few")
 def test_of_two_models_the_one_that_answers_is_evaluated(tmp_path: Path) -> None:
     call("evaluate", model(tmp_path / "talker"), "optimal", "--quick", "--out", tmp_path / "out")
-    talker, optimal = Evaluation.read(tmp_path / "out" / evaluate.LEDGER).models
+    talker, optimal = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert not talker.claims and "first turns" in talker.arms[0].why
     assert optimal.claims and all(arm.asked for arm in optimal.arms)
 

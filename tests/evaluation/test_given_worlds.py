@@ -9,7 +9,7 @@ import pytest
 
 from command_line import call
 from goalscope.environments import EnvironmentWorld
-from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation import Evaluation, judging, subject_of
 from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
 from goalscope.evaluation.chance import random_success
 from goalscope.evaluation.sentences import headline
@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
-    found = Evaluation.read(place / "found" / evaluate.LEDGER)
+    found = Evaluation.read(place / "found" / judging.LEDGER)
     answers = [[one.answer for one in ledger.claims] for ledger in found.models]
     # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
     assert answers == [
@@ -63,12 +63,12 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
 
 def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
     subjects, study = [subject_of(text) for text in AGENTS], Study.load(place / "corridors.yaml")
-    same = evaluate.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
+    same = judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
     assert same.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
     (place / "other.yaml").write_text(STUDY.replace("{length: 5}, ", ""), encoding="utf-8")
     for worlds in (given_worlds(Study.load(place / "other.yaml")), None):
         with pytest.raises(ValueError, match="other worlds"):
-            evaluate.prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
+            judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
     assert "directed at the goal of the environments" in call("ledger", place / "found")
 
 

@@ -15,7 +15,7 @@ from server import Loopback
 
 from goalscope.checks import check_whole
 from goalscope.columns import constant
-from goalscope.evaluation import Claim, evaluate, subject_of
+from goalscope.evaluation import Claim, judging, subject_of
 from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
@@ -360,11 +360,11 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
         for text in ("optimal", "epsilon-greedy:epsilon=0.2")
     ]
     for _ in range(2):
-        run = evaluate.prepare(tmp_path / "one", subjects, {"grids": 1, "patching": 1}, seed=7)
-        evaluate.play(run, quiet)
+        run = judging.prepare(tmp_path / "one", subjects, {"grids": 1, "patching": 1}, seed=7)
+        judging.play(run, quiet)
     assert tried == ["grids", "grids-2"]
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
     claims = [ledger.claim("uses what the cells hold") for ledger in found.models]
     assert [claim.answer for claim in claims if claim is not None] == ["yes", "no"]
     assert [claim.section for claim in claims if claim is not None] == ["grids-patching", "grids-2-patching"]
@@ -378,8 +378,8 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
         mine = {one.id for one in whole.episodes() if one.agent == subjects[1].name}
         assert store.episode_ids() == mine and store.agent_names() == [subjects[1].name]
         assert not damage(store)
-    larger = evaluate.prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
-    evaluate.play(larger, quiet)
+    larger = judging.prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
+    judging.play(larger, quiet)
     assert tried == ["grids", "grids-2"] * 2, "looked into anew with more worlds"
 
 
@@ -390,10 +390,10 @@ ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans"
 def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(tmp_path: Path) -> None:
     from goalscope.evaluation import page
 
-    run = evaluate.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
-    evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
+    run = judging.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
+    judging.play(run, quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
         text = page.write(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
     theseus, optimal = found.models
     assert {one.name for one in theseus.arms if one.asked} == set(ALL)
@@ -407,7 +407,7 @@ def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(
     assert "decoded" in text and "changes activations in pairs of grids" in text
     with Store(run.path("grids")) as store:
         before_ = content_hash(store)
-    evaluate.play(run, quiet)  # nothing is done again
+    judging.play(run, quiet)  # nothing is done again
     with Store(run.path("grids")) as store:
         assert content_hash(store) == before_
 
@@ -425,8 +425,8 @@ def test_an_error_that_no_check_raises_is_a_failure_of_a_look_and_tried_again(
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
-        run = evaluate.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
-        evaluate.play(run, quiet)
+        run = judging.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
+        judging.play(run, quiet)
         assert type(raised).__name__ in run.failures.failed[0]
     assert tried == ["grids", "grids"]
 
@@ -443,10 +443,10 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
-        run = evaluate.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
-        evaluate.play(run, quiet)
-        with evaluate.opened(run) as data:
-            found = evaluate.judge(run, data)
+        run = judging.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
+        judging.play(run, quiet)
+        with judging.opened(run) as data:
+            found = judging.judge(run, data)
     why = {one.name: one.why for one in found.models[0].arms}
     assert "on both sides" in why["patching"] and "larger --budget" in why["plans"]
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"
@@ -464,10 +464,10 @@ def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Pa
         replace(one, name=name, parameters={**one.parameters, "temperature": 0.0, "top_p": 1.0, "max_tokens": tokens})
         for name, tokens in (("one", 96), ("other", 100))
     ]
-    run = evaluate.prepare(tmp_path / "both", greedy, ALL, seed=7)
-    evaluate.play(run, quiet)
-    with evaluate.opened(run) as data:
-        found = evaluate.judge(run, data)
+    run = judging.prepare(tmp_path / "both", greedy, ALL, seed=7)
+    judging.play(run, quiet)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
         text = page.write(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     # Decoders of plans are trained in batches, in the order of episodes, whose ids are those of the agent.
@@ -486,13 +486,13 @@ def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path)
     with Loopback(LocalModel("theseus"), models=("theseus",)) as server:
         one = subject_of(f"completions:theseus@{server.url}")
         subject = replace(one, parameters={**one.parameters, "temperature": 0.0, "max_tokens": 96})
-        run = evaluate.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 2}, seed=7)
-        evaluate.play(run, quiet)
+        run = judging.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 2}, seed=7)
+        judging.play(run, quiet)
         sent = len(server.log)
-        evaluate.play(run, quiet)
+        judging.play(run, quiet)
         assert len(server.log) == sent
-    with evaluate.opened(run) as data:
-        ledger = evaluate.judge(run, data).models[0]
+    with judging.opened(run) as data:
+        ledger = judging.judge(run, data).models[0]
     claim = ledger.claim("follows its written plan")
     assert claim is not None and claim.value is not None and claim.value > 0.5 and claim.n >= 4
     assert "its activations cannot be seen" in {one.name: one.why for one in ledger.arms}["patching"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope import registry
-from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation import judging, subject_of
 from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.chance import random_success
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
@@ -83,9 +83,9 @@ def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
 def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
     found = {}
     for text in ("epsilon-greedy:epsilon=0.25", "forgetful:probability=0.3,span=8"):
-        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
-        evaluate.play(run, planted.quiet)
-        with evaluate.opened(run) as data:
+        run = judging.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
+        judging.play(run, planted.quiet)
+        with judging.opened(run) as data:
             [(key, arm)] = data.items()
             found[text[:3]] = lapses(ArmData.of(arm, key[1]), EXPLAINS).estimate
     slips, bursts = found["eps"], found["for"]
@@ -96,9 +96,9 @@ def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
 
 
 def test_success_above_chance_moves_the_interval_of_success(tmp_path: Path) -> None:
-    run = evaluate.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=4)
-    evaluate.play(run, planted.quiet)
-    with evaluate.opened(run) as data:
+    run = judging.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=4)
+    judging.play(run, planted.quiet)
+    with judging.opened(run) as data:
         [(key, arm)] = data.items()
         mine = ArmData.of(arm, key[1])
         found = mine.above_chance().estimate

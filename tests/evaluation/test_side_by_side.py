@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.evaluation import Difference, Evaluation, evaluate, page
+from goalscope.evaluation import Difference, Evaluation, judging, page
 from goalscope.evaluation.compare import differences, differences_table
 from goalscope.report.blocks import Table
 
@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_matrix_has_a_row_a_question_and_a_column_a_model(place: Path) -> None:
-    found = Evaluation.read(place / evaluate.LEDGER)
+    found = Evaluation.read(place / judging.LEDGER)
     table = dict(page.named_of(place))["matrix-table-1"]
     assert isinstance(table, Table) and table.headings == ("question", *NAMES)
     assert [row[0].text for row in table.rows] == [claim.question for claim in found.models[0].claims]
@@ -47,20 +47,20 @@ def test_the_matrix_has_a_row_a_question_and_a_column_a_model(place: Path) -> No
 
 
 def test_a_question_that_was_not_asked_of_a_model_says_so(place: Path) -> None:
-    found = Evaluation.read(place / evaluate.LEDGER)
+    found = Evaluation.read(place / judging.LEDGER)
     less = found.models[1].model_copy(update={"claims": found.models[1].claims[:1]})
     fewer = found.model_copy(update={"models": (found.models[0], less)})
     assert [claims[1] is None for claims in fewer.by_question()] == [False, *[True] * (len(found.models[0].claims) - 1)]
-    [section] = page._side_by_side(fewer)
+    [section] = page._side_by_side(fewer, dict.fromkeys([model.model for model in fewer.models], "evidence"))
     assert [row[2] == "not asked" for row in section.tables[0].rows][1:] == [True] * (len(found.models[0].claims) - 1)
 
 
 def test_goal_directedness_is_compared_in_nats_and_is_the_difference_of_both(place: Path) -> None:
-    found = Evaluation.read(place / evaluate.LEDGER)
+    found = Evaluation.read(place / judging.LEDGER)
     by_pair = {(one.first, one.second): one for one in found.differences if one.unit == "nats"}
     assert len(by_pair) == 3
-    evaluation, _ = evaluate.reopen(place)
-    with evaluate.opened(evaluation) as runs:
+    evaluation, _ = judging.reopen(place)
+    with judging.opened(evaluation) as runs:
         goals = runs["grids", "optimal"].goals.estimates
     signed = {goal.agent: goal.signed for goal in goals if goal.hypothesis == "goal" and not goal.cell}
     for (first, second), one in by_pair.items():
@@ -72,7 +72,7 @@ def test_goal_directedness_is_compared_in_nats_and_is_the_difference_of_both(pla
 def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_that_matter(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Evaluation.read(place / evaluate.LEDGER)
+    found = Evaluation.read(place / judging.LEDGER)
     said = call("ledger", place)
     assert said.count("Side by side") == 1 and said.count("Is what it does directed at the goal?") == 1
     shown = [one for one in found.differences if one.shown]
@@ -89,8 +89,8 @@ def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_th
 
 
 def test_a_note_stands_below_and_too_few_worlds_are_said(place: Path) -> None:
-    evaluation, _ = evaluate.reopen(place)
-    with evaluate.opened(evaluation) as runs:
+    evaluation, _ = judging.reopen(place)
+    with judging.opened(evaluation) as runs:
         found = differences(NAMES, runs, 1e-6, lambda text: contextlib.nullcontext())
     assert all("cannot reach the level" in one.outcome for one in found if one.clusters < 20) and not any(
         one.shown for one in found

@@ -15,7 +15,7 @@ from real_models import environment, gemma3, smollm2
 from command_line import call
 from goalscope.agents import ChatAgent
 from goalscope.agents.prompts import WORKED_RULE
-from goalscope.evaluation import evaluate, page, subject_of
+from goalscope.evaluation import judging, page, subject_of
 from goalscope.models import LocalModel
 from goalscope.preflight import Limits, ask_first_turns, forecast
 from goalscope.preflight.first_turns import most_turns
@@ -55,10 +55,10 @@ def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_p
     found = subject_of(str(smollm2(tmp_path)))
     assert found.name == "smollm2" and found.parameters["reasoning"] == "none" and "reasoning" not in found.access
     subject = replace(found, parameters={**found.parameters, "max_tokens": 64})
-    run = evaluate.prepare(tmp_path / "evaluation", [subject], {"grids": 1, "patching": 1}, seed=7)
-    evaluate.play(run, lambda label: nullcontext(lambda *_: None))
-    with evaluate.opened(run) as data:
-        judged = evaluate.judge(run, data)
+    run = judging.prepare(tmp_path / "evaluation", [subject], {"grids": 1, "patching": 1}, seed=7)
+    judging.play(run, lambda label: nullcontext(lambda *_: None))
+    with judging.opened(run) as data:
+        judged = judging.judge(run, data)
         page.write(judged, data, tmp_path / "page.html")
     [ledger] = judged.models
     arms = {one.name: one for one in ledger.arms}

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import invalidate_caches
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from command_line import call
@@ -19,6 +20,7 @@ from goalscope import registry
 from goalscope.measures import check_measure
 from goalscope.probing import stored_probes
 from goalscope.runs import Store, Study
+from goalscope.runs.provenance import packages_of
 from goalscope.yaml_text import read_yaml_text
 
 HERE = Path(__file__).parent
@@ -153,12 +155,22 @@ def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, 
     first, second = map(int, re.findall(r"(\d+) probes fitted", shown))
     assert first > second == 0
     page = (run / "report.html").read_text(encoding="utf-8")
+    # Its analysis of activations: rows by grid and network at each place, its headline, its title on the page.
+    with Store(run) as store:
+        rows = store.rows().select(measure="spread of the activations")
+        assert "compass" in packages_of(store)["analysis", "spread"]
+    assert set(rows.tags["control"].tolist()) == {"none", "permuted"} and set(rows.tags["site"].tolist()) == {"pre"}
+    assert set(rows.tags["layer"].tolist()) == {2} and set(rows.tags["head"].tolist()) == {"spread"}
+    assert len(set(rows.cluster.tolist())) == 5 and np.all(rows.value >= 0)
+    assert "spread, layer 2" in shown and "Spread of the activations" in page
     for title in ("Cognitive map", "Decoded distance to the goal"):
         section = page[page.index(f">{title}") :]
         assert "narrow" in section and "narrow, shuffled labels" in section
     # Where the package is not installed the report is written, and fitting is refused.
     call("report", run)
     assert "'narrow'" in call("probe", run, status=2)
+    assert "'spread'" in call("probe", run, "--reads", "spread", "--set", "heads=[]", status=2)
+    assert "spread" in (run / "report.html").read_text(encoding="utf-8")
     assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
 
 

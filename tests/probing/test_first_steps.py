@@ -22,7 +22,7 @@ from goalscope.probing import (
     stored_probes,
     study_inside,
 )
-from goalscope.probing.pipeline import FirstSteps, read_first_steps
+from goalscope.probing.first_steps import FirstSteps, read_first_steps
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}

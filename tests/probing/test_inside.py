@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from goalscope.activations import artifacts, captures
 from goalscope.activations.shards import place
-from goalscope.cli import app, measuring
-from goalscope.cli.measuring import measure_run
+from goalscope.cli import app
+from goalscope.front import running
+from goalscope.front.measuring import measure_run
 from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
 from goalscope.probing.analyses import Reader, probe_dataset
 from goalscope.probing.probe_store import DECODER, PROBE
@@ -41,8 +42,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = folder / "tiny.yaml"
     study.write_text(yaml.safe_dump(STUDY), encoding="utf-8")
     reported: list[Path] = []
+
+    def written(path: Path, stage: Any) -> Path:
+        reported.append(path)
+        return path / "report.html"
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "report", lambda path, page, ledger: reported.append(path))
+        patch.setattr(running, "write_page_of", written)
         told = call("run", study, "--out", folder / "run")
     assert "tested on 2" in told
     assert reported == [folder / "run"]
@@ -212,7 +218,7 @@ def test_a_lost_file_is_fitted_again_and_a_wrong_one_is_refused(copied: Path) ->
 def test_another_study_of_the_same_worlds_shares_the_run(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "can_report", lambda: False)
+    monkeypatch.setattr(running, "can_report", lambda: False)
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     study = tmp_path / "beliefs.yaml"
     other = {**STUDY, "name": "Beliefs", "analysis": {"inside": {**DECLARED, "reads": ["beliefs"]}}}

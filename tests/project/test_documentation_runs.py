@@ -97,6 +97,7 @@ SCENARIOS = {
             "worlds.md python 1",
             "meg.md python 1",
             "start.md python 1",
+            "start.md python 2",
             "goalscope report runs/mine",
             "goalscope meg runs/mine",
         )
@@ -120,6 +121,7 @@ SCENARIOS = {
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
+            "goalscope probe --help",
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
@@ -396,6 +398,7 @@ NOT_RUN = {
     "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
     "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
+    "goalscope --install-completion": "writes to the settings of the user's shell",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
     "pip install --require-hashes -r requirements/run.lock -r requirements/cuda.lock && pip install --no-deps .": (

@@ -30,7 +30,7 @@ from typing import Any
 from run_agents import Dice, small_study
 
 from goalscope.agents import Observation, Optimal, Turn
-from goalscope.cli.measuring import measure_run
+from goalscope.front.measuring import measure_run
 from goalscope.runs import Store, Study, opening, run
 from goalscope.runs.journal import Call, Journal
 from goalscope.runs.repair import repair

@@ -18,7 +18,7 @@ from server import Loopback, speaker
 from test_kill import check_resumed, hash_of, kill_at
 
 from goalscope.agents import Optimal
-from goalscope.cli.measuring import measure_run
+from goalscope.front.measuring import measure_run
 from goalscope.runs import Store, run
 
 ENDS = {"kill": {-signal.SIGKILL}, "term": {-signal.SIGTERM}, "interrupt": {130, 0, -signal.SIGINT}}

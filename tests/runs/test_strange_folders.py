@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from command_line import call
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation import Evaluation, judging, subject_of
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.rules import RULES
 from goalscope.evaluation.subject import Subject
@@ -300,18 +300,18 @@ def test_locks_that_fail_as_on_network_file_systems(
 @pytest.mark.parametrize("kind", LINKS)
 def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str) -> None:
     directory = tmp_path / "evaluation"
-    evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
     (directory / "arms").mkdir()
     plant(kind, directory / name, home)
     before = contents(home)
 
     def work() -> None:
-        evaluation = evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+        evaluation = judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("goalscope.evaluation.playing.run", lambda study, path, **_: written(path))
             patch.setattr("goalscope.evaluation.playing._measure", lambda *_: None)
-            evaluate.play(evaluation, quiet)
-        evaluate.reopen(directory)
+            judging.play(evaluation, quiet)
+        judging.reopen(directory)
 
     said = tried(work)
     assert name in said and "link" in said, said
@@ -325,14 +325,14 @@ def test_a_run_deep_in_an_evaluation_is_looked_at_before_anything_is_said(
     received: Path, home: Path, tmp_path: Path, kind: str
 ) -> None:
     directory = tmp_path / "evaluation"
-    evaluate.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
     for name in ("grids", "keys-2"):
         shutil.copytree(received / "run", directory / "arms" / name)
         plant(kind, directory / "arms" / name / "run.db", home)
         before = contents(home)
         said = call("evaluate", "optimal", "--quick", "--out", directory, status=2)
         assert f"{name}/run.db" in "".join(said.split()) and "budget" not in said and "What is asked" not in said
-        assert "run.db" in tried(lambda: evaluate.reopen(directory)) and contents(home) == before
+        assert "run.db" in tried(lambda: judging.reopen(directory)) and contents(home) == before
         shutil.rmtree(directory / "arms" / name)
 
 
@@ -347,7 +347,7 @@ def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
     for each in (tmp_path, tmp_path / "folder"):
         shutil.copy(received / "run" / "run.db", each / "run.db")
     subject = Subject(name="optimal", kind="", access=frozenset({"logs"}), logs=logs)
-    evaluate.prepare(out, [subject], {}, seed=7)
+    judging.prepare(out, [subject], {}, seed=7)
 
     def judged(folder: object) -> None:
         described = write_yaml({"kind": "", "run": folder, "agent": "optimal"}, default_flow_style=True).strip()
@@ -356,9 +356,9 @@ def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
         (out / "ledger.json").write_text(Evaluation(models=(ledger,), differences=()).to_json())
 
     judged("logs")
-    assert evaluate.reopen(out)[0].logs == [logs.resolve()]
+    assert judging.reopen(out)[0].logs == [logs.resolve()]
     judged(name)
-    said = tried(lambda: evaluate.reopen(out))
+    said = tried(lambda: judging.reopen(out))
     assert "ledger.json must name the folder of the logs" in said or "link" in said
 
 

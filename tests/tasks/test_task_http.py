@@ -11,7 +11,7 @@ from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
 from goalscope.agents import TaskChatAgent
-from goalscope.cli.measuring import measured_rows
+from goalscope.front.measuring import measured_rows
 from goalscope.models import LocalModel
 from goalscope.preflight import costs
 from goalscope.runs import Store, Study, run

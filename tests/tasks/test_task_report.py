@@ -15,9 +15,9 @@ from task_run_agents import TaskDice, task_study
 
 from goalscope import studies
 from goalscope.agents import RandomWalk
-from goalscope.cli.measuring import measured_rows
 from goalscope.cli.measuring import report as report_run
 from goalscope.cli.studies import load_study
+from goalscope.front.measuring import measured_rows
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE

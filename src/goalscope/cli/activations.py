@@ -4,51 +4,20 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor as PoolExecutor
 
+    from goalscope.probing.pipeline import InsideSummary
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
     from goalscope.runs.probing_config import Inside
-
-HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
-    "cognitive-map": [
-        (label, {"measure": measure, "class": name, "head": head, "reading": "natural", "scope": "general"})
-        for label, measure, name in (
-            ("agent at its cell", "localisation", "agent"),
-            ("goal at its cell", "localisation", "goal"),
-            ("walls, area under the curve", "area under the curve", "wall"),
-        )
-        for head in ("percell", "mlp")
-    ],
-    "beliefs": [
-        (label, {"measure": f"{measure} less shuffled", "head": "mlp", "reading": "natural"})
-        for label, measure in (
-            ("optimal on the decoded map, less shuffled", "accuracy against decoded beliefs"),
-            ("recovery, less shuffled", "recovery"),
-        )
-    ],
-    "plans": [
-        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all"})
-        for count in (1, 3, 5)
-    ],
-    "distance": [
-        ("distance, absolute error (steps)", {"measure": "distance error", "head": head, "distance": None})
-        for head in ("linear", "mlp")
-    ],
-    "logit-lens": [
-        (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
-        for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
-    ],
-}
-"""Printed results of each reading at the middle layer: a label and the tags of its rows."""
 
 
 def capture(
@@ -102,9 +71,10 @@ def capture(
     from goalscope.activations import capture as replay
     from goalscope.activations.capture import capture_elsewhere
     from goalscope.activations.hooks import Blocks
-    from goalscope.cli.console import duration, progress, say, table
+    from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
+    from goalscope.progress import duration
     from goalscope.report.blocks import counted
     from goalscope.runs import StudyShard
 
@@ -181,9 +151,7 @@ def _check_workers(executor: str, workers: int, gpus: float) -> None:
 
 def probe(
     run: RunDirectory,
-    reads: Annotated[
-        str, option("LIST", "cognitive-map, beliefs, plans, distance, logit-lens; those of the study, else all.")
-    ] = "",
+    reads: Annotated[str, option("LIST", "Analyses, listed below; those of the study, else the built-in ones.")] = "",
     sites: Annotated[
         str,
         option(
@@ -260,15 +228,13 @@ def read_inside(
     drop_sites: bool = False,
     pool: "PoolExecutor | None" = None,
 ) -> None:
-    """Run the declared probing with a progress display, and print the headline of each reading.
+    """Run the declared probing with a progress display, and print what it found.
 
     With ``drop_sites``, sites that the agent's steps lack are omitted with a notice.
     """
-    from goalscope.cli.console import duration, progress, say
+    from goalscope.cli.console import progress
     from goalscope.probing.heads import trains_on
     from goalscope.probing.pipeline import study_inside
-    from goalscope.report.blocks import counted
-    from goalscope.report.verdicts import MADE_RULE
 
     trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
     local_model = random = None
@@ -293,6 +259,16 @@ def read_inside(
         drop_sites=drop_sites,
         pool=pool,
     )
+    show_inside(done, time.monotonic() - began)
+
+
+def show_inside(done: "InsideSummary", seconds: float) -> None:
+    """Print what probes found: numbers of probes, and the headline of each reading."""
+    from goalscope.cli.console import say
+    from goalscope.progress import duration
+    from goalscope.report.blocks import counted
+    from goalscope.report.verdicts import MADE_RULE
+
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
@@ -300,7 +276,7 @@ def read_inside(
     say(
         f"{done.agent}: {counted(done.fitted, 'probe')} fitted{reused}, on {steps['training grids']} grids "
         f"({counted(steps['training steps'], 'step')}), tested on {steps['test grids']} ({steps['test steps']}), in "
-        f"{duration(time.monotonic() - began)}"
+        f"{duration(seconds)}"
     )
     middle = done.layers[len(done.layers) // 2]
     for name, rows in done.rows.items():
@@ -310,16 +286,16 @@ def read_inside(
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
+    from goalscope import registry
     from goalscope.cli.console import table
     from goalscope.report.sections.probing import ProbeRows
 
     lines = []
-    for label, tags in HEADLINES[name]:
+    found = registry.resolve("analysis", name)
+    for label, tags in found.headline:
         selected = ProbeRows(rows).where(**tags, layer=layer, cells=None)
-        head = str(tags.get("head", ""))
-        if name == "plans":  # the decoder of two layers where it exists, else the smallest one
-            decoders = sorted(str(each) for each in selected.values("head") if str(each).startswith("decoder"))
-            head = "decoder-2" if "decoder-2" in decoders else (decoders or [""])[0]
+        heads = [str(head) for head in selected.values("head")]
+        head = str(tags.get("head") or (found.pick(heads) if heads else ""))
         lines += [(label, site, head, *_compared(selected.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))

@@ -25,6 +25,7 @@ from goalscope.cli.help import (
     Captures,
     Exported,
     MeasureCommand,
+    ProbeCommand,
     RunDirectory,
     as_lines,
     examples,
@@ -38,7 +39,6 @@ app = typer.Typer(
     help="Whether, how strongly and towards what a language-model agent is goal-directed.",
     epilog=as_lines(("goalscope demo --out runs/demo", "goalscope run --help")),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -135,12 +135,13 @@ def measure(
         str, option("NAMES", "Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
     everything: Annotated[bool, flag("--all", "Print all measures, with n and method.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print all estimates, or those of --measures, as JSON.")] = False,
 ) -> None:
     """Measure all episodes of a run, store the rows, print the main estimates with their intervals."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
-    commands.measure(run, split(by), split(measures, separator=";"), everything=everything)
+    commands.measure(run, split(by), split(measures, separator=";"), everything=everything, as_json=as_json)
 
 
 @_command("show")
@@ -157,15 +158,13 @@ def show(
     failures: Annotated[bool, flag("--failures", "Only episodes with turns that held no action.")] = False,
     full: Annotated[bool, flag("--full", "Every line of every prompt, also those that did not change.")] = False,
     limit: Annotated[int, option("N", "Most episodes of the list.", min=1)] = 20,
+    as_json: Annotated[bool, flag("--json", "Print JSON: the list, or an episode with all steps.")] = False,
 ) -> None:
     """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes."""
-    from goalscope.cli.transcripts import Filter, list_episodes, show_episode
+    from goalscope.cli import transcripts
 
-    chosen = Filter(agent=agent, world=world, outcome=outcome, failures=failures)
-    if episode is None:
-        list_episodes(run, chosen, limit)
-    else:
-        show_episode(run, episode, chosen, full=full)
+    chosen = transcripts.Filter(agent=agent, world=world, outcome=outcome, failures=failures)
+    transcripts.show(run, episode, chosen, limit, full=full, as_json=as_json)
 
 
 @_command("compare")
@@ -257,7 +256,7 @@ def export(
 
 
 _command("capture")(activations.capture)
-_command("probe")(activations.probe)
+_command("probe", cls=ProbeCommand)(activations.probe)
 _command("patch")(interventions.patch)
 
 
@@ -307,22 +306,15 @@ def meg(
     if ridge is not None and not unknown:
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     from goalscope.cli.meg import meg_file, meg_run
+    from goalscope.cli.overrides import split
 
-    texts = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
+    texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
     if path.is_dir():
-        meg_run(
-            path,
-            texts,
-            confidence=confidence,
-            unknown=unknown,
-            ridge=1.0 if ridge is None else ridge,
-            as_json=as_json,
-            beliefs=beliefs,
-            draws=draws,
-            seen=seen,
-        )
+        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split(hypotheses), "draws": draws}
+        options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
+        meg_run(path, options, as_json=as_json)
         return
-    only_runs: dict[str, object] = {**texts, "ridge": ridge, "beliefs": beliefs, "draws": draws, "seen": seen}
+    only_runs = {"by": by, "hypotheses": hypotheses, **texts, "ridge": ridge, "draws": draws}
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", None)]:
         raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)

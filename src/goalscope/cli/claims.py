@@ -3,20 +3,50 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from goalscope.cli.console import console, say, table
 from goalscope.cli.console import show as show_table
-from goalscope.evaluation import Evaluation, evaluate
+from goalscope.evaluation import Announcement, Evaluation, judging
 from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
 from goalscope.evaluation.compare import differences_table
+from goalscope.evaluation.failures import FAILURES
 from goalscope.evaluation.identity import paragraphs
-from goalscope.plain_files import check_file
+from goalscope.evaluation.opening import check_claims, read_ledger
+from goalscope.progress import duration
 from goalscope.report.blocks import counted
-from goalscope.report.figures import short
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
+
+
+def announce(announcement: Announcement) -> None:
+    """Print what is asked, and what it is expected to take."""
+    if announcement.table is not None:
+        show_table(announcement.table)
+    if announcement.expected:
+        say(announcement.expected)
+
+
+def show_whole(result: Evaluation, seconds: float) -> None:
+    """Print an evaluation, where its page is, what can be done next, and what failed."""
+    show(result)
+    directory = result.directory
+    if (directory / judging.PAGE).exists():
+        page = (directory / judging.PAGE).resolve()
+        say(f"Report: {page} (written in {duration(seconds)} altogether)")
+    asked = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
+    hint = ", or a larger --budget on the same directory" if asked else ""
+    say(f"next: goalscope ledger {quote(str(directory))} --json{hint}")
+    for text in result.failed:
+        say(text, error=True)
+    if result.failed:
+        say(
+            f"{counted(len(result.failed), 'failure')}, with tracebacks in {directory / FAILURES}; the same command "
+            "tries again what failed, and repeats nothing else",
+            error=True,
+        )
 
 
 def show(result: Evaluation) -> None:
@@ -27,7 +57,7 @@ def show(result: Evaluation) -> None:
         if len(result.models) == 1 and ledger.claims:
             columns = ("question", "answer", "estimate", "threshold", "worlds")
             lines = [
-                (claim.question, claim.answer, estimate(claim), threshold(claim), str(claim.clusters or "–"))
+                (claim.question, claim.answer, claim.estimate or "–", threshold(claim), str(claim.clusters or "–"))
                 for claim in ledger.claims
             ]
             table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
@@ -67,7 +97,7 @@ def _matrix(result: Evaluation) -> None:
             lines.append(
                 (known.question, threshold(known), *("not asked" if one is None else one.answer for one in among))
             )
-            lines.append((worlds if counts else "", "", *("" if one is None else estimate(one) for one in among)))
+            lines.append((worlds if counts else "", "", *("" if one is None else one.estimate or "–" for one in among)))
         headings = ("question", "threshold", *(ledger.model for ledger in models))
         table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
 
@@ -81,13 +111,6 @@ def _differences(differences: Sequence[Difference]) -> None:
         say(f"{counted(count, 'further comparison' if shown else 'comparison')}: {why}")
 
 
-def estimate(claim: Claim) -> str:
-    """Return the estimate of a claim with its interval, a dash where there is none."""
-    if claim.value is None or claim.low is None or claim.high is None:
-        return "–"
-    return f"{short(claim.value, claim.unit)} [{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
-
-
 def threshold(claim: Claim) -> str:
     """Return the threshold of a claim, a dash where there is none."""
     return "–" if claim.threshold is None else f"{claim.threshold:g}"
@@ -97,13 +120,9 @@ def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
     """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
     if as_json and card:
         raise ValueError("--json prints everything and --card a paragraph: give one of them")
-    file = check_file(path / evaluate.LEDGER) if path.is_dir() else path
-    if not file.exists():
-        raise FileNotFoundError(
-            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
-            "directory of --out, or run the evaluation to its end"
-        )
-    result = Evaluation.read(file)
+    result = read_ledger(path)
+    if path.is_dir() and (left := check_claims(path)):
+        say(left, error=True)
     if as_json:
         say(result.to_json())
     elif card:

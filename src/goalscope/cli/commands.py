@@ -6,13 +6,18 @@ from pathlib import Path
 from shlex import quote
 
 from goalscope import importers
-from goalscope.cli.console import duration, progress, say
-from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_run, write_page_of
-from goalscope.cli.studies import check_kept_apart, load_study, run_study_of
+from goalscope.cli.console import json_text, progress, say
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
+from goalscope.cli.studies import load_study, run_study_of
+from goalscope.evaluation.opening import run_folders
 from goalscope.extras import lacking
+from goalscope.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.front.measuring import measure as measure_estimates
+from goalscope.front.running import check_kept_apart
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.own import load_function
 from goalscope.plain_files import path_in
+from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
@@ -25,9 +30,8 @@ def demo(out: Path) -> None:
     began = time.monotonic()
     study = load_study("demo")
     run_study_of(study, out, passed={"study": "demo", "workers": 1}, guide=False)
-    measure_run(out)
-    page = out / "report.html"
-    write_page_of(out, page, None)
+    measure_run(out, progress)
+    page = write_page_of(out, stage=progress)
     agents = [agent.name for agent in study.agents()]
     with Store(out) as store:
         measured = MeasuredRows(store, BEHAVIOUR)
@@ -68,9 +72,15 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
     return not result.exit_status
 
 
-def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
+def measure(
+    path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False, as_json: bool = False
+) -> None:
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
-    measure_run(path)
+    if as_json:
+        found = measure_estimates(path, by=("agent", *by), measures=measures or None, stage=progress)
+        say(json_text(found.records))
+        return
+    measure_run(path, progress)
     with Store(path) as store:
         state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
@@ -92,10 +102,7 @@ def _show_measured(
 ) -> None:
     """Print the results of `measure`."""
     check_measures(measures, list(measured.measures), "this run")
-    absent = [name for name in by if name not in measured.values]
-    if absent:
-        present = ", ".join(name for name in measured.values if name != "agent")
-        raise ValueError(f"--by must name tags of this run ({present}), got {', '.join(absent)}: tag its worlds so")
+    check_tags(by, measured)
     episodes = measured.of("success")
     conditions = conditions_of(episodes)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
@@ -120,7 +127,12 @@ def _show_measured(
 
 
 def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
-    """Write a run as Parquet files, and its activations where formats are named."""
+    """Write a run, or those of an evaluation's arms, as Parquet files, and activations where formats are named."""
+    for name, folder in run_folders(path).items():
+        _export_run(folder, path_in(out, name) if name else out, formats, captures)
+
+
+def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
     with Store(path) as store:
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
@@ -142,8 +154,9 @@ def export_inspect(path: Path, out: Path) -> None:
         from goalscope.inspect_ai.export import export_logs
     except ImportError as error:
         raise lacking("export --inspect needs inspect-ai", "inspect", error) from error
-    with Store(path) as store, progress("episodes") as show:
-        written = export_logs(store, out, progress=show)
-    for file in written:
-        say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+    for name, folder in run_folders(path).items():
+        with Store(folder) as store, progress("episodes") as show:
+            written = export_logs(store, path_in(out, name) if name else out, progress=show)
+        for file in written:
+            say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
     say(f"next: inspect view --log-dir {quote(str(out))}")

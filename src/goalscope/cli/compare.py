@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.console import say, show
-from goalscope.cli.measuring import measure_compared
+from goalscope.cli.console import progress, say, show
 from goalscope.cli.overrides import split, split_names
+from goalscope.front.comparing import compare_places
+from goalscope.front.measuring import measure_compared
 from goalscope.measures.invariance import compare_transforms
 from goalscope.measures.table import CONDITIONS
 from goalscope.plain_files import write_text
@@ -18,16 +18,14 @@ from goalscope.report.comparison import (
     LEVEL,
     Compared,
     as_json,
-    comparison_records,
     comparison_table,
     contrast_records,
     varying_tags,
 )
 from goalscope.report.figures import as_csv
 from goalscope.report.measured import MeasuredRows
-from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
+from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
-from goalscope.report.sections.meg import untold_in
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import check_margin
@@ -90,29 +88,25 @@ def where_of(text: str | None) -> dict[str, list[str]]:
 
 
 def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
-    """Print the paired comparison of runs, or of the agents of one run."""
-    if len({path.resolve() for path in paths}) != len(paths):
-        raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
-    for path in paths:
-        measure_compared(path)
-    with ExitStack() as stores:
-        opened = {path: stores.enter_context(Store(path)) for path in paths}
-        comparison = compare_runs([(path, MeasuredRows(store)) for path, store in opened.items()], settings)
-        goals = any(measure.startswith("MEG towards") for measure in comparison.measures)
-        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
-    for note in (*comparison.notes, *untold):
-        say(note, error=True)
-    tests = len(comparison.pairs)
-    family = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"
-    show(comparison_table(comparison.pairs), f"Paired by grid on common worlds; {family}")
-    if alike := _alike(comparison.pairs):
-        say(f"all at {alike}")
-    if comparison.without:
-        say(f"no worlds in common: {'; '.join(comparison.without)}")
-    if comparison.alone:
-        say(comparison.alone)
-    records, size = comparison_records(comparison.pairs), counted(tests, "test")
-    _write(files, records, level=LEVEL, family=size, measures=comparison.measures)
+    """Print the paired comparison of runs, of the agents of one run, or of evaluations arm by arm."""
+    found = compare_places(paths, settings, progress)
+    for arm, family in found.families.items():
+        for note in family.notes:
+            say(note, error=True)
+        tests = len(family.pairs)
+        words = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"
+        show(comparison_table(family.pairs), f"{f'{arm}: ' if arm else ''}Paired by grid on common worlds; {words}")
+        if alike := _alike(family.pairs):
+            say(f"all at {alike}")
+        if family.without:
+            say(f"no worlds in common: {'; '.join(family.without)}")
+        if family.alone:
+            say(family.alone)
+    for arm, why in found.left_out.items():
+        say(f"{arm}: {why}", error=True)
+    sizes = [counted(len(family.pairs), "test") for family in found.families.values()]
+    measures = list(dict.fromkeys(name for family in found.families.values() for name in family.measures))
+    _write(files, found.records, level=LEVEL, family=", ".join(sizes), measures=measures)
 
 
 def _alike(comparisons: Sequence[Compared]) -> str:
@@ -156,7 +150,7 @@ def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files:
     elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = settings.family(())
-    measure_compared(path)
+    measure_compared(path, progress)
     with Store(path) as store:
         measured = MeasuredRows(store)
         check_known(path, measured.every_measure, names, settings)

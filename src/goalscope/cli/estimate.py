@@ -3,12 +3,15 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from goalscope.cli.console import progress, say, table
-from goalscope.cli.expected import measure_and_say
-from goalscope.cli.measuring import measured_rows
+from goalscope.cli.console import json_text, progress, say, table
+from goalscope.front.expected import measure_and_say
+from goalscope.front.measuring import measured_rows
+from goalscope.front.running import size_of
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import Cost, costs
 from goalscope.preflight.pace import SPENT, stored_pace
@@ -39,15 +42,6 @@ _POWER = (
 )
 
 
-def say_size(study: Study) -> None:
-    """Print the size of a study."""
-    size = study.size()
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-
-
 def print_cost(
     study: Study,
     output_tokens: int | None = None,
@@ -65,7 +59,7 @@ def print_cost(
         measure: whether first turns are asked, to measure what they take.
         out: the run directory that keeps their answers; None to keep none.
     """
-    say_size(study)
+    say(size_of(study))
     with progress("worlds", quiet=_QUIET) as show:
         all_costs = costs(study, output_tokens, show)
     columns = [*_COST]
@@ -153,9 +147,30 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
+def print_json(study: Study, output_tokens: int | None, pilot: Path | None, assumed: Assumptions | None) -> None:
+    """Print the maximum costs of a study as JSON, with assumptions also its power."""
+    with progress("worlds", quiet=_QUIET) as show:
+        found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
+    if assumed is not None:
+        plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
+        found["power"] = [
+            {
+                "agent": line.agent,
+                "measure": line.measure,
+                "unit": line.unit,
+                "effect": line.found.effect,
+                "margin": line.found.margin,
+                "declared_margin": line.margin,
+                "its_power": line.found.at_margin,
+            }
+            for line in plan.lines
+        ]
+    say(json_text(found))
+
+
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
     """Print the power of a study, with the variances of a pilot run where one is given."""
-    plan = study_power(study, None if pilot is None else measured_rows(pilot), assumed)
+    plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
     for agent, name in plan.left_out:
         say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
     columns = [*(["agent"] if pilot else []), *_POWER]

@@ -1,11 +1,13 @@
 """The commands `evaluate` and `ledger`: their options."""
 
+import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from goalscope.cli.console import progress
 from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import flag, option
 from goalscope.own import refused
@@ -62,28 +64,28 @@ def evaluate(
     First turns are asked before all others, to say what it takes. A larger budget on the same directory adds worlds to
     those that are there and repeats no call. Exit status 1 where something failed.
     """
-    from goalscope.cli import verdicts
+    from goalscope import evaluation
+    from goalscope.cli import claims
     from goalscope.cli.overrides import numbers, split
-    from goalscope.evaluation.choices import Choices
 
     options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
     chosen += [] if temperature is None else [f"temperature={temperature!r}"]
-    choices = Choices.of(split(arms), numbers("--sizes", sizes, int), chosen, settings or ())
+    asked: dict[str, Any] = {"budget": budget, "quick": quick, "worlds": worlds, "workers": workers}
+    asked |= {"arms": split(arms), "sizes": numbers("--sizes", sizes, int), "settings": [*chosen, *(settings or ())]}
+    asked |= {} if seed is None else {"seed": seed}
+    began = time.monotonic()
     own = worlds or any(":" in model or model.endswith((".yaml", ".yml")) for model in models)
     with refused("") if own else nullcontext():
-        done = verdicts.run(
-            models,
-            out,
-            budget=budget,
-            quick=quick,
-            workers=workers,
-            dry=dry,
-            worlds=worlds,
-            choices=choices,
-            **({} if seed is None else {"seed": seed}),
-        )
-    if not done:
+        if dry:
+            announcement = evaluation.estimate(models, out, **asked)
+            claims.announce(announcement)
+            complete = not announcement.failed
+        else:
+            found = evaluation.evaluate(models, out, announce=claims.announce, stage=progress, **asked)
+            claims.show_whole(found, time.monotonic() - began)
+            complete = found.complete
+    if not complete:
         raise typer.Exit(PROBLEMS)
 
 

@@ -50,12 +50,13 @@ def figure(
 
 
 def _named(run: Path) -> "Named":
-    from goalscope.cli.measuring import measure_missing
-    from goalscope.evaluation.evaluate import PLAN
+    from goalscope.cli.console import progress
+    from goalscope.evaluation.judging import PLAN
     from goalscope.evaluation.page import named_of
+    from goalscope.front.measuring import measure_missing
     from goalscope.report.exports import named_of_run
 
     if (run / PLAN).is_file():
         return named_of(run)
-    measure_missing(run)
+    measure_missing(run, progress)
     return named_of_run(run)

@@ -209,3 +209,17 @@ class MeasureCommand(TyperCommand):
                 ]
             )
         super().format_epilog(ctx, formatter)
+
+
+class ProbeCommand(TyperCommand):
+    """A command whose help ends with the registered analyses of activations, imported only for that help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the analyses, then the examples."""
+        from goalscope import registry
+
+        with formatter.section("Analyses"):
+            formatter.write_dl(
+                [(name, registry.resolve("analysis", name).title) for name in registry.names("analysis")]
+            )
+        super().format_epilog(ctx, formatter)

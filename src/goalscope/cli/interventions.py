@@ -65,8 +65,9 @@ def patch(
 
 def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
     """Run declared interventions with a progress display, and print the headline of each."""
-    from goalscope.cli.console import duration, progress, say
+    from goalscope.cli.console import progress, say
     from goalscope.interventions.experiment import study_interventions
+    from goalscope.progress import duration
 
     local_model = None
     if model:
@@ -75,7 +76,7 @@ def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", devic
         local_model = LocalModel(model, device=device)
     began = time.monotonic()
     for done in study_interventions(run, declared, model=local_model, stage=progress):
-        _print(done, declared)
+        show_intervention(done)
     say(f"interventions in {duration(time.monotonic() - began)}")
 
 
@@ -88,15 +89,15 @@ def _parsed(kind: "type[BaseModel]", mapping: dict[str, Any], explain: Any) -> "
         raise ValueError(explain(error, {"": list(kind.model_fields)}, "what is asked for", "declaration")) from None
 
 
-def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None:
+def show_intervention(done: "InterventionSummary") -> None:
     """Print the main estimates of an experiment, one line each."""
+    from goalscope import registry
     from goalscope.cli.console import say, table
     from goalscope.cli.measuring import written
     from goalscope.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
-    settings: Any = next(estimated for estimated in declared if estimated.kind == done.kind)  # type: ignore[attr-defined]
-    measures, fixed, by = settings.headline
+    measures, fixed, by = registry.resolve("intervention", done.kind).headline
     selected = chosen(done.rows, **fixed)
     lines = [
         (

@@ -1,27 +1,18 @@
 """Rows of runs for the commands that need them, measured where they are missing; estimates as tables, the report."""
 
-import time
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from shlex import quote
 from string import ascii_lowercase
 from typing import Any
 
-from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.measures.behaviour import left_out, put_measured
-from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
+from goalscope.front.measuring import write_page_of
+from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
 from goalscope.report.measured import MeasuredRows
-from goalscope.report.page import not_measured
-from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
-from goalscope.runs import Store
-from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.hashing import keep_content_hash
-from goalscope.runs.provenance import missing_packages
 from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
@@ -34,62 +25,6 @@ SCREEN = (
     "return",
 )
 """Measures that `goalscope measure` prints by default, where a run has them."""
-
-
-def tell_missing(store: Store) -> None:
-    """Say which packages of a run are not installed here."""
-    if missing := missing_packages(store):
-        say(f"{store.path}: {missing}", error=True)
-
-
-def measure_run(path: Path) -> None:
-    """Measure all episodes of a run and store the rows."""
-    began = time.monotonic()
-    with Store(path) as reader:
-        total = count_episodes(reader)
-        tell_missing(reader)
-    if not total:
-        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
-    with Store(path, "w") as store, progress("measuring") as show:
-        put_measured(store, show)
-        lacking = left_out(store.worlds())
-        keep_content_hash(store)  # for the page, which then need not compute it again
-    say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
-    if lacking:
-        say(lacking, error=True)
-
-
-def measure_missing(path: Path) -> None:
-    """Measure a run whose rows do not cover its episodes, with a message."""
-    with Store(path) as store:
-        lacking = not_measured(store)
-    if lacking:
-        say(f"{path}: measuring first, {lacking}", error=True)
-        measure_run(path)
-        with Store(path) as store:
-            if lacking := not_measured(store):  # its table and its indices name different episodes
-                raise ValueError(f"{store.path} must hold the episodes that are measured, but {lacking}: it is damaged")
-
-
-def measured_rows(path: Path) -> Rows:
-    """Return all rows of a run for a comparison; it is measured first where they do not cover its episodes."""
-    measure_compared(path)
-    with Store(path) as store:
-        return store.rows()
-
-
-def measure_compared(path: Path) -> None:
-    """Measure a run for a comparison where its rows do not cover its episodes."""
-    with Store(path) as store:
-        state, lacking = unfinished(store), not_measured(store)
-    if state and lacking:
-        raise ValueError(
-            f"the rows of a run must cover its episodes, but in {path} {lacking} and {state}; or take what is there: "
-            f"goalscope measure {quote(str(path))}"
-        )
-    if state:
-        say(f"{path}: {state}", error=True)
-    measure_missing(path)
 
 
 def headline(
@@ -189,26 +124,7 @@ def warn_of_few(estimates: Iterable[Estimate]) -> None:
         say(SPARSE)
 
 
-def can_report() -> bool:
-    """Return whether the libraries of the extra `report` are installed."""
-    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     """Write the report of a run, which is measured first where its rows do not cover its episodes."""
-    page = out or path / "report.html"
-    check_outputs(page, ledger)
-    measure_missing(path)
-    with Store(path) as store:
-        tell_missing(store)
-    write_page_of(path, page, ledger)
-    say(f"Report: {page.resolve()}")
-
-
-def write_page_of(path: Path, page: Path, ledger: Path | None) -> None:
-    """Write the page of a run whose rows cover its episodes."""
-    from goalscope.report import write_report
-
-    say("writing the report", error=True)
-    with Store(path) as store:
-        write_report(store, page, ledger_path=ledger, covered=True)
+    check_outputs(out, ledger)
+    say(f"Report: {write_page_of(path, out, ledger, progress).resolve()}")

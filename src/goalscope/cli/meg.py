@@ -3,30 +3,20 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from goalscope.cli.console import duration, progress, say, show, table
-from goalscope.cli.overrides import split
+from goalscope.cli.console import progress, say, show, table
+from goalscope.front.goals import meg
 from goalscope.measures.goals import (
-    DRAWS,
     GoalFindings,
-    GoalSettings,
-    goal_settings,
-    held_out_goals_by_parts,
-    joined,
-    measure_decoded_beliefs,
-    measure_goals_by_parts,
-    measure_restricted_by_parts,
 )
-from goalscope.measures.table import StepTable
 from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
-from goalscope.meg.restricted import Unseen
 from goalscope.planning.soft import passes_reported_to
+from goalscope.progress import duration
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
     belief_words,
@@ -36,14 +26,8 @@ from goalscope.report.sections.meg import (
     note_lines,
     where,
 )
-from goalscope.runs import Store
-from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.studies.cliff_figures import write_figures, write_json
 from goalscope.studies.cliff_world import CliffCase, cliff_study
-from goalscope.worlds.world import World
-
-SOURCE = "meg"
-"""Source of the rows in a store, and name of the setting with the estimates of the cells."""
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 _SLOW = 1_000_000  # decisions times states from which on the search for a utility takes minutes
@@ -168,106 +152,14 @@ def _number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.6g}" if math.isfinite(value) else f"{value}"
 
 
-def meg_run(
-    path: Path,
-    texts: Mapping[str, str],
-    *,
-    confidence: float,
-    unknown: bool,
-    ridge: float,
-    as_json: bool,
-    beliefs: str = "",
-    draws: int | None = None,
-    seen: str = "",
-) -> None:
-    """Measure the goals of the agents of a run, store rows and figures, and print them.
-
-    ``texts`` are the options "by", "hypotheses", "utility" and "invalid", "" for a default; ``seen`` is an additional
-    restricted class of policies, see `goalscope.meg.restricted.Unseen`.
-    """
-    if draws is not None and not beliefs:
-        raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
-    options: dict[str, Any] = {
-        name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in texts.items() if text
-    }
-    began = time.monotonic()
-    with Store(path) as store:
-        total, worlds = count_episodes(store), _worlds(store)
-        if not total:
-            raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
-        tasks, grids = all(world.own_measures for world in worlds), all(world.planar for world in worlds)
-        if beliefs and (tasks or not grids):
-            raise ValueError(
-                "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
-            )
-        settings = goal_settings(worlds, confidence=confidence, **options)
-        relative = []
-        if beliefs:  # first, so that a site that was not captured is reported at once
-            relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
-        if not grids and any(world.planar for world in worlds):
-            raise ValueError(
-                "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
-                "measures, run them apart"
-            )
-        del worlds  # many of them are large
-        if seen:
-            parts = _parts(store, grids=grids, tasks=tasks)
-            with progress("episodes as their agents saw the worlds") as show:
-                relative.append(
-                    measure_restricted_by_parts(parts, settings, unseen=cast(Unseen, seen), total=total, progress=show)
-                )
-        with progress("curves of worlds") as show:
-            findings = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=show)
-        if unknown:
-            with progress("unknown utilities") as show:
-                held_out = held_out_goals_by_parts(
-                    _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=show
-                )
-            findings = replace(findings, held_out=held_out)
-    if relative:
-        findings = joined([findings, *relative])
-    with Store(path, "w") as store:
-        store.put_rows(findings.rows, source=SOURCE)
-        store.put_info(SOURCE, findings.to_plain())
-    say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Measure the goals of the agents of a run, see `goalscope.front.goals.meg`, and print them."""
+    findings = meg(path, stage=progress, **options)
     if as_json:
         say(json.dumps(findings.to_plain(), indent=2, allow_nan=False))
         return
     _show_findings(findings)
     say(f"{counted(len(findings.rows), 'row')} stored in {path}")
-
-
-def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
-    """Yield the episodes of a run in parts of whole worlds; on grids without texts where steps have no extra values."""
-    # Exact policies are extra values of steps; without any, actions and states suffice.
-    ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
-    if grids and not tasks and not extra:
-        yield from (StepTable.from_columns(columns) for columns, _ in episode_column_parts(store))
-        return
-    for worlds in parts_of(store):
-        yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)
-
-
-def _worlds(store: Store) -> list[World]:
-    """Return the worlds of the episodes of a run, in the order of their ids."""
-    return [
-        store.world(str(identity))
-        for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes ORDER BY world_id")
-    ]
-
-
-def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
-    """Return MEG relative to the beliefs decoded at a site and layer, e.g. "pre:3"; print which probes decoded them."""
-    site, separator, layer = where.partition(":")
-    if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
-        raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
-    findings, probing = measure_decoded_beliefs(
-        path, settings, site=site, layer=int(layer), draws=draws, stage=progress
-    )
-    models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in probing.probes}
-    states = (f"{models[name]} {'fitted' if name in probing.fitted else 'used again'}" for name in probing.probes)
-    say(f"probes at {site}, layer {layer}: {', '.join(states)}", error=True)
-    return findings
 
 
 def _show_findings(findings: GoalFindings) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 from time import process_time
 
 from goalscope.cli.console import fail, say
-from goalscope.cli.measuring import can_report
 from goalscope.cli.reproducing import compute_exact, published_study, read_run, run_item, takes
+from goalscope.front.measuring import can_report
 from goalscope.ids import content_id
 from goalscope.plain_files import write_text
 from goalscope.report.exports import as_markdown

@@ -5,8 +5,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from goalscope.cli.console import duration, json_text, say, show
+from goalscope.cli.console import json_text, progress, say, show
 from goalscope.cli.studies import load_study, run_study_of
+from goalscope.progress import duration
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
@@ -53,14 +54,15 @@ def compute_exact(item: "Item", out: Path) -> None:
 
 def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> None:
     """Measure a run if necessary, and print and write the lines of an item."""
-    from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
+    from goalscope.cli.measuring import warn_of_few
+    from goalscope.front.measuring import can_report, measured_rows
     from goalscope.reproduction import Subject, read
     from goalscope.reproduction.claims import decide
     from goalscope.reproduction.comparable import other_worlds
     from goalscope.reproduction.readings import with_all_agents
     from goalscope.runs import Store
 
-    rows = measured_rows(path)
+    rows = measured_rows(path, progress)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
         all_agents, ran = store.agent_names(), store.study()

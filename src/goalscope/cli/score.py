@@ -10,8 +10,9 @@ from typing import Any
 
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import can_report, measure_run, report, warn_of_few
+from goalscope.cli.measuring import report, warn_of_few
 from goalscope.extras import how_to_install
+from goalscope.front.measuring import can_report, measure_run
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
@@ -131,7 +132,7 @@ def _report(folder: Path) -> None:
     if can_report():
         report(folder, None, None)
     else:
-        measure_run(folder)
+        measure_run(folder, progress)
         say(f"stored and measured: {folder}; its page needs the extra report: {how_to_install('report')}")
 
 

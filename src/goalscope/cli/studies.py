@@ -1,13 +1,13 @@
 """The commands `run`, `merge` and `estimate`."""
 
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import duration, progress, say
+from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(
     agents: Agents = None,
     model: ModelName = None,
     settings: Settings = None,
+    as_json: Annotated[bool, flag("--json", "Print JSON: directory, study, agents, episodes.")] = False,
 ) -> None:
     """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
 
@@ -74,6 +75,7 @@ def run(
         shard=shard,
         executor=executor,
         gpus=gpus,
+        as_json=as_json,
     )
 
 
@@ -131,13 +133,14 @@ def estimate(
     agents: Agents = None,
     model: ModelName = None,
     settings: Settings = None,
+    as_json: Annotated[bool, flag("--json", "Print costs, and what --power shows, as JSON.")] = False,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent.
 
     Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
     longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
     """
-    from goalscope.cli.estimate import print_cost, print_power
+    from goalscope.cli.estimate import print_cost, print_json, print_power
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
@@ -154,6 +157,11 @@ def estimate(
     planned = load_study(study, changes)
     if out is not None and not measure:
         raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
+    if as_json:
+        if measure:
+            raise ValueError("--json holds what can be counted beforehand: leave --measure out")
+        print_json(planned, output_tokens, pilot, assumptions if power else None)
+        return
     print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
     if power:
         print_power(planned, pilot, assumptions)
@@ -161,171 +169,33 @@ def estimate(
 
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     """Return a study from a file, or the shipped study of that name, with changes."""
-    from goalscope import studies
-    from goalscope.checks import did_you_mean, note_namesake
-    from goalscope.measures.invariance import check_declared
-    from goalscope.runs import Study
-    from goalscope.yaml_text import read_yaml_text
+    from goalscope.studies import load
 
-    path = Path(name)
-    if name in studies.names():
-        note_namesake(name, "study")
-        study = Study.parse(read_yaml_text(studies.text(name), name))
-    elif path.exists():
-        study = Study.load(path)
-    else:
-        shipped = ", ".join(studies.names())
-        close = "" if path.suffix else did_you_mean(name, studies.names())
-        raise FileNotFoundError(
-            f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}{close}"
-        )
-    study = study if changes is None else changes.apply(study)
-    if study.analysis is not None and study.analysis.invariance is not None:
-        check_declared(study.analysis.invariance.margin)
-    return study
+    return load(name, None if changes is None else changes.apply)
 
 
-def run_study_of(
-    study: "Study",
-    out: Path,
-    workers: int = 1,
-    *,
-    passed: Mapping[str, Any],
-    full: bool = False,
-    guide: bool = True,
-    shard: str | None = None,
-    executor: str = "auto",
-    gpus: float = 0.0,
-    command: str = "run",
-) -> None:
-    """Run a study, or go on with it; where it declares an analysis of activations, do it and write the report.
-
-    Args:
-        study: the study.
-        out: the run directory.
-        workers, executor, gpus: where agents act.
-        passed, command: the user's command and arguments, for the record.
-        full: whether to compute the complete table of a study that reads activations.
-        guide: whether to print the next command.
-        shard: only this part of the study; its activations are read after the merge.
-    """
-    from goalscope.cli.estimate import say_size
-    from goalscope.cli.expected import measure_and_say
-    from goalscope.cli.measuring import can_report, report
-    from goalscope.extras import how_to_install
-    from goalscope.preflight import beyond_reach
-    from goalscope.report.blocks import counted
-    from goalscope.runs import Store, StudyShard
-    from goalscope.runs import run as run_study
-    from goalscope.runs.server_checks import noted_of_answers
-
-    part = None if shard is None else StudyShard.parse(shard)
-    inside = study.analysis.inside if study.analysis is not None else None
-    interventions = study.analysis.interventions if study.analysis is not None else ()
-    if full and inside is None:
-        raise ValueError(f"--full must come with a study that declares analysis: inside:, {study.name} does not")
-    names = [agent.name for agent in study.agents()]
-    if inside is not None and inside.agent is not None and inside.agent not in names:
-        raise ValueError(
-            f"the study reads the activations of {inside.agent}, which must be among the agents that are run "
-            f"({', '.join(names)}): add it, or change analysis.inside.agent"
-        )
-    say_size(study)
-    for line in beyond_reach(study):
-        say(line, error=True)
-    check_kept_apart(out, imported=False)
-    arguments = dict(passed)
-    if executor != "auto":
-        arguments["executor"] = executor
-    if part is not None:
-        arguments["shard"] = str(part)
-    asked = measure_and_say(study, out, workers=workers, arguments=arguments, patient=True) if part is None else 0
-    with progress("episodes") as show:
-        done = run_study(
-            study,
-            out,
-            workers=workers,
-            arguments={"command": command, "passed": arguments},
-            shard=part,
-            executor=executor,
-            gpus=gpus,
-            progress=lambda finished, total, steps, left: show(finished, total, left),
-        )
-    if Path(done.directory) != out:
-        say(f"{out} was renamed while it was written to: the run goes on in {done.directory}", error=True)
-        out = Path(done.directory)
-    reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
-    say(
-        f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
-        f"{duration(done.seconds)}: {out}"
-    )
-    _report_changed_analysis(study, out)
-    with Store(out) as store:
-        for line in noted_of_answers(store):
-            say(line, error=True)
-    if done.replayed > asked or done.lost:
-        say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
-    if part is not None:
-        later = (
-            ", and goalscope run on the merged run works on its activations"
-            if inside is not None or interventions
-            else ""
-        )
-        say(f"shard {part}; next, once all {part.of} are there: goalscope merge OUT {quote(str(out))} ...{later}")
-    elif inside is not None or interventions:
-        if inside is not None:
-            from goalscope.cli.activations import read_inside
-
-            read_inside(out, inside, full=full, drop_sites=True)
-        if interventions:
-            from goalscope.cli.interventions import change
-
-            change(out, interventions)
-        if can_report():
-            report(out, None, None)
-        else:
-            say(f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})")
-    elif guide:
-        say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
-
-
-def check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Raise a ValueError where a directory would hold imported trajectories and episodes of a study."""
-    from goalscope.runs import Store
-    from goalscope.runs.opening import unmade
-    from goalscope.runs.tables import DATABASE
-
-    if unmade(out / DATABASE):
-        return
-    with Store(out) as store:
-        study = store.study()
-        [(episode_count,)] = store.query("SELECT COUNT(*) FROM episodes")
-    if imported and study is not None:
-        new, existing = "imported trajectories", f"the run of the study {study.name!r}"
-    elif not imported and study is None and episode_count:
-        new, existing = "a study", "imported trajectories"
-    else:
-        return
-    raise ValueError(
-        f"{new} must have a directory of {'their' if imported else 'its'} own, but {out} holds {existing}: choose "
-        f"another one (goalscope compare {quote(str(out))} OTHER compares both)"
-    )
-
-
-def _report_changed_analysis(study: "Study", out: Path) -> None:
-    """Print a notice where the declared analysis differs from that of the stored study, which stays."""
+def run_study_of(study: "Study", out: Path, workers: int = 1, *, as_json: bool = False, **options: Any) -> None:
+    """Run a study, or go on with it, see `goalscope.front.running.stages`, and print each result as it comes."""
+    from goalscope.cli.activations import show_inside
+    from goalscope.cli.interventions import show_intervention
+    from goalscope.front.running import stages
+    from goalscope.interventions.experiment import InterventionSummary
+    from goalscope.probing.pipeline import InsideSummary
     from goalscope.runs import Store
 
-    with Store(out) as store:
-        stored = store.study()
-    if stored is not None and _tests(stored) != _tests(study):
-        say(
-            f"the analysis that {out} declared when it was begun stays, the one of the study given now differs; "
-            "compare with other margins: goalscope compare RUN --transforms --margin ...",
-            error=True,
-        )
-
-
-def _tests(study: "Study") -> object:
-    """Return the declared tests of a study; its declared probing may change between sessions."""
-    return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)
+    began = time.monotonic()
+    for done in stages(study, out, workers, stage=progress, **options):
+        if isinstance(done, str):
+            say(done, error=as_json)
+        elif as_json:
+            continue
+        elif isinstance(done, InsideSummary):
+            show_inside(done, time.monotonic() - began)
+        elif isinstance(done, InterventionSummary):
+            show_intervention(done)
+        began = time.monotonic()
+    if as_json:
+        with Store(out) as store:
+            [(episodes,)] = store.query("SELECT COUNT(*) FROM episodes")
+            names = list(store.agent_names())
+        say(json_text({"run": str(out), "study": study.name, "id": study.id, "agents": names, "episodes": episodes}))

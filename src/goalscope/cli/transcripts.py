@@ -9,14 +9,18 @@ from typing import Any, get_args
 
 from goalscope.agents.agent import Agent
 from goalscope.checks import did_you_mean
-from goalscope.cli.console import say, table
-from goalscope.cli.measuring import tell_missing
+from goalscope.cli.console import json_text, say, table
+from goalscope.evaluation.opening import run_folders
+from goalscope.front.measuring import tell_missing
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.blocks import counted
+from goalscope.report.reading import Run
 from goalscope.runs import Outcome, Store
 from goalscope.runs.episode_columns import read_heads
+from goalscope.runs.export import episode_record, step_records
 from goalscope.runs.record import Episode
 
+_LISTED = ("episode", "agent", "world", "outcome", "steps", "invalid turns")
 _MIN_ELIDED = 4  # fewer unchanged lines are printed
 
 
@@ -54,7 +58,26 @@ class Filter:
                 yield head.id, head.agent, head.world_id, head.outcome, head.length, head.failed
 
 
-def list_episodes(path: Path, selection: Filter, limit: int) -> None:
+def show(path: Path, prefix: str | None, selection: Filter, limit: int, *, full: bool, as_json: bool) -> None:
+    """List the episodes of a run or of the arms of an evaluation, or print one step by step."""
+    folders = list(run_folders(path).values())
+    if len(folders) > 1 and selection.agent is not None:  # not every arm is asked of every model
+        folders = [folder for folder in folders if selection.agent in Run(folder).agents] or folders
+    if prefix is not None:
+        _show_episode(path, folders, prefix, selection, full=full, as_json=as_json)
+    elif as_json:
+        records = []
+        for folder in folders:
+            with Store(folder) as store:
+                found = islice(selection.find(store), limit)
+                records += [{"run": str(folder), **dict(zip(_LISTED, row, strict=True))} for row in found]
+        say(json_text(records))
+    else:
+        for folder in folders:
+            _list_episodes(folder, selection, limit)
+
+
+def _list_episodes(path: Path, selection: Filter, limit: int) -> None:
     """Print a table of episodes."""
     with Store(path) as store:
         tell_missing(store)
@@ -65,30 +88,41 @@ def list_episodes(path: Path, selection: Filter, limit: int) -> None:
         say("no such episode")
         return
     lines = [tuple(str(cell) for cell in row) for row in first]
-    headings = ("episode", "agent", "world", "outcome", "steps", "invalid turns")
-    table(headings, lines, title=f"{counted(total, 'episode')} of {path}", numbers=(4, 5))
+    table(_LISTED, lines, title=f"{counted(total, 'episode')} of {path}", numbers=(4, 5))
     if total > limit:
         say(f"{total - limit:,} more: --limit {total} shows them all, --agent, --world and --outcome fewer")
     say(f"next: goalscope show {quote(str(path))} {first[0][0]}")
 
 
-def show_episode(path: Path, prefix: str, selection: Filter, *, full: bool) -> None:
+def _show_episode(
+    path: Path, folders: Sequence[Path], prefix: str, selection: Filter, *, full: bool, as_json: bool
+) -> None:
     """Print an episode step by step.
 
     Raises:
         ValueError: no episode, or several, whose ids begin with the prefix.
     """
-    with Store(path) as store:
-        ids = [row[0] for row in selection.find(store, prefix)] or [
-            row[0] for row in Filter().find(store, f"episode-{prefix}")
-        ]
-        if len(ids) != 1:
-            matches = f"{len(ids)} do ({', '.join(ids[:3])}, ...)" if ids else "none does"
-            raise ValueError(
-                f"EPISODE must be how the id of one episode of {path} begins, got {prefix!r}: {matches}; goalscope "
-                f"show {quote(str(path))} lists them"
-            )
-        (episode,) = store.episodes(ids)
+    places = list[tuple[Path, str]]()
+    for folder in folders:
+        with Store(folder) as store:
+            places += [(folder, row[0]) for row in selection.find(store, prefix)] or [
+                (folder, row[0]) for row in Filter().find(store, f"episode-{prefix}")
+            ]
+    if len(places) != 1:
+        ids = [identity for _, identity in places]
+        matches = f"{len(ids)} do ({', '.join(ids[:3])}, ...)" if ids else "none does"
+        raise ValueError(
+            f"EPISODE must be how the id of one episode of {path} begins, got {prefix!r}: {matches}; goalscope "
+            f"show {quote(str(path))} lists them"
+        )
+    [(folder, identity)] = places
+    if as_json:
+        with Store(folder) as store:
+            (episode,) = store.episodes([identity])
+        say(json_text({"run": str(folder), **episode_record(episode), "steps": list(step_records(episode))}))
+        return
+    with Store(folder) as store:
+        (episode,) = store.episodes([identity])
         agent = agent_of(store.study(), episode.spec.agent_id)
         calls = store.entries("call", "WHERE calls.episode_id = ? AND attempt = 0", (episode.id,))
         sent = {step: prompt for _, _, prompt, _, step, *_ in calls}

@@ -4,15 +4,16 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import say, table
+from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.errors import PROBLEMS
-from goalscope.cli.help import RunDirectory, option
+from goalscope.cli.help import RunDirectory, flag, option
 
 if TYPE_CHECKING:
     from goalscope.runs import Store
@@ -22,11 +23,45 @@ if TYPE_CHECKING:
 def verify(
     run: RunDirectory,
     expect: Annotated[str, option("HASH", "The content hash that the run must have.")] = "",
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
     """Compare everything that a run holds with its checksums, files beside run.db included; print the content hash.
 
-    Exit status 1 where something is damaged or the content hash is another one, 2 where the run cannot be opened.
+    Of an evaluation: the runs of all arms; then all claims are decided again from them, and compared with the ledger.
+    Exit status 1 where something is damaged, or a claim or the content hash is another one, 2 where the run cannot be
+    opened.
     """
+    from goalscope.evaluation.opening import AGAIN, is_evaluation, judged_again, run_folders
+
+    if expect and is_evaluation(run):
+        raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
+    found = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
+    sound = all(one["content_hash"] for one in found.values())
+    record: dict[str, Any] = {"runs": found}
+    if sound and is_evaluation(run):
+        checked = judged_again(run)
+        record |= asdict(checked)
+        for line in (*checked.failed, *checked.deviations, *checked.changed):
+            say(line, error=True)
+        if checked.failed:
+            say("the claims could not all be decided again, so none was compared", error=True)
+        elif not checked.deviations:
+            say("every claim is the one that the runs lead to", error=as_json)
+        if checked.deviations or checked.changed:
+            say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
+        sound = not (checked.failed or checked.deviations or checked.changed)
+    if as_json:
+        say(json_text(record if is_evaluation(run) else found[""]))
+    if expect and sound and expect != found[""]["content_hash"]:
+        hashed = found[""]["content_hash"]
+        say(f"the content hash must be {expect}, got {hashed}: this is another run, or a changed one", error=True)
+        sound = False
+    if not sound:
+        raise typer.Exit(PROBLEMS)
+
+
+def _verified(run: Path, as_json: bool) -> dict[str, Any]:
+    """Check a run, say what was found, and return it as plain values; the content hash is "" where it is damaged."""
     from goalscope.runs import Store, content_hash
     from goalscope.runs.verify import verify as check
 
@@ -34,7 +69,8 @@ def verify(
         parts = [*check(store), *files(store)]
         sound = not any(part.damaged for part in parts)
         digest = content_hash(store) if sound else ""
-    table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
+    if not as_json:
+        table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
 
     def listed(part: "Part") -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
@@ -43,12 +79,9 @@ def verify(
     for part in parts:
         if part.damaged:
             say(listed(part), error=True)
-    if not sound:
-        raise typer.Exit(PROBLEMS)
-    say(f"content hash {digest}")
-    if expect and expect != digest:
-        say(f"the content hash must be {expect}, got {digest}: this is another run, or a changed one", error=True)
-        raise typer.Exit(PROBLEMS)
+    if sound and not as_json:
+        say(f"content hash {digest}")
+    return {"run": str(run), "parts": [asdict(part) for part in parts], "content_hash": digest}
 
 
 def files(store: "Store") -> Iterator["Part"]:
@@ -91,7 +124,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.cli.measuring import measure_run
+    from goalscope.front.measuring import measure_run
     from goalscope.measures.behaviour import BEHAVIOUR
     from goalscope.runs.repair import DAMAGED, lines, repair
 
@@ -109,7 +142,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
         raise typer.Exit(PROBLEMS)
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
     if BEHAVIOUR in rows:
-        measure_run(path)
+        measure_run(path, progress)
     if others := [source for source in rows if source != BEHAVIOUR]:
         say(f"rows of {', '.join(others[:5])} are taken out: probe, meg or patch make them again")
     for kind, advice in (

@@ -1,14 +1,20 @@
 """Claims about a model: a question, an answer in a word, and what it rests on; their ledger."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from goalscope.ids import content_id
-from goalscope.plain_files import check_file
+from goalscope.plain_files import check_file, path_in, write_text
+from goalscope.report.figures import short
+from goalscope.report.reading import Run, frame, html_table
 from goalscope.untrusted import decode_object, explain, read_octets
+
+if TYPE_CHECKING:
+    import pandas
 
 Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
@@ -102,6 +108,13 @@ class Claim(_Record):
     names: str = ""
     by_size: str = ""
 
+    @property
+    def estimate(self) -> str:
+        """The estimate with its interval, "" where there is none."""
+        if self.value is None or self.low is None or self.high is None:
+            return ""
+        return f"{short(self.value, self.unit)} [{short(self.low, self.unit)}, {short(self.high, self.unit)}]"
+
     @model_validator(mode="after")
     def _decided(self) -> Self:
         if self.answer in ("yes", "no") and (self.low is None or self.high is None):
@@ -191,6 +204,33 @@ class Difference(_Record):
         return self.says.removeprefix(f"{self.rule}: ")
 
 
+def runs_in(directory: Path) -> dict[str, Run]:
+    """Return the runs of the arms of an evaluation, by the names of their folders."""
+    arms = path_in(directory, "arms")
+    names = sorted(path.name for path in arms.iterdir() if not path.name.startswith(".")) if arms.is_dir() else ()
+    return {name: Run(path) for name in names if (path := path_in(arms, name)).is_dir()}
+
+
+class Origin(_Record):
+    """Where the claims of an evaluation come from.
+
+    Attributes:
+        goalscope: the version that judged it.
+        commit, dirty: commit of the working tree that it was called in, and whether tracked files differed; None where
+            there is none, or it cannot be known.
+        arguments: the command and what was passed to it.
+        seed: root seed of the worlds.
+        runs: name of a run's folder -> its content hash when it was judged.
+    """
+
+    goalscope: str
+    commit: str | None = None
+    dirty: bool | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    seed: int
+    runs: dict[str, str] = Field(default_factory=dict)
+
+
 class Evaluation(_Record):
     """The ledgers of the models of one evaluation, as `ledger.json` holds them.
 
@@ -198,11 +238,80 @@ class Evaluation(_Record):
         version: version of the form of the file; another one is refused.
         models: a ledger for each model.
         differences: what differs between them; empty for one model.
+        origin: what they were judged by, and from.
     """
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
+    origin: Origin | None = None
+    _directory: Path | None = PrivateAttr(None)
+    _failed: tuple[str, ...] = PrivateAttr(())
+    _declared: frozenset[str] = PrivateAttr(frozenset())
+
+    def kept_in(self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = ()) -> Self:
+        """Return it with its directory, the errors that nobody declared, and the models that were not asked all."""
+        kept = self.model_copy()
+        kept._directory, kept._failed, kept._declared = directory, tuple(failed), frozenset(declared)
+        return kept
+
+    @property
+    def directory(self) -> Path:
+        """Its directory."""
+        if self._directory is None:
+            raise ValueError("an evaluation must have a directory, got a ledger alone: goalscope.open(DIR) gives both")
+        return self._directory
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """A sentence for each error that nobody declared, of the call of `evaluate` that returned it."""
+        return self._failed
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing failed, and each model was asked a question or has a declared reason why not."""
+        return not self._failed and all(model.claims or model.model in self._declared for model in self.models)
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """The claims of all models as plain records, each with its model."""
+        return [{"model": model.model, **claim.model_dump()} for model in self.models for claim in model.claims]
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs of its arms, by the names of their folders."""
+        return runs_in(self.directory)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the claims as a data frame, a line each.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        return frame(self.claims)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Return the path of its page; with a path, after the page was copied there.
+
+        Raises:
+            FileNotFoundError: it has no page, as where the extra ``report`` is not installed.
+        """
+        page = check_file(self.directory / "report.html")
+        if not page.exists():
+            raise FileNotFoundError(f"{page} must be there, but it was not written: see {self.directory}/failures.txt")
+        if path is None:
+            return page
+        write_text(Path(path), page.read_text(encoding="utf-8"))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        columns = ("model", "question", "answer", "estimate", "threshold", "worlds")
+        rows = [
+            (model.model, claim.question, claim.answer, claim.estimate, claim.threshold, claim.clusters or None)
+            for model in self.models
+            for claim in model.claims
+        ]
+        return html_table(columns, rows)
 
     def by_question(self) -> list[tuple[Claim | None, ...]]:
         """Return the claims on each question, one a model in their order; None where it was not asked of a model."""

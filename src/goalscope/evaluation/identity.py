@@ -65,6 +65,15 @@ def _model(model: Mapping[str, Any]) -> str:
     return f"{words}, dtype {model['dtype']}"
 
 
+def weights(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sha256 of each file of weights that the description of an agent names; {} where none was seen."""
+    model = description.get("model")
+    files = model.get("files") if isinstance(model, Mapping) else None
+    if not isinstance(files, Mapping):
+        return {}
+    return {str(name): str(digest) for name, digest in files.items() if str(name).endswith(_WEIGHTS)}
+
+
 def _answer(answer: Mapping[str, Any] | None) -> str:
     if answer is None:
         return "actions read out of its answers"

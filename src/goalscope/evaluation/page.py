@@ -1,7 +1,8 @@
 """The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,11 +11,11 @@ import numpy as np
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences_table
-from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
-from goalscope.evaluation.identity import paragraphs
+from goalscope.evaluation.identity import paragraphs, weights
+from goalscope.evaluation.judging import Opened, opened, reopen
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
@@ -23,6 +24,7 @@ from goalscope.report.charts import Difference, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
+from goalscope.yaml_text import write_yaml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -34,6 +36,9 @@ SECTIONS: Final = (
     "transcripts",
 )
 """Sections of the report of a run that stand folded on the page, where a run has what they need."""
+
+_EVIDENCE: Final = "evidence"
+"""Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
 
 SHOWN: Final = 4
 """Pictures of the look inside: true grids and decoded maps, in pairs."""
@@ -70,6 +75,7 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
     """Return the sections of the page of an evaluation, and the groups that are folded below them."""
     names = [model.model for model in evaluation.models]
+    evidence = {name: f"{_EVIDENCE}-{number}" if number else _EVIDENCE for number, name in enumerate(names)}
 
     def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
         for model, declared in zip(evaluation.models, map(declare, evaluation.models), strict=True):
@@ -80,6 +86,9 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     for (name, model), run in runs.items():
         if run.part is None:
             runs_by_path.setdefault(run.store.path, (name, model, run))
+    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
+    groups = [_group(run, titles[name], name, model) for name, model, run in runs_by_path.values()]
+    there = {section.anchor for group in groups for section in group.sections}
     notes = sorted({line for _, _, run in runs_by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
@@ -88,16 +97,16 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
                     anchor="verdict", title="Verdict", paragraphs=paragraphs(model, beside=len(names) > 1)
                 )
             ),
-            *_side_by_side(evaluation),
+            *_side_by_side(evaluation, evidence),
             *_pictures(names, runs),
-            *each(_claims),
+            *each(partial(_claims, evidence=evidence)),
             *_maps(names, runs),
             *each(_behind),
+            *each(partial(_evidence, there=there)),
             _method(evaluation, notes),
         ]
     )
-    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
-    return sections, [_group(run, titles[name], name, model) for name, model, run in runs_by_path.values()]
+    return sections, groups
 
 
 def named_of(directory: str | Path) -> Named:
@@ -128,22 +137,22 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
     return drawn(named_of(directory), name)
 
 
-def _claims(ledger: ClaimLedger) -> Declared:
+def _claims(ledger: ClaimLedger, evidence: Mapping[str, str]) -> Declared:
     table = Table(
         caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
         headings=("question", "answer", "estimate", "threshold", "worlds"),
-        rows=tuple(map(_line, ledger.claims)),
+        rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
         numbers=(2, 3, 4),
     )
     return Declared(anchor="claims", title="Claims", tables=[table], closing=_RULE)
 
 
-def _line(claim: Claim) -> tuple[Phrase | Cell | str, ...]:
-    """Return the table row of a claim; its question links to the section behind it."""
+def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
+    """Return the table row of a claim; its question links to what it rests on."""
     estimate = _estimate(claim)
     subtitle = claim.quantity if estimate.estimate is not None else claim.says
     return (
-        Phrase(claim.question, below=subtitle, target=claim.section),
+        Phrase(claim.question, below=subtitle, target=target),
         Phrase(claim.answer, strong=claim.answer in ("yes", "no")),
         estimate,
         "–" if estimate.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
@@ -158,7 +167,7 @@ def _estimate(claim: Claim) -> Cell:
     return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
 
 
-def _side_by_side(evaluation: Evaluation) -> Iterator[Declared]:
+def _side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:
     """Yield the answers of several models question by question, and beside them what differs between the models."""
     questions = evaluation.by_question()
     if len(evaluation.models) == 1 or not questions:
@@ -169,7 +178,7 @@ def _side_by_side(evaluation: Evaluation) -> Iterator[Declared]:
         rows=tuple(
             (
                 next(Phrase(one.question, below=_decides(one)) for one in claims if one is not None),
-                *map(_answer, claims),
+                *(_answer(one, evidence[model.model]) for one, model in zip(claims, evaluation.models, strict=True)),
             )
             for claims in questions
         ),
@@ -190,13 +199,13 @@ def _decides(claim: Claim) -> str:
     return "" if claim.threshold is None else f"threshold {claim.threshold:g}"
 
 
-def _answer(claim: Claim | None) -> Phrase | str:
-    """Return the cell of the matrix for a claim; it links to the section behind it."""
+def _answer(claim: Claim | None, target: str) -> Phrase | str:
+    """Return the cell of the matrix for a claim; it links to what it rests on."""
     if claim is None:
         return "not asked"
     found = _estimate(claim)
     below = f"{found.value} {found.interval}" if found.estimate is not None else ""
-    return Phrase(claim.answer, below=below, target=claim.section, strong=claim.answer in ("yes", "no"))
+    return Phrase(claim.answer, below=below, target=target, strong=claim.answer in ("yes", "no"))
 
 
 def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
@@ -267,19 +276,33 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
     return estimate.moved(by=by, over=over)
 
 
-def _behind(ledger: ClaimLedger) -> Declared:
-    columns = ("claim", "compared with", "n", "p", "method", "checked on")
+def _evidence(ledger: ClaimLedger, there: Collection[str]) -> Declared:
+    """Return the table that each claim links to; its lines link on to the section of the run, where the page has it."""
+    columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
     rows = tuple(
         (
-            claim.name,
+            Phrase(claim.name, target=claim.section if claim.section in there else ""),
+            _estimate(claim),
+            claim.quantity if claim.value is not None else claim.says,
             claim.compared,
+            str(claim.clusters or "–"),
             f"{claim.n:,}" if claim.n else "–",
             "–" if claim.p is None else f"{claim.p:.3g}",
-            "; ".join(filter(None, (claim.method, claim.note))) or "–",
+            "; ".join(filter(None, (claim.method, claim.note, claim.by_size))) or "–",
             claim.validity,
         )
         for claim in ledger.claims
     )
+    table = Table(
+        caption="The estimate that decides each claim, with the parts that it is made of; results of its run behind it",
+        headings=columns,
+        rows=rows,
+        numbers=(1, 4, 5, 6),
+    )
+    return Declared(anchor=_EVIDENCE, title="What each answer rests on", tables=[table] if rows else [])
+
+
+def _behind(ledger: ClaimLedger) -> Declared:
     descriptions = {claim.name: claim.looks.what for claim in arms() if claim.looks is not None}
     arm_rows = tuple(
         (claim.title, counted(claim.worlds, "world") if claim.worlds else "–", counted(claim.episodes, "episode"))
@@ -293,7 +316,6 @@ def _behind(ledger: ClaimLedger) -> Declared:
         anchor="behind",
         title="What was asked",
         tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=arm_rows)],
-        folds=[FoldSpec("What each answer rests on", [Table(headings=columns, rows=rows, numbers=(2, 3))])],
     )
 
 
@@ -314,7 +336,29 @@ def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
             f"Decision rules: version {RULES}.",
             *notes,
         ),
+        tables=_origin(evaluation),
     )
+
+
+def _origin(evaluation: Evaluation) -> list[Table]:
+    """Return the table of what judged, and of the runs that were judged."""
+    origin = evaluation.origin
+    if origin is None:
+        return []
+    changed = {True: ", with changes", False: "", None: ", changes unknown"}[origin.dirty]
+    rows = [
+        ("goalscope", origin.goalscope),
+        ("commit", f"{origin.commit}{changed}" if origin.commit else "no repository"),
+        ("command", write_yaml(origin.arguments, default_flow_style=True, width=10_000).strip()),
+        ("seed of the worlds", str(origin.seed)),
+        *((f"content hash of {name}", digest) for name, digest in origin.runs.items()),
+        *(
+            (f"{ledger.model}: {name}", digest)
+            for ledger in evaluation.models
+            for name, digest in weights(ledger.agent).items()
+        ),
+    ]
+    return [Table(caption="Judged by, and from", headings=("what", "value"), rows=tuple(rows))]
 
 
 def _group(run: ArmRun, title: str, name: str, model: str) -> Group:

@@ -1,7 +1,6 @@
 """Arms are run and measured, each apart from the others; what is stored is not done again."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from goalscope.evaluation.subject import Subject
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import put_measured
 from goalscope.parts import raised_by_a_check
+from goalscope.progress import Display
 from goalscope.runs import Store, Study, run
 from goalscope.runs.merge import excerpt, grow, settle
 from goalscope.runs.opening import unmade
@@ -24,12 +24,9 @@ _LEFT_OUT: Final = "its experiment is of another package and failed, as a notice
 LOOKS: Final = "evaluation inside"
 """Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
 
-Stage = Callable[[str], AbstractContextManager[Callable[..., None]]]
-"""Opens a progress display under a label; yields a function of (done, total, seconds left or None)."""
-
 
 def play(
-    evaluation: EvaluationRun, stage: Stage, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
+    evaluation: EvaluationRun, stage: Display, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
     """Run and measure every arm, measure recorded logs; stored results are not repeated.
 
@@ -61,7 +58,7 @@ def _play_worlds(
     evaluation: EvaluationRun,
     arm: Arm,
     subjects: Sequence[Subject],
-    stage: Stage,
+    stage: Display,
     workers: int,
     arguments: Mapping[str, Any] | None,
 ) -> None:
@@ -99,7 +96,7 @@ def _play_worlds(
             _measure(path, stage, arm.name)
 
 
-def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Stage) -> None:
+def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:
     """Read or change activations, unless that was done before with the same settings on as many worlds.
 
     Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
@@ -135,7 +132,7 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
         note(store, LOOKS, {arm.name: record})
 
 
-def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, path: Path, stage: Stage) -> None:
+def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, path: Path, stage: Display) -> None:
     """Write the measured run with the episodes of one model of an arm, again where the arm grew."""
     study = evaluation.arm(at).make([subject], evaluation.sizes[at], evaluation.seed)
     stored = _stored(path)
@@ -159,7 +156,7 @@ def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
 
 
-def _measure(path: Path, stage: Stage, name: str) -> None:
+def _measure(path: Path, stage: Display, name: str) -> None:
     """Measure a run whose rows do not cover its episodes."""
     with Store(path) as store:
         episodes = store.episode_ids()

@@ -11,7 +11,7 @@ arrive one by one has ``F = 0``.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -210,3 +210,30 @@ def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
     if fixed < 0 or another <= 0:
         fixed, another = (0.0, t.sum() / x.sum()) if fixed < 0 else (t.mean() / 2, last / 2)
     return np.array([fixed, fixed, 0.0]), np.array([another, another, max(last, another)])
+
+
+def span(amount: Range, form: Callable[[float], str]) -> str:
+    """Write the expected value of a range and its ends: ``about 12 min (8 min to 19 min)``."""
+    low, middle, high = (form(float(value)) for value in amount)
+    return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
+
+
+def whole(value: float) -> str:
+    """Write a number of tokens with two or three significant figures."""
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
+def amounts(total: Forecast, *, most_tokens: float | None = None, most_usd: float | None = None) -> list[str]:
+    """Return what is expected of tokens, USD and memory, in words; nothing of what is not spent."""
+    parts = []
+    if total.tokens[2]:
+        bound = f", at most {whole(most_tokens)}" if most_tokens else ""
+        prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"
+        parts.append(f"tokens {span(total.tokens, whole)}{bound}, {prompt} of them read")
+    if total.priced:
+        bound = f", at most {most_usd:,.2f}" if most_usd else ""
+        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}{bound}")
+    if total.memory[1]:
+        now, most = (value / 1e9 for value in total.memory)
+        parts.append(f"memory {now:.2g} GB at its first turns, at most about {most:.2g} GB")
+    return parts

@@ -3,6 +3,7 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
+from goalscope.probing.analyses import Place, Reader, analysis
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.curves import (
@@ -67,6 +68,7 @@ __all__ = [
     "Inside",
     "InsideSummary",
     "PenaltyCurve",
+    "Place",
     "PlanSettings",
     "Plans",
     "Prediction",
@@ -74,10 +76,12 @@ __all__ = [
     "ProbeInputs",
     "ProbeKey",
     "Problem",
+    "Reader",
     "Solution",
     "Source",
     "Split",
     "Target",
+    "analysis",
     "belief_rows",
     "capacity_curve",
     "compression",

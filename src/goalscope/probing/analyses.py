@@ -1,4 +1,4 @@
-"""The readings of a run's activations by site and layer: cognitive map, beliefs, plans, distance, logit lens.
+"""The seam of analyses of activations, and the reader that hands them activations and truth by site and layer.
 
 All use one set of steps, their labels, and one split by grid. Each fits the probes that are not stored yet and returns
 rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
@@ -6,7 +6,7 @@ rows. Only the vectors of one site and layer, of all networks, are in memory at 
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
@@ -18,13 +18,12 @@ from pydantic import BaseModel
 from goalscope import registry
 from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
+from goalscope.columns import constant
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
-from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
-from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
-from goalscope.probing.distances import MAPS, cross_fitted, probe_distances
-from goalscope.probing.heads import COUNTED, NUMBER_HEADS
-from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
+from goalscope.probing.beliefs import ShownMap
+from goalscope.probing.curves import check_counts
+from goalscope.probing.inputs import ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
 from goalscope.probing.labels import (
     FRAME,
     Cells,
@@ -36,55 +35,83 @@ from goalscope.probing.labels import (
     label_plans,
     seen_cells,
 )
-from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens, score_lens
-from goalscope.probing.maps import decode_maps
+from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens
 from goalscope.probing.probe_store import ProbeStore
-from goalscope.probing.problem import FitSettings, PlanSettings
+from goalscope.probing.problem import FitSettings
 from goalscope.probing.suite import (
-    CORE,
-    FULL,
     Entry,
     FittedProbes,
-    Maps,
-    entries_of,
     probe_cells,
     probe_cells_by_size,
-    probe_plans,
     without,
 )
 from goalscope.progress import Stage
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Rows
 from goalscope.runs import Episode, Store
-from goalscope.runs.probing_config import READS, Inside, Read
+from goalscope.runs.probing_config import READS, Inside
 
 Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to draw."""
 Settings = TypeVar("Settings", bound=FitSettings)
 
-BY_SIZE: Final[tuple[Entry, ...]] = (
-    ("position", "none"),
-    ("mlp", "none"),
-    *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
-)
-"""Probes of one size each, by default; the complete table adds those of `BY_SIZE_COMPLETE`."""
-BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
-    *BY_SIZE,
-    *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
-    ("percell", "shuffled"),
-)
-ELSEWHERE: Final = ("none", "permuted")
-"""Controls of trained heads outside of the middle layer, where the table is not complete."""
-CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
-"""Probes of cells outside of the middle layer: the linear one, which has a closed form, also on all random networks."""
-MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
-"""Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
-_NOWHERE: Final = ("wall-count", "input", "text")
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
 """A site and a layer."""
+
+
+Compute = Callable[["Reader", Place, "ProbeInputs"], Rows]
+"""Rows of an analysis at one place, from the activations and the truth of the same steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationAnalysis:
+    """An analysis of activations.
+
+    Attributes:
+        name: its name in studies, commands and as the source of its rows.
+        title: what reports call it.
+        headline: what commands print of it at the middle layer: a label, and the tags of its rows.
+        pick: of the forms of probe that a line of the headline leaves open, the one that is printed.
+        compute: its rows at a place.
+    """
+
+    name: str
+    title: str
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    pick: Callable[[Sequence[str]], str] = min
+    compute: Compute
+
+
+def analysis(
+    name: str,
+    *,
+    title: str,
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    pick: Callable[[Sequence[str]], str] = min,
+) -> Callable[[Compute], Compute]:
+    """Return a decorator that registers an analysis; ``analysis: inside: reads:`` of a study then names it.
+
+    It stands above a function of the reader, the place (site, layer) and the inputs of probes there: ``[N, F]``
+    activations of the agent's model and of each random network, the true classes of all cells, training and test grids.
+    It returns rows, each with a grid as its cluster. Where they have no tags of their own they get those of the place,
+    ``head`` (the name) and ``control: none``.
+
+    Args:
+        name, title, headline, pick: see `ActivationAnalysis`.
+
+    Raises:
+        ValueError: a name that is taken.
+    """
+
+    def add(compute: Compute) -> Compute:
+        found = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        registry.register("analysis", name, made_of=compute)(found)
+        return compute
+
+    return add
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,6 +232,7 @@ class Reader:
         self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
         self._models = models  # the networks themselves, for the logit lens
         self._lenses: dict[Network, Lens] = {}
+        self._shown: list[ShownMap] = []
 
     @cached_property
     def probes(self) -> ProbeStore:
@@ -223,20 +251,24 @@ class Reader:
             tags={"agent": dataset.captures[OWN].agent},
         )
 
-    def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
+    def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
+        """Return the settings of a fit, from those that are declared."""
         fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude=_OWN_KEYS).items()}
         return kind(**fields, seed=self.declared.seed, device=self.device)
 
     @cached_property
-    def _decisions(self) -> Decisions:
+    def decisions(self) -> Decisions:
+        """The decisions at all steps."""
         return decisions_at(self.dataset.cells, self._episodes)
 
     @cached_property
-    def _executed(self) -> Plans:
+    def executed(self) -> Plans:
+        """The actions that followed each step."""
         return label_plans(self.dataset.cells, self._episodes)
 
     @cached_property
-    def _distances(self) -> npt.NDArray[np.float64]:
+    def distances(self) -> npt.NDArray[np.float64]:
+        """``[N]`` steps to the goal."""
         return label_distances(self.dataset.cells, self._episodes)
 
     @cached_property
@@ -248,19 +280,23 @@ class Reader:
     def _episodes(self) -> Iterator[Episode]:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
-    def read(self, name: Read) -> Reading:
-        """Return the rows of a reading at all sites and layers, and maps to draw; those without a site once."""
-        readings: dict[Read, Callable[[Place, ProbeInputs, bool], Reading]] = {
-            "cognitive-map": self._cognitive_map,
-            "beliefs": self._beliefs,
-            "plans": self._plans,
-            "distance": self._distance,
-            "logit-lens": self._logit_lens,
-        }
-        places = self.dataset.places
-        parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
-        row_parts = [rows if index == 0 else rows.where(rows.known("site")) for index, (rows, _) in enumerate(parts)]
-        return Rows.concatenate(row_parts), [shown_map for _, shown in parts for shown_map in shown]
+    def read(self, name: str) -> Reading:
+        """Return the rows of an analysis at all sites and layers, and maps to draw; those without a site once.
+
+        Raises:
+            ValueError: there is no analysis of this name.
+        """
+        chosen: ActivationAnalysis = registry.resolve("analysis", name)
+        parts = list[Rows]()
+        self._shown = []
+        for place in self.dataset.places:
+            rows = _placed(chosen.compute(self, place, self.inputs(place)), name, place)
+            parts.append(rows.where(rows.known("site")) if parts else rows)
+        return Rows.concatenate(parts), self._shown
+
+    def show(self, maps: Sequence[ShownMap]) -> None:
+        """Keep decoded maps to be drawn on the page."""
+        self._shown += maps
 
     def inputs(self, place: Place) -> ProbeInputs:
         """Return the inputs of probes at one site and layer, of all networks, in the order of the labels."""
@@ -273,83 +309,8 @@ class Reader:
         random = {(kind, seed): [activations] for (kind, seed), activations in networks.items() if seed is not None}
         return ProbeInputs(activations=[agent_activations], cells=dataset.cells, split=dataset.split, random=random)
 
-    def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        """Score all probes of cells; maps are drawn at the middle layer only, in worlds without doors."""
-        middle = place[1] == self.dataset.middle
-        entries = FULL if self.declared.table == "complete" else MIDDLE
-        suite = self._usable((*entries, *entries_of(self.declared.heads)) if self._full(place) else CORE_ELSEWHERE)
-        sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
-        if not first:  # probes without activations are included at the first place only
-            suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
-        fitted = self.fit(place, data, suite)
-        rows, shown = fitted.rows, []
-        if self.declared.by_size and middle:
-            rows = Rows.concatenate([rows, self.fit(place, data, sizes, by_size=True).rows])
-        if self.declared.curve and middle:
-            settings = self._settings(FitSettings, self.declared.probes)
-            heads = CURVE_HEADS if first else tuple(head for head in CURVE_HEADS if head not in COUNTED)
-            with self.stage(f"learning curve at {_place_name(place)}") as show:
-                curve = learning_curve(data, self.declared.curve, heads=heads, settings=settings, progress=show)
-            rows = Rows.concatenate([rows, curve])
-        if middle and not self.dataset.doors:
-            tested, activations = data.split.test, data.activations[0]
-            probe = fitted.probe("mlp", activations)
-            beliefs = read_beliefs(probe.predict(activations.where(tested), device=self.device).maps("natural"))
-            tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
-            tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
-            shown = choose_maps(beliefs, self._decisions.where(tested), tags)
-        return rows, shown
-
-    def _beliefs(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        suite = self._usable(BELIEF_SUITE if self._full(place) else CORE_ELSEWHERE)
-        suite = suite if first else without(suite, *COUNTED)
-        fitted = self.fit(place, data, suite, scored=False)
-        with self.stage(f"beliefs at {_place_name(place)}") as show:
-            rows, shown_maps = compare_beliefs(data, self._decisions, fitted, suite=suite, device=self.device)
-            show(1, 1)
-        return rows, shown_maps if place[1] == self.dataset.middle else []
-
-    def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        decoders = self.declared.decoders
-        layers, settings = decoders.layers, self._settings(PlanSettings, decoders)
-        main = (sorted(layers)[(len(layers) - 1) // 2],)
-        beside = layers if self.declared.table == "complete" else main
-        kinds: dict[str, Any] = {"beside": beside, "stepwise": decoders.stepwise, "settings": settings}
-        fit_plans = partial(probe_plans, plans=self._executed, layers=layers if self._full(place) else main, **kinds)
-        # The planner is not fitted: it is scored on the test maps alone, and no probe was fitted on those.
-        activations = data.activations[0]
-        probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)
-        maps = {place: decode_maps(probe.predict(activations, device=self.device).maps("natural"))}
-        return self._score_with_maps("plans", fit_plans, place, data, maps)
-
-    def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        extra = [head for head in self.declared.heads if "distance" in registry.resolve("head", head).targets]
-        heads = (*NUMBER_HEADS, *extra) if self._full(place) else NUMBER_HEADS
-        settings = self._settings(FitSettings, self.declared.probes)
-        fit_distances = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
-        with self.stage(f"maps of all steps at {_place_name(place)}") as show:
-            maps = cross_fitted(data, head=MAPS, settings=settings, callbacks=self.probes.callbacks(show))
-        return self._score_with_maps("distance", fit_distances, place, data, maps)
-
-    def _score_with_maps(
-        self, name: str, fit_targets: Callable[..., FittedProbes], place: Place, data: ProbeInputs, maps: Maps
-    ) -> Reading:
-        """Score probes of plans or distances, and their baselines on decoded maps."""
-        missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
-        controls = tuple(name for name in (PLAN_CONTROLS if self._full(place) else ELSEWHERE) if name not in missing)
-        with self.stage(f"{name} at {_place_name(place)}") as show:
-            return fit_targets(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows, []
-
-    def _logit_lens(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        if self._tokens is None:
-            return Rows.concatenate([]), []
-        with self.stage(f"logit lens at {_place_name(place)}") as show:
-            rows = score_lens(data, self._tokens, self._lens)
-            show(1, 1)
-        return rows, []
-
     @cached_property
-    def _tokens(self) -> LensSteps | None:
+    def tokens(self) -> LensSteps | None:
         """The tokens of the actions; None where they are ambiguous and the reading was not requested by name."""
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
@@ -364,15 +325,21 @@ class Reader:
             raise ValueError("the logit lens needs the networks themselves, a reader was made without them (models=)")
         return self._models(network)
 
-    def _lens(self, network: Network) -> Lens:
+    def lens(self, network: Network) -> Lens:
+        """Return the logit lens of a network."""
         if network not in self._lenses:
             self._lenses[network] = Lens(self._model(network).model)
         return self._lenses[network]
 
-    def _full(self, place: Place) -> bool:
+    def is_first(self, place: Place) -> bool:
+        """Return whether what needs no site is computed at a place, which it is once."""
+        return place == self.dataset.places[0]
+
+    def full(self, place: Place) -> bool:
+        """Return whether all heads and controls are fitted at a place."""
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
-    def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
+    def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data exist."""
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
@@ -384,14 +351,21 @@ class Reader:
     ) -> FittedProbes:
         """Return the probes at a place: general ones, or with ``by_size`` those of each shape of grid."""
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
-        with self.stage(f"probes {'of one size ' if by_size else ''}at {_place_name(place)}") as show:
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
             return fit(
                 data,
                 suite=suite,
-                settings=self._settings(FitSettings, self.declared.probes),
+                settings=self.fit_settings(FitSettings, self.declared.probes),
                 callbacks=self.probes.callbacks(show),
             )
 
 
-def _place_name(place: Place) -> str:
+def place_name(place: Place) -> str:
+    """Return a place in words."""
     return f"{place[0]}, layer {place[1]}"
+
+
+def _placed(rows: Rows, name: str, place: Place) -> Rows:
+    """Return rows with the tags of a place and a form of probe, the name of the analysis, where they have none."""
+    own = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
+    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own.items() if tag not in rows.tags})

@@ -57,9 +57,9 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     ):
         stored = store.episodes()
         while group := list(islice(stored, _EPISODES_PER_GROUP)):
-            records = [record for episode in group for record in _steps(episode)]
+            records = [record for episode in group for record in step_records(episode)]
             write_steps(pyarrow.Table.from_pylist(records, schema=schemas["steps"]))
-            table = pyarrow.Table.from_pylist(list(map(_episode, group)), schema=schemas["episodes"])
+            table = pyarrow.Table.from_pylist(list(map(episode_record, group)), schema=schemas["episodes"])
             write(tags.with_tags_of(table, [episode.tags for episode in group]))
     tags = _Tags()
     for _, rows in store.row_groups(names=()):
@@ -176,7 +176,8 @@ def _world(world: World) -> dict[str, Any]:
     return {"world_id": world.id, "grid_id": world.cluster_id, "grid": world.stored, "fog_radius": world.fog_radius}
 
 
-def _episode(episode: Episode) -> dict[str, Any]:
+def episode_record(episode: Episode) -> dict[str, Any]:
+    """Return what a table of episodes holds of one, as plain values."""
     spec, planar = episode.spec, episode.world.planar
     return {
         "episode_id": episode.id,
@@ -194,7 +195,8 @@ def _episode(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
+def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
+    """Yield what a table of steps holds of each step of an episode, as plain values."""
     planar = episode.world.planar
     for step in episode.steps:
         yield {

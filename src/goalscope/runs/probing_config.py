@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -11,19 +11,20 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
+from goalscope import registry
 from goalscope.checks import near_miss
 from goalscope.models.initialisation import RandomWeights
-from goalscope.runs.kinds import Interventions, Part, listed, sequence
+from goalscope.runs.kinds import STORED, Interventions, Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
-Read = Literal["cognitive-map", "beliefs", "plans", "distance", "logit-lens"]
-"""Kinds of probing of activations; also the sources of their rows in the store."""
-READS: Final[tuple[Read, ...]] = get_args(Read)
+READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
+"""The built-in analyses of activations; the name of an analysis is the source of its rows in the store."""
 ProbeSite = Literal["pre", "post", "action"]
 """Sites with the same number of vectors at every step, so that one probe reads them all."""
 TableSize = Literal["middle", "complete"]
@@ -53,10 +54,18 @@ def _rising(numbers: tuple[int, ...]) -> tuple[int, ...]:
     return numbers
 
 
+def _registered(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Return names of analyses; one that is not registered is refused, but for stored studies."""
+    for name in names if info.context is not STORED else ():
+        if name not in READS:  # those need no package
+            registry.resolve("analysis", name)
+    return names
+
+
 # A YAML list is accepted as a tuple; its items stay strict.
 _Distinct = AfterValidator(listed)
 Layers = Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_layers)]
-Reads = Annotated[tuple[Read, ...], Field(strict=False), _Distinct]
+Reads = Annotated[tuple[str, ...], Field(strict=False), _Distinct, AfterValidator(_registered)]
 Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), _Distinct]
 Curve = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False), AfterValidator(_rising)]
 DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Distinct]

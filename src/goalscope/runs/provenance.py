@@ -102,7 +102,9 @@ def parts_of(study: Study) -> Iterator[tuple[str, str]]:
         yield from (("agent", agent.kind), ("model", str(agent.parameters.get("backend", ""))))
     if study.analysis is not None:
         yield from (("intervention", settings.kind) for settings in study.analysis.interventions)
-        yield from (("head", name) for name in (study.analysis.inside.heads if study.analysis.inside else ()))
+        if study.analysis.inside is not None:
+            yield from (("head", name) for name in study.analysis.inside.heads)
+            yield from (("analysis", name) for name in study.analysis.inside.reads)
 
 
 def packages_of(store: Store) -> dict[tuple[str, str], str]:

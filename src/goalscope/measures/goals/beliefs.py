@@ -22,7 +22,7 @@ from goalscope.runs.store import Store
 from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
-    from goalscope.probing.pipeline import FirstSteps
+    from goalscope.probing.first_steps import FirstSteps
     from goalscope.progress import Stage
 
 BELIEVED: Final = "believed goal"
@@ -146,7 +146,7 @@ def measure_decoded_beliefs(
         ValueError: nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.probing.pipeline import HEAD, read_first_steps
+    from goalscope.probing.first_steps import HEAD, read_first_steps
 
     first = read_first_steps(run, site=site, layer=layer, stage=stage)
     with Store(run) as store:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from goalscope import registry
 from goalscope.activations.sites import SITES
 from goalscope.probing.pipeline import INFO
 from goalscope.probing.scores import pairs
@@ -32,6 +33,7 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.rows import Rows, Tag
+from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 
@@ -61,13 +63,6 @@ CONTROLS = {
 READINGS = {
     "natural": "at natural class frequencies",
     "balanced": "as if all classes were equally frequent (as trained and as published)",
-}
-_TITLES: Final = {
-    "cognitive-map": "Cognitive map",
-    "beliefs": "Actions against decoded beliefs",
-    "plans": "Decoded plans",
-    "distance": "Decoded distance to the goal",
-    "logit-lens": "Actions by the logit lens",
 }
 _FACTS_TEXT: Final = (
     "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
@@ -374,6 +369,11 @@ def activations(run: RunData) -> list[Declared]:
     return probing_facts(run.store) if len(run.probed) else []
 
 
+def _title(name: str) -> str:
+    """Return the title of an analysis, its name where its package is not installed."""
+    return str(registry.resolve("analysis", name).title) if registry.registered("analysis", name) else name
+
+
 def probing_facts(store: Store) -> list[Declared]:
     """Return the numbers of grids and steps behind each analysis of activations; empty where there is none.
 
@@ -384,7 +384,8 @@ def probing_facts(store: Store) -> list[Declared]:
     if not stored:
         return []
     try:
-        facts = [(title, str(_Facts.model_validate(stored[name]))) for name, title in _TITLES.items() if name in stored]
+        names = [name for name in dict.fromkeys((*READS, *stored)) if name in stored]
+        facts = [(_title(name), str(_Facts.model_validate(stored[name]))) for name in names]
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {reason}") from error

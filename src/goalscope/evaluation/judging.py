@@ -9,7 +9,7 @@ from typing import Any, Final
 from goalscope import registry
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.choices import LEFT_OUT
-from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
+from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation, Origin
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
@@ -17,11 +17,13 @@ from goalscope.evaluation.identity import stored_description
 from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
+from goalscope.evaluation.sizing import NO_ROOM
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.plain_files import path_in
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
-from goalscope.runs import Store
+from goalscope.runs import Store, provenance
+from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import shorten
@@ -44,7 +46,6 @@ __all__ = [
     "write",
 ]
 
-NO_ROOM: Final = "no room for it at this size: give a larger --budget"
 _RECORD: Final = (
     "record some (docs/import.md says how worlds are tagged), or give the model itself, with --worlds for environments"
 )
@@ -130,8 +131,16 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
         yield opened_runs
 
 
-def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> Evaluation:
-    """Decide all claims from the runs of the arms; one whose evidence fails cannot be told, with the reason."""
+def judge(
+    evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None = None
+) -> Evaluation:
+    """Decide all claims from the runs of the arms; one whose evidence fails cannot be told, with the reason.
+
+    Args:
+        evaluation: the evaluation.
+        runs: its measured runs, see `opened`.
+        arguments: the user's arguments, for the record.
+    """
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
     ledgers = []
     for subject in evaluation.subjects:
@@ -167,7 +176,20 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
         )
     models = [subject.name for subject in evaluation.subjects]
     found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
-    return Evaluation(models=tuple(ledgers), differences=found)
+    return Evaluation(models=tuple(ledgers), differences=found, origin=_origin(evaluation, runs, arguments))
+
+
+def _origin(
+    evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None
+) -> Origin:
+    """Return what judges now, and what it judges: a run whose hash cannot be found is damaged, and left out."""
+    stores, hashes = {run.store.path.name: run.store for run in runs.values()}, dict[str, str]()
+    for name, store in sorted(stores.items()):
+        with evaluation.failures.kept_apart(f"the content hash of {name}"):
+            hashes[name] = kept_content_hash(store)
+    session, passed = provenance.session(), provenance.scrub(arguments or {})
+    known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
+    return Origin(**known, arguments=passed, seed=evaluation.seed, runs=hashes)
 
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:

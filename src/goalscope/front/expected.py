@@ -1,44 +1,17 @@
-"""What is expected before a run, in words: a value and the range that it may lie in."""
+"""First turns are asked before a run, and what it is expected to take is said."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.console import duration, say
 from goalscope.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
-from goalscope.preflight.forecast import Forecast, Range, forecast
+from goalscope.preflight.forecast import amounts, forecast, span, whole
 from goalscope.preflight.usable import announced, found
+from goalscope.progress import TALLY, duration
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-
-
-def span(amount: Range, form: Callable[[float], str]) -> str:
-    """Write the expected value of a range and its ends: ``about 12 min (8 min to 19 min)``."""
-    low, middle, high = (form(float(value)) for value in amount)
-    return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
-
-
-def whole(value: float) -> str:
-    """Write a number of tokens with two or three significant figures."""
-    return f"{float(f'{value:.3g}'):,.0f}"
-
-
-def amounts(total: Forecast, *, most_tokens: float | None = None, most_usd: float | None = None) -> list[str]:
-    """Return what is expected of tokens, USD and memory, in words; nothing of what is not spent."""
-    parts = []
-    if total.tokens[2]:
-        bound = f", at most {whole(most_tokens)}" if most_tokens else ""
-        prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"
-        parts.append(f"tokens {span(total.tokens, whole)}{bound}, {prompt} of them read")
-    if total.priced:
-        bound = f", at most {most_usd:,.2f}" if most_usd else ""
-        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}{bound}")
-    if total.memory[1]:
-        now, most = (value / 1e9 for value in total.memory)
-        parts.append(f"memory {now:.2g} GB at its first turns, at most about {most:.2g} GB")
-    return parts
 
 
 def measure_and_say(
@@ -70,7 +43,7 @@ def measure_and_say(
         if not agent.journalled:
             continue
         if stored_first_turns(out, agent) is None:
-            say(announced(agent.name, most, limits, patient), error=True)
+            TALLY.tell(announced(agent.name, most, limits, patient))
         first = ask_first_turns(
             study,
             agent,
@@ -83,14 +56,14 @@ def measure_and_say(
             arguments={"command": "run", "passed": dict(arguments or {})},
         )
         for line in found(agent.name, first, limits):
-            say(line, error=True)
+            TALLY.tell(line)
         if first.silent:
-            say(f"{agent.name}: nothing is known of what it takes, it gave no answer: {first.silent}", error=True)
+            TALLY.tell(f"{agent.name}: nothing is known of what it takes, it gave no answer: {first.silent}")
             continue
         asked += first.asked
         took = forecast(study, agent, entry.parameters, first, workers=workers)
         said = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
-        say(f"{agent.name}: expected {'; '.join(said)}", error=True)
+        TALLY.tell(f"{agent.name}: expected {'; '.join(said)}")
     return asked
 
 

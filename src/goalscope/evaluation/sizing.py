@@ -1,13 +1,11 @@
-"""What is said of an evaluation before it is run: what is asked of whom, its size, and what it is expected to take."""
+"""What is asked of whom before an evaluation is run, its size within a budget, and what that is expected to take."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from goalscope.cli.console import duration, say, table
-from goalscope.cli.expected import amounts, span
-from goalscope.evaluation import evaluate
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.budget import Budget, divide, expected, unit_costs
 from goalscope.evaluation.failures import Failures, does_not_fit, not_played
@@ -16,8 +14,9 @@ from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import costs
 from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
-from goalscope.preflight.forecast import Forecast, Range, nothing
-from goalscope.report.blocks import listed
+from goalscope.preflight.forecast import Forecast, Range, amounts, nothing, span
+from goalscope.progress import TALLY, duration
+from goalscope.report.blocks import Table, listed
 
 DEFAULT: Final = "7m"
 """The default budget."""
@@ -27,6 +26,33 @@ _TENTH: Final = 0.1
 
 JUDGING: Final = (6.0, 0.02)
 """Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
+
+
+NO_ROOM: Final = "no room for it at this size: give a larger --budget"
+"""Why an arm is not asked that a budget does not reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What an evaluation asks and is expected to take, before it is run.
+
+    Attributes:
+        table: a line an arm: worlds, turns, time, what it can settle; None where nothing is asked.
+        expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
+        failed: a sentence for each error that nobody declared.
+    """
+
+    table: Table | None = None
+    expected: str = ""
+    failed: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return it in lines of text."""
+        found = [] if self.table is None else [self.table.caption]
+        for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
+            size = [f"{worlds} worlds", f"at most {turns} turns"] if worlds != "–" else []
+            found.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
+        return found + ([self.expected] if self.expected else [])
 
 
 def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
@@ -76,7 +102,7 @@ def measure_first(
         subjects,
         failures,
         limits,
-        lambda text: say(text, error=True),
+        TALLY.tell,
         seed=seed,
         workers=workers,
         arguments=arguments,
@@ -105,10 +131,9 @@ def choose_sizes(
     if not sizes:
         minimum = cost[open_to[0].name] * open_to[0].quick
         if not named:
-            say(
+            TALLY.tell(
                 f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
-                f"{DEFAULT}: it is asked, the others are not; --budget gives them room",
-                error=True,
+                f"{DEFAULT}: it is asked, the others are not; --budget gives them room"
             )
             return {open_to[0].name: open_to[0].quick}
         raise ValueError(
@@ -118,7 +143,7 @@ def choose_sizes(
     return sizes
 
 
-def announce(
+def announced(
     subjects: Sequence[Subject],
     open_to: Sequence[Arm],
     sizes: Mapping[str, int],
@@ -126,8 +151,8 @@ def announce(
     failures: Failures,
     firsts: Mapping[str, FirstTurns],
     workers: int = 1,
-) -> None:
-    """Print the plan and what it is expected to take, before it is run."""
+) -> Announcement:
+    """Return what is asked, and what that is expected to take."""
     lines, total, episodes, most, told = [], nothing(), 0, _Most(), set[str]()
     for arm in open_to:
         count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
@@ -137,7 +162,7 @@ def announce(
             told.add(why)
             continue
         if not count:
-            lines.append((arm.title, "–", "–", "–", evaluate.NO_ROOM))
+            lines.append((arm.title, "–", "–", "–", NO_ROOM))
             continue
         took = nothing()
         for subject in asked:
@@ -159,15 +184,16 @@ def announce(
             else (f"{100 * count / arm.full:.0f} % of the worlds at which claims are expected to be settled")
         )
         lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, settled))
-    table(
-        ("arm", "worlds", "most turns", "time", "what it can settle"),
-        lines,
-        title=f"What is asked of {listed([subject.name for subject in subjects])}",
+    table = Table(
+        caption=f"What is asked of {listed([subject.name for subject in subjects])}",
+        headings=("arm", "worlds", "most turns", "time", "what it can settle"),
+        rows=tuple(lines),
         numbers=(1, 2),
     )
-    if episodes and total.seconds[2]:
-        judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
-        say(_expected(total, judging, most))
+    judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
+    known = episodes and total.seconds[2]
+    words = _expected(total, judging, most) if known else ""
+    return Announcement(table=table, expected=words, failed=tuple(failures.failed))
 
 
 class _Most:

@@ -1,0 +1,136 @@
+"""Agents, runs and evaluations are compared on the worlds that they share."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goalscope.evaluation.claims import Evaluation, runs_in
+from goalscope.evaluation.opening import is_evaluation
+from goalscope.front.measuring import measure_compared
+from goalscope.parts import raised_by_a_check
+from goalscope.progress import Stage, aloud, lines
+from goalscope.report.comparison import comparison_records
+from goalscope.report.measured import MeasuredRows
+from goalscope.report.reading import Run, frame, html_table
+from goalscope.report.run_comparison import ComparisonSettings, RunComparison, compare_runs
+from goalscope.report.sections.meg import untold_in
+from goalscope.runs import Store
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparisons:
+    """Paired comparisons of agents, runs or evaluations.
+
+    Attributes:
+        families: name of an arm, "" for runs -> its comparisons, one family of tests that are corrected together.
+        left_out: name of an arm that cannot be compared -> why.
+    """
+
+    families: Mapping[str, RunComparison]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: the sides, the difference with its interval, p, note; of evaluations the arm, too."""
+        return [
+            {**({"arm": arm} if arm else {}), **record}
+            for arm, family in self.families.items()
+            for record in comparison_records(family.pairs)
+        ]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return them as a data frame, a line each.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        return frame(self.records)
+
+    def _repr_html_(self) -> str:
+        records = self.records
+        columns = list(dict.fromkeys(name for record in records for name in record))
+        return html_table(columns, [[record.get(name) for name in columns] for record in records])
+
+
+def compare(
+    *paths: str | Path | Run | Evaluation,
+    measures: Sequence[str] | None = None,
+    agents: Sequence[str] = (),
+    margin: Mapping[str, float] | None = None,
+    where: Mapping[str, Sequence[str]] | None = None,
+    between: str = "",
+    other_horizons: bool = False,
+    stage: Stage = lines,
+) -> RunComparisons:
+    """Compare agents and runs on the worlds that they share; evaluations arm by arm.
+
+    Args:
+        paths: one run, to compare its agents, or several; or evaluations.
+        measures: the family; None for those of ``margin``, else success and action accuracy.
+        agents: those that are compared; empty for all.
+        margin: measure -> equivalence margin that is tested, too.
+        where: tag -> values: rows with other ones stay out.
+        between: of one run, the tag whose values are compared in place of agents.
+        other_horizons: whether runs whose episodes may last differently long are compared.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: nothing to compare, unknown measures or agents, no common worlds.
+    """
+    settings = ComparisonSettings(
+        measures=measures,
+        agents=agents,
+        margin=margin or {},
+        horizons=other_horizons,
+        where=where or {},
+        between=between,
+    )
+    places = [
+        one.path if isinstance(one, Run) else one.directory if isinstance(one, Evaluation) else Path(one)
+        for one in paths
+    ]
+    with aloud():
+        return compare_places(places, settings, stage)
+
+
+def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> RunComparisons:
+    """Compare runs or evaluations by their directories, see `compare`."""
+    if len({path.resolve() for path in paths}) != len(paths):
+        raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
+    whole = [path for path in paths if is_evaluation(path)]
+    if not whole:
+        return RunComparisons({"": _compared(paths, settings, stage)})
+    if len(whole) < len(paths):
+        others = ", ".join(str(path) for path in paths if path not in whole)
+        raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
+    runs = [runs_in(path) for path in paths]
+    common = [name for name in runs[0] if all(name in others for others in runs)]
+    if not common:
+        raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
+    families, left_out = dict[str, RunComparison](), dict[str, str]()
+    for name in common:
+        try:
+            families[name] = _compared([each[name].path for each in runs], settings, stage)
+        except ValueError as refusal:
+            if not raised_by_a_check(refusal):
+                raise
+            left_out[name] = str(refusal)
+    if not families:
+        raise ValueError(next(iter(left_out.values())))
+    return RunComparisons(families, left_out)
+
+
+def _compared(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> RunComparison:
+    for path in paths:
+        measure_compared(path, stage)
+    with ExitStack() as stores:
+        opened = {path: stores.enter_context(Store(path)) for path in paths}
+        found = compare_runs([(path, MeasuredRows(store)) for path, store in opened.items()], settings)
+        goals = any(measure.startswith("MEG towards") for measure in found.measures)
+        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
+    return replace(found, notes=[*found.notes, *untold])

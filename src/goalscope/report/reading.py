@@ -1,0 +1,140 @@
+"""The one read model of a run: its episodes, steps, rows and estimates as plain records, and as data frames."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goalscope.extras import lacking
+from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.report.measured import MeasuredRows
+from goalscope.rows import Rows
+from goalscope.runs.export import episode_record, step_records
+from goalscope.runs.store import Store
+from goalscope.stats import Grouped
+
+if TYPE_CHECKING:
+    import pandas
+
+    from goalscope.runs.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run directory, to be read. Nothing is kept open: each look opens the run and closes it.
+
+    Attributes:
+        path: the directory.
+    """
+
+    path: Path
+
+    @property
+    def study(self) -> "Study | None":
+        """The study, None of imported trajectories."""
+        with Store(self.path) as store:
+            return store.study()
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of its agents."""
+        with Store(self.path) as store:
+            return list(store.agent_names())
+
+    def episodes(self) -> list[dict[str, Any]]:
+        """Return a record of each episode: ids, agent, outcome, number of steps, tags of its world and its own."""
+        with Store(self.path) as store:
+            return [{**one.world.tags, **one.tags, **episode_record(one)} for one in store.episodes()]
+
+    def steps(self, episode: str) -> list[dict[str, Any]]:
+        """Return a record of each step of an episode: state, action, text, reasoning, tokens.
+
+        Args:
+            episode: its id.
+
+        Raises:
+            KeyError: the run has no such episode.
+        """
+        with Store(self.path) as store:
+            (found,) = store.episodes([episode])
+        return list(step_records(found))
+
+    def rows(self, **equal: str | int | float | bool | None) -> Rows:
+        """Return its rows, or those with some values: ``measure``, ``cluster``, or tags.
+
+        Raises:
+            KeyError: a name that no row has.
+        """
+        with Store(self.path) as store:
+            rows = store.rows()
+        return rows.select(**equal) if equal else rows
+
+    def estimates(self, by: Sequence[str] = ("agent",), measures: Collection[str] | None = None) -> "RunEstimates":
+        """Return the estimates of the measured run with their intervals over grids.
+
+        Args:
+            by: tags of the groups.
+            measures: those of which estimates are wanted; None for all.
+        """
+        with Store(self.path) as store:
+            return RunEstimates(MeasuredRows(store, BEHAVIOUR).estimated(by, measures))
+
+    def _repr_html_(self) -> str:
+        with Store(self.path) as store:
+            [(count,)] = store.query("SELECT COUNT(*) FROM episodes")
+        return html_table(("run", "agents", "episodes"), [(self.path, ", ".join(self.agents), count)])
+
+
+@dataclass(frozen=True, slots=True)
+class RunEstimates:
+    """RunEstimates of groups of rows.
+
+    Attributes:
+        groups: each group with its estimate.
+    """
+
+    groups: Sequence[Grouped]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: measure, the tags of the group, value, ends of the interval, unit, counts, method, note."""
+        fields = ("value", "low", "high", "confidence", "unit", "n", "clusters", "method", "note")
+        return [{**one.key, **{name: getattr(one.estimate, name) for name in fields}} for one in self.groups]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return them as a data frame, a line each.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        return frame(self.records)
+
+    def _repr_html_(self) -> str:
+        keys = list(self.groups[0].key) if self.groups else []
+        rows = [(*one.key.values(), str(one.estimate), one.estimate.unit, one.estimate.clusters) for one in self.groups]
+        return html_table((*keys, "estimate", "unit", "grids"), rows)
+
+
+def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
+    """Return plain records as a data frame.
+
+    Raises:
+        ImportError: pandas is not installed (it comes with the extra ``export``).
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise lacking("to_frame needs pandas", "export", error) from error
+    return pandas.DataFrame.from_records(list(records))
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as HTML for a notebook; every text in it is text, whoever wrote it. None is an empty cell."""
+
+    def line(cells: Iterable[object], tag: str) -> str:
+        texts = (escape("" if cell is None else str(cell)) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f"<table><thead>{line(columns, 'th')}</thead><tbody>{body}</tbody></table>"

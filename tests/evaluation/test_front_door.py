@@ -1,0 +1,279 @@
+"""`import goalscope` offers what people use; results are records, frames and tables; what was changed is refused."""
+
+import ast
+import json
+import logging
+import os
+import pydoc
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import goalscope
+from goalscope.cli import app
+from goalscope.evaluation import Evaluation
+from goalscope.evaluation.opening import Checked, judged_again
+from goalscope.ids import content_id
+from goalscope.report.reading import html_table
+from goalscope.runs import Store
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    out = tmp_path_factory.mktemp("door") / "two"
+    return goalscope.evaluate(["optimal", "random"], out, arms=["grids", "keys"], quick=True, seed=7)
+
+
+def sealed(directory: Path, change: Any) -> None:
+    """Change the ledger of an evaluation as somebody does who knows how its digest is found."""
+    path = directory / "ledger.json"
+    fields = json.loads(path.read_text())
+    del fields["digest"]
+    change(fields)
+    path.write_text(json.dumps({**fields, "digest": content_id("sealed", fields)}))
+
+
+def test_the_door_is_light_and_fits_on_a_screen() -> None:
+    code = (
+        "import sys, goalscope\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'numpy', 'pydantic', 'scipy'}))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+    offered = ["evaluate", "run", "measure", "meg", "compare", "open", "Study", "World", "Agent"]
+    assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) < 15
+    plain = pydoc.plaintext  # type: ignore[attr-defined]
+    text = pydoc.render_doc(goalscope, renderer=plain).partition("PACKAGE CONTENTS")[0]
+    assert all(name in text for name in offered) and len(text.splitlines()) <= 40
+    assert all(callable(getattr(goalscope, name)) for name in offered)
+    with pytest.raises(AttributeError, match="evaluat"):
+        _ = goalscope.evaluat
+
+
+def test_the_package_of_evaluations_has_the_function_of_that_name() -> None:
+    from goalscope.evaluation import evaluate
+
+    assert evaluate is goalscope.evaluate and callable(evaluate)
+
+
+def test_meg_is_a_package_and_can_be_called(found: Evaluation) -> None:
+    from goalscope.meg import meg_known
+
+    assert goalscope.meg.meg_known is meg_known  # type: ignore[attr-defined]
+    run = shutil.copytree(found.directory / "arms" / "grids", found.directory.parent / "copy")
+    goals = goalscope.meg(run, hypotheses=("goal",))
+    assert {one.agent for one in goals.estimates} == {"optimal", "random"}
+
+
+def test_an_evaluation_is_records_a_frame_and_a_table(found: Evaluation, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    assert found.complete and not found.failed
+    assert {claim["model"] for claim in found.claims} == {"optimal", "random"}
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == len(found.claims)
+    assert found._repr_html_().count("<tr>") == len(found.claims) + 1
+    assert found.report(tmp_path / "page.html").read_bytes() == found.report().read_bytes()
+    again = goalscope.open(found.directory)
+    assert isinstance(again, Evaluation) and again.models == found.models and set(again.runs) == {"grids", "keys"}
+
+
+def test_texts_of_strangers_are_text_in_a_notebook() -> None:
+    table = html_table(("<b>a",), [("<script>alert(1)</script> & 'x'",), (None,)])
+    assert "<script" not in table and "&lt;script&gt;" in table and "<b>" not in table
+
+
+def test_a_run_is_read_by_one_model(found: Evaluation) -> None:
+    run = found.runs["grids"]
+    episodes = run.episodes()
+    assert len(episodes) == 108 and {one["agent"] for one in episodes} == {"optimal", "random"}
+    steps = run.steps(episodes[0]["episode_id"])
+    assert len(steps) == episodes[0]["steps"]
+    assert len(run.rows(measure="success")) == 108 and "success" in {one["measure"] for one in run.estimates().records}
+    compared = goalscope.compare(run, measures=["success"])
+    assert [one["measure"] for one in compared.records] == ["success"] and "optimal" in compared._repr_html_()
+    opened = goalscope.open(run.path)
+    assert not isinstance(opened, Evaluation) and opened.agents == run.agents
+    with pytest.raises(KeyError, match="nothing"):
+        run.steps("nothing")
+
+
+def test_what_is_no_run_and_no_evaluation_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"neither run\.db nor ledger\.json"):
+        goalscope.open(tmp_path)
+
+
+def test_lines_go_to_standard_error_or_to_the_logger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = goalscope.run("scripted", tmp_path / "run", shard="1/90")
+    assert "episodes run" in capsys.readouterr().err
+    with caplog.at_level(logging.INFO, logger="goalscope"):
+        goalscope.measure(run, measures=["success"])
+    assert any("measured" in record.message for record in caplog.records) and not capsys.readouterr().err
+
+
+def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+
+    def say_yes(fields: Any) -> None:
+        claim = next(claim for claim in fields["models"][0]["claims"] if claim["answer"] == "not shown")
+        claim["answer"] = "yes"
+
+    text = (one / "ledger.json").read_text()
+    (one / "ledger.json").write_text(text.replace('"not shown"', '"yes"', 1))
+    plain = CliRunner().invoke(app, ["ledger", str(one)])
+    assert plain.exit_code == 2 and "goalscope evaluate again" in plain.output
+    (one / "ledger.json").write_text(text)
+    assert judged_again(one) == Checked(deviations=(), changed=(), failed=())
+    sealed(one, say_yes)
+    shown = CliRunner().invoke(app, ["ledger", str(one)])
+    assert shown.exit_code == 2 and "goalscope evaluate again" in " ".join(shown.output.split())
+    verified = CliRunner().invoke(app, ["verify", str(one), "--json"])
+    assert verified.exit_code == 1 and json.loads(verified.stdout)["deviations"]
+
+
+def test_numbers_of_another_machine_are_the_same_and_others_are_not(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+
+    def times(factor: float) -> Any:
+        def change(fields: Any) -> None:
+            for claim in fields["models"][0]["claims"]:
+                if claim["value"]:
+                    claim["value"] *= factor
+                    return
+
+        return change
+
+    sealed(one, times(1 + 1e-9))
+    assert not judged_again(one).deviations
+    sealed(one, times(1.001))
+    [deviation] = judged_again(one).deviations
+    assert "value" in deviation
+
+
+def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
+    found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise ValueError("it must be allowed")
+
+    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
+    shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
+    assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
+    assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
+
+
+def test_rows_that_were_added_after_the_verdict_are_told(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+    goalscope.meg(one / "arms" / "keys", hypotheses=("goal",))
+    checked = judged_again(one)
+    assert not checked.deviations and len(checked.changed) == 1 and "keys" in checked.changed[0]
+    assert CliRunner().invoke(app, ["ledger", str(one)]).exit_code == 0
+
+
+def test_a_larger_evaluation_is_verified_on_demand(
+    found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 10)
+    shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
+    assert shown.exit_code == 0 and "goalscope verify" in shown.output
+
+
+def test_an_evaluation_says_what_it_was_judged_by(found: Evaluation) -> None:
+    origin = found.origin
+    assert origin is not None and (origin.goalscope, origin.seed) == (goalscope.__version__, 7)
+    assert origin.arguments["passed"]["models"] == ["optimal", "random"]
+    for name, digest in origin.runs.items():
+        with Store(found.directory / "arms" / name) as store:
+            from goalscope.runs import content_hash
+
+            assert content_hash(store) == digest
+        assert digest in found.report().read_text()
+
+
+@pytest.mark.parametrize("words", [["show"], ["show", "--agent", "random"], ["verify"], ["show", "--json"]])
+def test_commands_take_the_directory_of_an_evaluation(found: Evaluation, words: list[str]) -> None:
+    done = CliRunner().invoke(app, [words[0], str(found.directory), *words[1:]])
+    assert done.exit_code == 0, done.output
+    assert "grids" in done.output and "keys" in done.output
+
+
+def test_an_episode_of_an_evaluation_is_shown_and_its_tables_exported(found: Evaluation, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    identity = found.runs["keys"].episodes()[0]["episode_id"]
+    done = CliRunner().invoke(app, ["show", str(found.directory), identity, "--json"])
+    record = json.loads(done.stdout)
+    assert record["episode_id"] == identity and len(record["steps"]) > 0
+    assert CliRunner().invoke(app, ["export", str(found.directory), "--out", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "keys" / "rows.parquet").exists() and (tmp_path / "grids" / "steps.parquet").exists()
+
+
+def test_two_evaluations_are_compared_arm_by_arm(found: Evaluation, tmp_path: Path) -> None:
+    other = goalscope.evaluate("epsilon-greedy:epsilon=0.3", tmp_path / "b", arms=["grids"], quick=True, seed=7)
+    compared = goalscope.compare(found, other, measures=["success"])
+    assert set(compared.families) == {"grids"} and {one["arm"] for one in compared.records} == {"grids"}
+    with pytest.raises(ValueError, match="evaluations"):
+        goalscope.compare(found, other.runs["grids"])
+
+
+@pytest.mark.parametrize("command", ["run", "measure", "estimate"])
+def test_results_are_printed_as_json(command: str, found: Evaluation, tmp_path: Path) -> None:
+    words = {
+        "run": ["run", "scripted", "--out", str(tmp_path / "run"), "--shard", "1/90", "--json"],
+        "measure": ["measure", str(found.directory / "arms" / "grids"), "--measures", "success", "--json"],
+        "estimate": ["estimate", "scripted", "--json"],
+    }[command]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    plain = json.loads(done.stdout)
+    assert {"run": "episodes", "measure": "value", "estimate": "costs"}[command] in (
+        plain[0] if command == "measure" else plain
+    )
+
+
+def test_each_link_of_a_claim_leads_to_its_number(found: Evaluation) -> None:
+    """Each link of the page has a target; where it is one of a claim, the printed number stands in that section."""
+    page = found.report().read_text()
+    ids = set(re.findall(r'id="([^"]+)"', page))
+    assert set(re.findall(r'<a href="#([^"]+)"', page)) <= ids
+    seen = 0
+    for number, ledger in enumerate(found.models):
+        target = f"evidence-{number}" if number else "evidence"
+        at = page.index(f'id="{target}"')
+        section = unescape(re.sub(r"<[^>]+>", " ", page[at : page.index("</section>", at)]))
+        for claim in ledger.claims:
+            links = re.findall(rf'<a href="#([^"]+)">{re.escape(claim.answer)}</a>', page)
+            assert target in links
+            if claim.value is not None:
+                value = claim.estimate.split()[0]
+                assert claim.name in section and value in section, (claim.name, value)
+                seen += 1
+    assert seen > 15
+
+
+def test_the_notebook_runs_from_the_door_alone(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    imports = [
+        node for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert len(sources) <= 10 and [ast.unparse(node) for node in imports] == ["import goalscope"]
+    assert not any(cell["outputs"] for cell in cells)
+    script = tmp_path / "notebook.py"  # a process of its own: its measure is registered there
+    script.write_text("\n".join([*sources, "print(own.records)"]))
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "verdict" / "report.html").exists() and "turns up" in told.stdout
+    assert "judging" in told.stderr
