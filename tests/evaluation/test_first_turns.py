@@ -141,11 +141,12 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         shown = headline(tmp_path / "out")
         assert "server.retries (1)" in shown and "left out" not in shown and "tries again what failed" in said
         with Store(tmp_path / "out" / "arms" / "grids") as store:
-            kept = store.query(journal)[0][0]
+            kept, episodes = store.query(journal)[0][0], len(store.episode_ids())
         assert kept > 30
         stopped[0] = False
         asked = len(server.requests)
-        call("evaluate", f"openai:halfway@{server.url}", *words)
+        said = call("evaluate", f"openai:halfway@{server.url}", *words)
+        assert f"{episodes} episode" in said and "stored already" in said
         again = len(server.requests) - asked
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             assert store.query(journal)[0][0] == kept + again

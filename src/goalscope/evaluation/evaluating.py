@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.failures import Failures
-from goalscope.evaluation.plan import PAGE, check_directory, prepare
+from goalscope.evaluation.plan import ARMS, PAGE, check_directory, prepare
 from goalscope.evaluation.playing import play
 from goalscope.evaluation.sizing import (
     DEFAULT,
@@ -28,9 +28,14 @@ from goalscope.evaluation.sizing import (
 )
 from goalscope.evaluation.subject import Subject, subjects_of
 from goalscope.parts import TRACEBACK
+from goalscope.plain_files import path_in
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.report.blocks import listed
+from goalscope.report.blocks import counted, listed
+from goalscope.runs import Store
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
 
 KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""
@@ -152,9 +157,22 @@ class _Ready:
             return Announcement(
                 expected=f"nothing is asked of {names}: recorded logs are judged as they are", failed=failed
             )
-        return announced(
+        told = announced(
             self.askable, self.open_to, sizes, self.common["seed"], self.failures, self.firsts, self.workers
         )
+        stored = sum(_stored_episodes(path_in(self.out, ARMS, name)) for name in sizes)
+        if not stored or not told.expected:
+            return told
+        already = f"{counted(stored, 'episode')} of it stored already, not asked again"
+        return replace(told, expected=f"{told.expected}; {already}")
+
+
+def _stored_episodes(path: Path) -> int:
+    """Return how many episodes the run of an arm holds, if there is one."""
+    if unmade(path / DATABASE):
+        return 0
+    with Store(path) as store:
+        return count_episodes(store)
 
 
 def _begin(
