@@ -86,7 +86,7 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
         name=model,
         kind="chat",
         parameters={"model": model, "backend": backend, "template": "schema"},
-        access=frozenset({"grids", "text"}),
+        access=frozenset({"grids", "text", "wordings"}),
     )
     run = judging.prepare(directory, [subject], sizes, seed=3)
     judging.play(run, quiet)

@@ -141,6 +141,7 @@ def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tm
     assert verified.exit_code == 1 and json.loads(verified.stdout)["deviations"]
 
 
+@pytest.mark.full
 def test_numbers_of_another_machine_are_the_same_and_others_are_not(found: Evaluation, tmp_path: Path) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
 
@@ -217,6 +218,7 @@ def test_an_episode_of_an_evaluation_is_shown_and_its_tables_exported(found: Eva
     assert (tmp_path / "keys" / "rows.parquet").exists() and (tmp_path / "grids" / "steps.parquet").exists()
 
 
+@pytest.mark.full
 def test_two_evaluations_are_compared_arm_by_arm(found: Evaluation, tmp_path: Path) -> None:
     other = goalscope.evaluate("epsilon-greedy:epsilon=0.3", tmp_path / "b", arms=["grids"], quick=True, seed=7)
     compared = goalscope.compare(found, other, measures=["success"])

@@ -127,6 +127,7 @@ def test_what_cannot_be_searched_is_refused(planted: tuple[Any, list[Pair]]) -> 
         _Work(model, PlaceSets(sites=("pre",)), 1).searched(pairs)
 
 
+@pytest.mark.full
 def test_the_command_finds_a_set_in_theseus_and_does_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 8}]

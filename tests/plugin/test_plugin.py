@@ -418,6 +418,7 @@ def test_an_agent_that_raises_in_a_worker_process_is_named(strange: Path, tmp_pa
     assert "Lost: on the way (strange.py, fall)" in said and "is stored" in said
 
 
+@pytest.mark.full
 def test_a_head_that_raises_is_left_out_and_the_others_are_fitted(strange: Path, tmp_path: Path) -> None:
     study, run = tmp_path / "study.yaml", tmp_path / "run"
     text = (HERE / "probes.yaml").read_text(encoding="utf-8")

@@ -162,7 +162,7 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--reads", "map"), "reads[0]: must be 'cognitive-map', 'beliefs', 'plans', 'distance' or 'logit-lens'"),
+        (("--reads", "map"), "reads: the analysis must be a registered one, got 'map'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
         (("--layers", "1;2"), "blocks such as 7,15,23"),
         (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),
