@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimates:
-    """RunEstimates of groups of rows.
+    """Estimates of groups of rows, each with its interval over grids.
 
     Attributes:
         groups: each group with its estimate.
