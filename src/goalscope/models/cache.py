@@ -10,6 +10,7 @@ into their places.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 _SPARE = 64  # columns of spare room
@@ -75,16 +76,23 @@ def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any
 def _append_in_place(layer: Any) -> None:
     """Let a layer write new columns into spare room instead of copying all of them for each token.
 
-    ``layer.room`` holds the tensors that keys and values are the beginning of; it is empty where there are none.
+    ``layer.room`` holds the tensors that keys and values are the beginning of; it is empty where there are none. The
+    layer gets a class of its own: a function of its own that knew the layer would keep the tensors of each batch, until
+    the next collection of cycles, gigabytes later.
     """
-    layer.room = []
+    layer.room, layer.__class__ = [], _with_room(type(layer))
 
-    def update(keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
+
+@cache
+def _with_room(kind: type[Any]) -> type[Any]:
+    """Return a kind of layer whose ``update`` writes into spare room."""
+
+    def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
         room, n_columns = layer.room, layer.keys.shape[-2]
         total = n_columns + keys.shape[-2]
         if layer.is_sliding and total >= layer.sliding_window:
             room.clear()  # from here on columns leave on the left
-            updated: tuple[Any, Any] = type(layer).update(layer, keys, values, *others, **options)
+            updated: tuple[Any, Any] = kind.update(layer, keys, values, *others, **options)
             return updated
         if not room or room[0].shape[-2] < total:
             room[:] = [_widened(layer.keys, total + _SPARE), _widened(layer.values, total + _SPARE)]
@@ -95,7 +103,8 @@ def _append_in_place(layer: Any) -> None:
             layer.cumulative_length += keys.shape[-2]
         return layer.keys, layer.values
 
-    layer.update = update
+    # A kind with a layer type of its own would take its place in every cache that transformers makes.
+    return type(kind.__name__, (kind,), {"update": update, "_layer_type": None})
 
 
 def _widened(tensor: Any, columns: int) -> Any:
