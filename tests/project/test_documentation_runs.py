@@ -330,7 +330,10 @@ SCENARIOS = {
         ),
     ),
     "Cliff World": Scenario(
-        steps=("goalscope cliff-world --out runs/cliff", ("goalscope cliff-world --out cliff", "--no-figures"))
+        steps=(
+            'goalscope reproduce "meg table k" --out runs/cliff',
+            'goalscope reproduce "meg table k" --out cliff',
+        )
     ),
     "activations": Scenario(
         steps=(

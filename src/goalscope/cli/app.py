@@ -340,17 +340,5 @@ def score(
         raise typer.Exit(PROBLEMS)
 
 
-@_command("cliff-world")
-def cliff_world(
-    out: Annotated[Path, option("DIR", "The folder for figures and JSON.", "--out", "-o")],
-    networks: Annotated[int, option("N", "Also fit N networks as unknown utility in each row (extra lm).", min=0)] = 0,
-    figures: Annotated[bool, typer.Option(help="Draw the figures (extra report).")] = True,
-) -> None:
-    """Both experiments of the paper that defines MEG, exact, beside what it prints: tables, figures, JSON."""
-    from goalscope.cli.meg import cliff
-
-    cliff(out, networks, figures=figures)
-
-
 _command("verify")(verify.verify)
 _command("doctor")(doctor.doctor)

@@ -30,7 +30,6 @@ SUMMARY: Final[Mapping[str, str]] = {
     "meg": "Say how goal-directed agents are, in nats, and towards what.",
     "score": "Score exploration and exploitation errors of a log.",
     "verify": "Compare all that a run holds with its checksums.",
-    "cliff-world": "Compute both experiments of the MEG paper exactly.",
     "doctor": "Say what is installed, what is missing, how to get it.",
 }
 
@@ -135,7 +134,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope score log.jsonl --report runs/log",
         "goalscope score log.jsonl --out scores.jsonl --steps",
     ),
-    "cliff-world": ("goalscope cliff-world --out cliff",),
     "verify": ("goalscope verify runs/first",),
     "doctor": ("goalscope doctor --folder /data/runs", "goalscope doctor runs/first --repair"),
 }

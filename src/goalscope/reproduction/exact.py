@@ -71,8 +71,8 @@ def _line(label: str, value: Tag, printed: float | str | None, computed: float, 
 
 def _cliff(folder: Path, experiment: str) -> ExactResult:
     """Compute one experiment of the Cliff World; "known" and "unknown" MEG beside the printed values."""
-    from goalscope.studies.cliff_figures import write_figures, write_json
-    from goalscope.studies.cliff_world import cliff_study
+    from goalscope.reproduction.cliff_figures import write_figures, write_json
+    from goalscope.reproduction.cliff_world import cliff_study
 
     study = cliff_study()
     cases = study.by_goal_length if experiment == "k" else study.by_epsilon
