@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.cli import app
-from goalscope.importers import RecordedEpisode, RecordedTurn, import_path, tool_calls
-from goalscope.importers.inspect_log import is_inspect_json, replayed
+from goalscope.importers import import_path
 from goalscope.importers.problems import Context, Ledger
-from goalscope.importers.recorded import UNKNOWN_ACTION, recorded_episode
+from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
+from goalscope.inspect_ai.log import is_inspect_log, replayed
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Completion
 from goalscope.own import load_function
@@ -249,9 +250,9 @@ def test_json_logs_are_told_from_trajectories(tmp_path: Path) -> None:
     log = {"version": 2, "status": "success", "eval": {"eval_id": "a", "run_id": "b", "task": "t"}}
     (tmp_path / "log.json").write_text(json.dumps(log))
     (tmp_path / "trajectory.json").write_text(json.dumps({"grid_params": {}, "model_params": {}, "steps": []}))
-    assert is_inspect_json(tmp_path / "log.json")
-    assert not is_inspect_json(tmp_path / "trajectory.json")
-    assert not is_inspect_json(tmp_path / "none.json")
+    assert is_inspect_log(tmp_path / "log.json")
+    assert not is_inspect_log(tmp_path / "trajectory.json")
+    assert not is_inspect_log(tmp_path / "none.json")
 
 
 def test_a_damaged_archive_is_a_problem_that_names_it(tmp_path: Path) -> None:

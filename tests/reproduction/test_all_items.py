@@ -8,13 +8,13 @@ import pytest
 
 from command_line import call
 from goalscope.cli import reproduce_all
-from goalscope.cli.reproducing import published_study, read_run
 from goalscope.reproduction import Item, Reading, Subject, items, read
 from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
 from goalscope.reproduction.exact import compute
 from goalscope.reproduction.items import scaled
 from goalscope.reproduction.readings import Line
 from goalscope.reproduction.stored import overview, printed_in, read_result
+from goalscope.reproduction.working import published_study, read_run
 from goalscope.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]

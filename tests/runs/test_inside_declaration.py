@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from goalscope import studies
 from goalscope.cli.studies import load_study
+from goalscope.preflight import study_files as studies
 from goalscope.runs import Study
 from goalscope.runs.probing_config import READS, Inside, RandomNetworks
 

@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.runs.record import Episode, World
 from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
@@ -16,6 +16,8 @@ from goalscope.worlds.gridworld import GridWorld
 
 MOST_PROBLEMS = 1000
 """Maximum number of problems whose text is stored; later ones are only counted."""
+
+TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 _MOST_ERRORS_A_RECORD = 5
 _MOST_GRID_CHARACTERS = 2**20
@@ -211,10 +213,14 @@ def log_lines(
         raise UntrustedError("a log must hold at least one line", "an empty file")
 
 
+SampleReader = Callable[[Any, Any], Any]
+"""A user's function of a sample and the header of its log that returns an episode as its format defines it."""
+
+
 class Context:
     """State shared by the files of one import."""
 
-    def __init__(self, ledger: Ledger, reader: Callable[[Any, Any], Any] | None = None) -> None:
+    def __init__(self, ledger: Ledger, reader: SampleReader | None = None) -> None:
         self.ledger, self.reader = ledger, reader  # the reader is for logs of other tasks
         # Recorded metrics by source trajectory id: file, position in it, metrics.
         self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}

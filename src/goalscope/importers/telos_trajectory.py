@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from goalscope.ids import content_id
-from goalscope.importers.problems import Context, Ledger, grid_world, parse_grid
-from goalscope.inspect_ai.record import TokenId
+from goalscope.importers.problems import Context, Ledger, TokenId, grid_world, parse_grid
 from goalscope.planning import shortest_length, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin

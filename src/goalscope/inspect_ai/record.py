@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from goalscope.agents.agent import Turn
 from goalscope.ids import canonical_json
+from goalscope.importers.problems import TokenId
 from goalscope.models.base import Completion
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
@@ -26,7 +27,6 @@ TURN: Final = "turn"
 VERSION: Final = 1
 """Version of these values; another one is refused."""
 
-TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 _Name = Annotated[str, Field(min_length=1, max_length=500)]
 
 

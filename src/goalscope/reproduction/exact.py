@@ -205,8 +205,8 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 def _settings(folder: Path, model: str) -> ExactResult:
     """Compare the settings of a ready model and of the study baseline with those of Table 6."""
     from goalscope.preflight.model_defaults import ready_models
+    from goalscope.preflight.study_files import text
     from goalscope.runs import Study
-    from goalscope.studies import text
     from goalscope.yaml_text import read_yaml_text
 
     study = Study.parse(read_yaml_text(text("baseline"), "baseline"))
