@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from determinism import MARGIN
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import gpt_oss, llama
@@ -17,7 +18,6 @@ from goalscope.models._fast import all_experts, use_grouped_attention
 from goalscope.models.cache import Rows, check_layers, join, rearrange
 from goalscope.models.decode import Decoded, Settings, common_prefix
 from goalscope.models.decode import decode as decode_batch
-from goalscope.models.determinism import MARGIN
 from goalscope.rng import stream
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
