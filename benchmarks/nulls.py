@@ -65,8 +65,8 @@ NOT_SAID = ("percell", "position alone", "number of walls", "prompt's cells")
 """Rivals of which nothing is said alone: one head against another, and single floors, of which all must be exceeded."""
 LEVEL = 0.05
 Line = tuple[str, str, int, int, float, float, float, str, int, int]
-FITS = FitSettings(epochs=8, lr=1e-2, d_hidden=16)
-PLANS = PlanSettings(epochs=3, lr=1e-2, d_model=8, d_hidden=8, heads=2)
+FITS = FitSettings(epochs=8, rate=1e-2, hidden=16)
+PLANS = PlanSettings(epochs=3, rate=1e-2, width=8, feedforward=8, heads=2)
 
 
 @dataclass(frozen=True)

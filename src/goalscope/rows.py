@@ -22,11 +22,9 @@ Tag = str | int | float | bool | None
 WHOLE_EPISODE = -1
 """Step of a row for a whole episode or a whole grid."""
 
-CLUSTER_IN_FILES: Final = "grid_id"
-"""Name of the column `cluster` in files, as in the first edition: its files and later ones have one form."""
 COLUMNS = ("measure", "unit", "value", "cluster", "episode_id", "step")
-RESERVED: Final = frozenset({*COLUMNS, CLUSTER_IN_FILES, "agent"})
-"""Names forbidden for tags of worlds and episodes: rows, and files of rows, have these columns, and the tag "agent"."""
+RESERVED: Final = frozenset({*COLUMNS, "agent"})
+"""Names forbidden for tags of worlds and episodes: rows have these columns, and the tag "agent"."""
 _TEXTS = ("measure", "unit", "cluster", "episode_id")
 _PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
 

@@ -20,7 +20,7 @@ from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
 
-SETTINGS = FitSettings(epochs=25, d_hidden=32, lr=1e-2)
+SETTINGS = FitSettings(epochs=25, hidden=32, rate=1e-2)
 
 
 def inputs(cells: Any, given: Any) -> ProbeInputs:

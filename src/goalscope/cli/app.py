@@ -102,9 +102,7 @@ _command("run", cls=StudyCommand)(studies.run)
 _command("merge")(studies.merge)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
-app.command("plan", hidden=True, epilog=examples("estimate"))(
-    _command("estimate", cls=StudyCommand)(studies.estimate)
-)  # the former name
+_command("estimate", cls=StudyCommand)(studies.estimate)
 
 
 @_command("import")

@@ -56,7 +56,6 @@ Settings = TypeVar("Settings", bound=FitSettings)
 
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
-_RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
 """A site and a layer."""
@@ -253,8 +252,7 @@ class Reader:
 
     def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
         """Return the settings of a fit, from those that are declared."""
-        fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude=_OWN_KEYS).items()}
-        return kind(**fields, seed=self.declared.seed, device=self.device)
+        return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
 
     @cached_property
     def decisions(self) -> Decisions:

@@ -219,7 +219,7 @@ def progress(run: RunData) -> Iterator[Declared]:
     ]
     parted = divergences(run.rows, run.ledger.agents)
     figures = [_course(run, "Exploration share over the course of an episode", agents, estimates)]
-    if len(called_for):  # runs measured by an earlier version have none
+    if len(called_for):
         figures.append(_course(run, "Exploration-only steps (Fig. 4a)", agents, estimates, measure=ONLY_EXPLORATION))
     for entry in sorted(
         (divergence for divergence in parted if divergence.begins), key=lambda divergence: -divergence.apart
