@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.cli import app
 from goalscope.importers import import_path
-from goalscope.importers.problems import Context, Ledger
+from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
 from goalscope.inspect_ai.log import is_inspect_log, replayed
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
@@ -75,7 +75,7 @@ def sample_of(episode: Episode) -> Any:
 
 
 def test_an_episode_comes_back_as_it_was(episodes: list[Episode]) -> None:
-    context = Context(Ledger())
+    context = Context(ImportLog())
     assert len({episode.world.id for episode in episodes}) == 4
     for episode in episodes:
         found, description = replayed(sample_of(episode), context)
@@ -128,12 +128,12 @@ def test_what_does_not_follow_is_refused_in_one_sentence(name: str, episodes: li
     sample = sample_of(next(one for one in episodes if one.steps[0].action != 0))
     change(sample)
     with pytest.raises(UntrustedError, match=word) as refused:
-        replayed(sample, Context(Ledger()))
+        replayed(sample, Context(ImportLog()))
     assert "\n" not in str(refused.value)
 
 
 def test_an_episode_that_stands_there_twice_is_refused(episodes: list[Episode]) -> None:
-    context = Context(Ledger())
+    context = Context(ImportLog())
     replayed(sample_of(episodes[0]), context)
     with pytest.raises(UntrustedError, match="free for its world"):
         replayed(sample_of(episodes[0]), context)

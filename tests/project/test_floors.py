@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+from collections import defaultdict
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -175,6 +176,15 @@ def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(packa
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_file_is_longer_than_400_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    places = defaultdict[str, list[str]](list)
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(SOURCE)))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def modules_imported(path: Path) -> set[Path]:

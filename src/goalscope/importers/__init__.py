@@ -3,15 +3,15 @@
 from goalscope.importers.formats import Format, importer
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.jsonl_format import write_jsonl
-from goalscope.importers.problems import MOST_PROBLEMS, ImportResult, Ledger, Problem
+from goalscope.importers.problems import MOST_PROBLEMS, ImportLog, ImportProblem, ImportResult
 from goalscope.importers.task_log import ScoredLine, score_task_log
 
 __all__ = [
     "MOST_PROBLEMS",
     "Format",
+    "ImportLog",
+    "ImportProblem",
     "ImportResult",
-    "Ledger",
-    "Problem",
     "ScoredLine",
     "import_into",
     "import_path",

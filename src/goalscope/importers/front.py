@@ -9,7 +9,7 @@ from pathlib import Path
 from goalscope import registry
 from goalscope.importers.formats import Format, format_of
 from goalscope.importers.jsonl import jsonl_episodes
-from goalscope.importers.problems import Context, ImportResult, Ledger, SampleReader
+from goalscope.importers.problems import Context, ImportLog, ImportResult, SampleReader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.plain_files import described
 from goalscope.runs.record import Episode
@@ -38,7 +38,7 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
     Raises:
         ImportError: what a format needs is not installed.
     """
-    ledger = Ledger()
+    ledger = ImportLog()
     episodes = _episodes(Path(path), Context(ledger, reader), check=check)
     if not check:
         return ImportResult(episodes=episodes, ledger=ledger)
@@ -85,7 +85,7 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
     return ImportResult(episodes=(), ledger=ledger)
 
 
-def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
+def _put(store: Store, group: list[Episode], ledger: ImportLog) -> None:
     """Store a group of episodes; where the group is rejected, one by one, so that all valid ones are stored."""
     count = "SELECT COUNT(*) FROM episodes"
     [(before,)] = store.query(count)
@@ -153,7 +153,7 @@ _FORMATS = (
 )
 
 
-def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
+def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
     """Yield (file, name relative to ``path``) of each regular file, sorted.
 
     Links below ``path``, pipes, devices and unreadable files become problems.

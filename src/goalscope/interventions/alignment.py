@@ -24,7 +24,7 @@ from pydantic import Field
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.forward import each_change, score_answers
 from goalscope.interventions.pairs import Pair, Side
 from goalscope.interventions.passes import answers_after, check_marks_reasoning, log_odds
@@ -89,7 +89,7 @@ class Alignment(OnPairs):
     networks: int = Field(default=1, ge=0, le=100)
     seed: int = Field(default=0, ge=0, le=2**62)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Search at each site and layer; stored results are not computed again."""
         check_marks_reasoning(subject.model)  # before the pairs: no number of worlds would help
         layers, pairs = layers_of(subject.model, self.layers), subject.pairs(self.pairs)

@@ -3,7 +3,7 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
-from goalscope.probing.analyses import Place, Reader, analysis
+from goalscope.probing.analyses import AnalysisReader, Place, analysis
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.curves import (
@@ -56,6 +56,7 @@ __all__ = [
     "PADDING",
     "UNKNOWN",
     "WALL",
+    "AnalysisReader",
     "Cells",
     "Decisions",
     "DecodedMaps",
@@ -72,7 +73,6 @@ __all__ = [
     "ProbeInputs",
     "ProbeKey",
     "Problem",
-    "Reader",
     "Solution",
     "Source",
     "Split",

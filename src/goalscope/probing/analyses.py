@@ -61,7 +61,7 @@ Place = tuple[str, int]
 """A site and a layer."""
 
 
-Compute = Callable[["Reader", Place, "ProbeInputs"], Rows]
+Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
 """Rows of an analysis at one place, from the activations and the truth of the same steps."""
 
 
@@ -216,7 +216,7 @@ def probe_dataset(
     )
 
 
-class Reader:
+class AnalysisReader:
     """Computes the readings of one run, open for writing; see `goalscope.probing.pipeline.study_inside`."""
 
     def __init__(
