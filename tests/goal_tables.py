@@ -11,7 +11,7 @@ from goalscope.measures.goals import (
     held_out_goals,
     measure_restricted,
 )
-from goalscope.measures.goals.restricted import Unseen
+from goalscope.meg.restricted import Unseen
 from goalscope.runs.record import Episode
 
 

@@ -62,7 +62,7 @@ def test_a_module_is_trained_as_torch_trains_it_alone() -> None:
     ]
     steps = [rows for epoch in batches for rows in epoch]
     for number, rows in enumerate(steps):
-        optimiser.param_groups[0]["lr"] = SETTINGS.lr * (1 - number / len(steps))
+        optimiser.param_groups[0]["lr"] = SETTINGS.rate * (1 - number / len(steps))
         optimiser.zero_grad()
         loss(module(inputs[rows]).mT, labels[rows]).mean().backward()
         optimiser.step()

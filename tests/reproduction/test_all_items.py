@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.cli import reproduce_all
 from goalscope.reproduction import Item, ItemReading, ReadAgents, items, read
+from goalscope.reproduction import all_items as reproduce_all
 from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
 from goalscope.reproduction.exact import compute
 from goalscope.reproduction.items import scaled
