@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.activations import CaptureSettings, Site, capture
-from goalscope.activations.capture_schedule import Counts, shards, windows
+from goalscope.activations.capture_schedule import ReplayCounts, shards, windows
 from goalscope.activations.hooks import thirds
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents import Observation
@@ -101,7 +101,7 @@ def planned(directory: Path, model: LocalModel, identity: str, layers: tuple[int
     width = model.model.config.hidden_size
     found = []
     with Store(directory) as store:
-        for window in windows(store, identity, "all", finder, SITES, SETTINGS.window, Counts()):
+        for window in windows(store, identity, "all", finder, SITES, SETTINGS.window, ReplayCounts()):
             for shard in shards(
                 window,
                 0,

@@ -21,7 +21,7 @@ from goalscope.measures.goals.resamples import weigh
 from goalscope.measures.goals.settings import place, process
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
-from goalscope.planning.policy import epsilon_greedy
+from goalscope.planning import solve
 from goalscope.planning.process import grid_process
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream
@@ -108,7 +108,10 @@ def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) ->
     table = grid_process(grid).transitions
     mask = place("goal", grid, None)
     assert mask is not None
-    chances = np.cumsum(epsilon_greedy(grid, epsilon).reshape(len(table), 4), axis=1)
+    best = solve(grid).optimal.reshape(len(table), 4)
+    count = best.sum(axis=1, keepdims=True)
+    greedy = np.where(count > 0, best / np.maximum(count, 1), 0.25)
+    chances = np.cumsum((1 - epsilon) * greedy + epsilon / 4, axis=1)
     first = initial_state(grid).position
     state = np.full(BANK, first[0] * grid.width + first[1])
     total = np.zeros(BANK)

@@ -45,7 +45,7 @@ from goalscope.probing import (
 )
 from goalscope.probing.beliefs import compare_beliefs
 from goalscope.report.sections import beliefs, cognitive_map, distance, plans
-from goalscope.report.specs import Claim, Declared, Sentence
+from goalscope.report.specs import Declared, Sentence, WordedClaim
 from goalscope.report.verdicts import READABLE, verdict
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -65,8 +65,8 @@ NOT_SAID = ("percell", "position alone", "number of walls", "prompt's cells")
 """Rivals of which nothing is said alone: one head against another, and single floors, of which all must be exceeded."""
 LEVEL = 0.05
 Line = tuple[str, str, int, int, float, float, float, str, int, int]
-FITS = FitSettings(epochs=8, lr=1e-2, d_hidden=16)
-PLANS = PlanSettings(epochs=3, lr=1e-2, d_model=8, d_hidden=8, heads=2)
+FITS = FitSettings(epochs=8, rate=1e-2, hidden=16)
+PLANS = PlanSettings(epochs=3, rate=1e-2, width=8, feedforward=8, heads=2)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def rows_of(kind: str, seed: int, sections: Sequence[str]) -> dict[str, Rows]:
 def said_of(one: Declared, section: str) -> Iterator[Said]:
     """Yield what the sentences of a section say, and the interval of every difference behind them."""
     for sentence in one.sentences:
-        if isinstance(sentence, Claim):
+        if isinstance(sentence, WordedClaim):
             for part, rivals in sentence.differences:
                 word = "readable" if sentence.word is READABLE else "by training"
                 rule = f"{section}: {sentence.title.removesuffix(': readable')}: {part}"

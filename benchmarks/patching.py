@@ -24,7 +24,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, find_pairs, score_answers
 from goalscope.interventions.experiment import give_back
 from goalscope.models.base import Sampling
-from goalscope.models.decode import Settings, score
+from goalscope.models.decode import Decoding, score
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import work_on_cores
 from goalscope.worlds import Grid, GridView
@@ -58,7 +58,7 @@ def main() -> None:
         return torch.tensor(score_answers(model, [batch], [words])[0].scores)[..., 0]
 
     def shared() -> Any:
-        settings = Settings(
+        settings = Decoding(
             slots=8 * len(prompts), prefill_tokens=2**62, most_shared=int(cells[0]), around=lambda *rows: nullcontext()
         )
         return work_on_cores(model.model, lambda part: score(model.model, settings, prompts, part), [words])

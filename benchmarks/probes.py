@@ -36,7 +36,7 @@ def compare(count: int, width: int, hidden: int, frame: int, piece: int) -> None
     rng = stream(0, "benchmark")
     cells = frame * frame
     sizes = HeadSizes(positions=1, width=width, outputs=cells, classes=len(CLASSES))
-    module = find_head("mlp", "cells").module(sizes, {"d_hidden": hidden}, seed=0)
+    module = find_head("mlp", "cells").module(sizes, {"hidden": hidden}, seed=0)
     weights = {name: torch.tensor(array).requires_grad_() for name, array in initial_weights(module, 0, "").items()}
     vectors = torch.tensor(rng.standard_normal((count, width), dtype=np.float32))
     labels = torch.tensor(rng.integers(len(CLASSES), size=(count, cells)))
@@ -111,7 +111,7 @@ def memory(count: int, width: int, hidden: int, frame: int) -> None:
     began = time.perf_counter()
     fit(
         [Problem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
-        FitSettings(epochs=1, d_hidden=hidden),
+        FitSettings(epochs=1, hidden=hidden),
     )
     seconds = time.perf_counter() - began
     product = count * frame * frame * (width + 2) * 4

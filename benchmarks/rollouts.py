@@ -21,11 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from determinism import measure_determinism
 
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.models import Sampling
-from goalscope.models.determinism import measure_determinism
 from goalscope.models.dialect import Dialect
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream

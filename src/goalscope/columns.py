@@ -138,7 +138,7 @@ def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
     return codes, [key[1] for key in numbers] if typed else list(numbers)
 
 
-class Decoded(Mapping[str, Objects]):
+class DecodedColumns(Mapping[str, Objects]):
     """Tags of rows by name, decoded on access.
 
     Args:
@@ -146,7 +146,7 @@ class Decoded(Mapping[str, Objects]):
         decode: decoder of one column.
     """
 
-    def __init__(self, columns: Mapping[str, Column], decode: "Decoder") -> None:
+    def __init__(self, columns: Mapping[str, Column], decode: "ColumnDecoder") -> None:
         self._columns, self._decode = columns, decode
 
     def __getitem__(self, name: str) -> Objects:
@@ -166,7 +166,7 @@ class Decoded(Mapping[str, Objects]):
         return self._columns[name]
 
 
-class Decoder:
+class ColumnDecoder:
     """Decodes columns, with a cache of limited size for repeated access in loops."""
 
     __slots__ = ("_cache",)

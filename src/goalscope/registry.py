@@ -2,8 +2,8 @@
 
 A part registers under a name with a decorator. Built-in modules are imported when their kind is first used. A plugin
 package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in ones,
-and registers its parts. A package that fails to import is named in a warning and in the error of every unknown name;
-its registrations up to then are removed, and all other names stay.
+and registers its parts, as those for papers, shipped studies and Inspect do. A package that fails to import is named
+in a warning and in the error of every unknown name; its registrations up to then are removed, and all other names stay.
 """
 
 import warnings
@@ -20,7 +20,7 @@ from goalscope.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
-    *("arm", "hypothesis", "analysis"),
+    *("arm", "hypothesis", "analysis", "study", "command", "importer", "exporter"),
 )
 """The kinds of parts that have names."""
 
@@ -244,7 +244,8 @@ def _load_packages() -> None:
         try:
             if point.pattern.match(point.value) is None:
                 raise ValueError("its entry point must name a module")
-            _packages.setdefault(point.module.partition(".")[0], _distribution(point))
+            if (first := point.module.partition(".")[0]) != "goalscope":
+                _packages.setdefault(first, _distribution(point))
             point.load()
         except KeyboardInterrupt:
             _loaded.discard(GROUP)  # the user's

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import Coded, Column, Decoded, Decoder, constant, joined, numbered, repeated
+from goalscope.columns import Coded, Column, ColumnDecoder, DecodedColumns, constant, joined, numbered, repeated
 from goalscope.extras import lacking
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ Tag = str | int | float | bool | None
 WHOLE_EPISODE = -1
 """Step of a row for a whole episode or a whole grid."""
 
-CLUSTER_IN_FILES: Final = "grid_id"
-"""Name of the column `cluster` in files, as in the first edition: its files and later ones have one form."""
 COLUMNS = ("measure", "unit", "value", "cluster", "episode_id", "step")
-RESERVED: Final = frozenset({*COLUMNS, CLUSTER_IN_FILES, "agent"})
-"""Names forbidden for tags of worlds and episodes: rows, and files of rows, have these columns, and the tag "agent"."""
+RESERVED: Final = frozenset({*COLUMNS, "agent"})
+"""Names forbidden for tags of worlds and episodes: rows have these columns, and the tag "agent"."""
 _TEXTS = ("measure", "unit", "cluster", "episode_id")
 _PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
 
@@ -96,7 +94,7 @@ class Rows:
         step: npt.NDArray[np.int64],
         tags: Mapping[str, Column],
     ) -> None:
-        self.value, self.step, self._decode = value, step, Decoder()
+        self.value, self.step, self._decode = value, step, ColumnDecoder()
         self._columns: dict[str, Column] = {
             "measure": measure,
             "unit": unit,
@@ -104,7 +102,7 @@ class Rows:
             "episode_id": episode_id,
         }
         # Tags of other rows are taken over without decoding.
-        self._tags = {name: tags.held(name) if isinstance(tags, Decoded) else tags[name] for name in tags}
+        self._tags = {name: tags.held(name) if isinstance(tags, DecodedColumns) else tags[name] for name in tags}
         count = len(value) if np.ndim(value) == 1 else -1
         for name, column in {**self._columns, "step": step, **self._tags}.items():
             if len(column) != count:
@@ -141,7 +139,7 @@ class Rows:
     @property
     def tags(self) -> Mapping[str, npt.NDArray[np.object_]]:
         """Name -> ``[N]`` values of each tag, None where a row lacks it."""
-        return Decoded(self._tags, self._decode)
+        return DecodedColumns(self._tags, self._decode)
 
     def __iter__(self) -> Iterator[Row]:
         columns = {name: column.tolist() for name, column in self.columns().items()}

@@ -58,6 +58,6 @@ def test_a_strange_configuration_is_left_to_whoever_reads_the_model(written: str
 def test_plan_says_it(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(json.dumps(study_of(21, THESEUS).dump()))
-    result = CliRunner().invoke(app, ["plan", str(path)])
+    result = CliRunner().invoke(app, ["estimate", str(path)])
     assert result.exit_code == 0
     assert "trained on grids of up to 15x15" in result.output

@@ -38,7 +38,7 @@ from measured_runs import HOSTILE, measured, small_study
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")
 FRAME, SIZE, WIDTH = 7, 7, 100
 CONTROLS = ("none", "permuted")
-SETTINGS = FitSettings(epochs=12, lr=1e-2)
+SETTINGS = FitSettings(epochs=12, rate=1e-2)
 
 
 def episodes_of(agent: Agent, count: int = 80, trajectories: int = 2) -> list[Episode]:

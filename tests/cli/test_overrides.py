@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope import studies
 from goalscope.cli.overrides import Overrides, layers_of, split_names
 from goalscope.cli.studies import load_study
+from goalscope.preflight import study_files as studies
 from goalscope.runs import Store
 
 SHIPPED = ("baseline", "key-door", "two-path", "fog")

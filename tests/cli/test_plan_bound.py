@@ -10,7 +10,7 @@ import pytest
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
 from goalscope.models import Message
 from goalscope.models.http_budget import most_text_tokens
-from goalscope.preflight import Measure, costs, frame, most_prompts
+from goalscope.preflight import PromptMeasure, costs, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, TaskWorld
@@ -103,7 +103,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
             knowledge.move(action)
             memory_.add(knowledge.report(), action)
         bare = frame(agent, None)
-        most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0), Measure())
+        most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0), PromptMeasure())
         assert most is not None and sum(lengths) <= most < 8 * sum(lengths)
 
 
@@ -160,7 +160,7 @@ def test_a_list_of_earlier_steps_counts_for_the_bound() -> None:
         (turn,) = WrongGoal().act([seen])
         live.apply(turn)
     bare = type(frame(agent, None))(chat=0, turn=0)
-    most = most_prompts(study, agent, world, len(lengths), bare, Measure())
+    most = most_prompts(study, agent, world, len(lengths), bare, PromptMeasure())
     assert len(lengths) == 30 and most is not None and sum(lengths) <= most < 1.1 * sum(lengths)
 
 

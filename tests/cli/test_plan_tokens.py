@@ -12,7 +12,7 @@ import pytest
 
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.models.dialect import Dialect
-from goalscope.preflight import Measure, frame, most_prompts
+from goalscope.preflight import PromptMeasure, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds import World
@@ -81,7 +81,7 @@ def ratios(study: Study, steps: int) -> list[float]:
     (agent,) = study.agents()
     assert isinstance(agent, ChatAgent)
     dialect, found = dialect_of(agent), []
-    added, measure = frame(agent, dialect), Measure(dialect)
+    added, measure = frame(agent, dialect), PromptMeasure(dialect)
     for world in study.worlds():
         read = list(prompts(study, agent, world, steps))
         most = most_prompts(study, agent, world, len(read), added, measure)

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from goalscope import studies
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
 from goalscope.preflight import layout
+from goalscope.preflight import study_files as studies
 from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study

@@ -9,8 +9,8 @@ import yaml
 
 from command_line import call
 from goalscope.measures.goals import GoalSettings
+from goalscope.preflight.study_files import names
 from goalscope.runs import Store, Study, content_hash
-from goalscope.studies import names
 
 STUDY = """\
 worlds: [{kind: grid, sizes: [5], densities: [1.0], count: 2}]

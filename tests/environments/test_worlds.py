@@ -13,12 +13,13 @@ from scipy.optimize import minimize
 from small_worlds import Corridor
 
 from command_line import call
+from goal_tables import held_out
 from goalscope import registry
 from goalscope.environments import EnvironmentWorld, environment_kind
 from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
-from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.goals import GoalSettings, measure_goals
 from goalscope.measures.goals.curves import Ensemble
 from goalscope.measures.goals.random_agents import random_returns
 from goalscope.measures.goals.returns import Unit, episode_returns
@@ -132,7 +133,7 @@ def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_n
     assert best.signed == pytest.approx(best.bound, rel=0.2) and "every episode" not in best.note
     assert found["random", "goal"].low <= 0
     with pytest.raises(ValueError, match="without chance"):
-        held_out_goals(episodes)
+        held_out(episodes)
 
 
 @pytest.mark.parametrize(("source", "parameters"), [("Lottery", {}), ("Rooms", {"length": 12})])
@@ -204,7 +205,7 @@ def test_held_out_utilities_do_not_learn_where_episodes_happened_to_begin(folder
     for fitted, held in (halves, halves[::-1]):
         best = minimize(missed, np.zeros(place.states), args=(fitted,))
         scores.append(log_probability(best.x, held))
-    [found] = held_out_goals(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
+    [found] = held_out(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
     assert found.value == pytest.approx(np.mean(scores), abs=2e-3)
 
 

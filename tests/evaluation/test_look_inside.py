@@ -24,7 +24,7 @@ from goalscope.models import LocalModel
 from goalscope.probing import CLASSES
 from goalscope.probing.suite import SEEN
 from goalscope.registry import resolve
-from goalscope.report import Claim as Sentence
+from goalscope.report import WordedClaim as Sentence
 from goalscope.report.sections import cognitive_map
 from goalscope.rng import stream
 from goalscope.rows import Rows

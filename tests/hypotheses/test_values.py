@@ -14,12 +14,13 @@ from goalscope.environments import EnvironmentWorld
 from goalscope.hypotheses import Undefined, finite_world, hypothesis, log_likelihood, meg_of, parse
 from goalscope.hypotheses.views import number_of, view_of
 from goalscope.meg import meg_known
-from goalscope.planning import epsilon_greedy, from_grid
+from goalscope.planning import from_grid
 from goalscope.planning.mdp import value_iteration
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
+from known_policies import epsilon_greedy
 
 GRIDS = {"kind": "grid", "sizes": [7, 9], "densities": [0.0, 0.3, 0.8], "count": 3, "minimum_distance": 3}
 KEYS = [{"kind": kind, "count": 3} for kind in ("key-no-door", "two-path", "key-door")]

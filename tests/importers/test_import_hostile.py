@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.importers import MOST_PROBLEMS, Ledger, Problem, import_into, import_path
+from goalscope.importers import MOST_PROBLEMS, ImportLog, ImportProblem, import_into, import_path
 from goalscope.runs import Store
 from goalscope.untrusted import printable
 
@@ -137,14 +137,14 @@ def test_text_that_acts_on_terminals_and_spreadsheets_is_kept_but_printed_escape
 
 
 def test_problems_are_bounded_and_counted() -> None:
-    ledger = Ledger()
+    ledger = ImportLog()
     for index in range(MOST_PROBLEMS + 7):
         ledger.report("file", f"line {index}", "it must hold", "nothing")
     assert (len(ledger.problems), ledger.problem_count) == (MOST_PROBLEMS, MOST_PROBLEMS + 7)
 
 
 def test_a_problem_is_one_short_line() -> None:
-    problem = Problem(source="a\nb", where="line 1", must="it must hold", given="\x1b[31m" + "x" * 10_000)
+    problem = ImportProblem(source="a\nb", where="line 1", must="it must hold", given="\x1b[31m" + "x" * 10_000)
     assert str(problem).startswith("a\\nb: line 1: it must hold; got \\x1b[31mxxx")
     assert len(str(problem)) < 400
     assert printable("tab\t, half \ud800, right-to-left \u202e") == "tab\\t, half \\ud800, right-to-left \\u202e"

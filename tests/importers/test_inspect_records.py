@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.cli import app
-from goalscope.importers import RecordedEpisode, RecordedTurn, import_path, tool_calls
-from goalscope.importers.inspect_log import is_inspect_json, replayed
-from goalscope.importers.problems import Context, Ledger
-from goalscope.importers.recorded import UNKNOWN_ACTION, recorded_episode
+from goalscope.importers import import_path
+from goalscope.importers.problems import Context, ImportLog
+from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
+from goalscope.inspect_ai.log import is_inspect_log, replayed
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Completion
 from goalscope.own import load_function
@@ -74,7 +75,7 @@ def sample_of(episode: Episode) -> Any:
 
 
 def test_an_episode_comes_back_as_it_was(episodes: list[Episode]) -> None:
-    context = Context(Ledger())
+    context = Context(ImportLog())
     assert len({episode.world.id for episode in episodes}) == 4
     for episode in episodes:
         found, description = replayed(sample_of(episode), context)
@@ -127,12 +128,12 @@ def test_what_does_not_follow_is_refused_in_one_sentence(name: str, episodes: li
     sample = sample_of(next(one for one in episodes if one.steps[0].action != 0))
     change(sample)
     with pytest.raises(UntrustedError, match=word) as refused:
-        replayed(sample, Context(Ledger()))
+        replayed(sample, Context(ImportLog()))
     assert "\n" not in str(refused.value)
 
 
 def test_an_episode_that_stands_there_twice_is_refused(episodes: list[Episode]) -> None:
-    context = Context(Ledger())
+    context = Context(ImportLog())
     replayed(sample_of(episodes[0]), context)
     with pytest.raises(UntrustedError, match="free for its world"):
         replayed(sample_of(episodes[0]), context)
@@ -249,9 +250,9 @@ def test_json_logs_are_told_from_trajectories(tmp_path: Path) -> None:
     log = {"version": 2, "status": "success", "eval": {"eval_id": "a", "run_id": "b", "task": "t"}}
     (tmp_path / "log.json").write_text(json.dumps(log))
     (tmp_path / "trajectory.json").write_text(json.dumps({"grid_params": {}, "model_params": {}, "steps": []}))
-    assert is_inspect_json(tmp_path / "log.json")
-    assert not is_inspect_json(tmp_path / "trajectory.json")
-    assert not is_inspect_json(tmp_path / "none.json")
+    assert is_inspect_log(tmp_path / "log.json")
+    assert not is_inspect_log(tmp_path / "trajectory.json")
+    assert not is_inspect_log(tmp_path / "none.json")
 
 
 def test_a_damaged_archive_is_a_problem_that_names_it(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ import yaml
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.importers import RecordedEpisode, import_into, import_path, tool_calls
+from goalscope.importers import import_into, import_path
+from goalscope.inspect_ai import RecordedEpisode, tool_calls
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, run
 

@@ -42,7 +42,7 @@ def steered(made: Null) -> dict[str, str]:
 def searched(made: Null) -> dict[str, str]:
     pairs = made.found()
     half = len(pairs) // 2
-    settings = Alignment(ranks=(4,), steps=30, lr=0.1)
+    settings = Alignment(ranks=(4,), steps=30, rate=0.1)
     rows = search(made.agent, made.model, pairs[:half], pairs[half:], settings, "changed", 1)
     return {title: word for (title, _), word in verdicts("alignment", rows).items()}
 
@@ -114,7 +114,7 @@ def test_a_found_subspace_counts_only_where_the_whole_stream_does(whole: float, 
 def test_a_search_that_finds_no_more_than_the_components_of_the_differences_is_not_positive() -> None:
     made = Obvious(0, 36)
     pairs = made.found()
-    settings = Alignment(ranks=(1,), steps=30, lr=0.1)
+    settings = Alignment(ranks=(1,), steps=30, rate=0.1)
     rows = search(made.agent, made.model, pairs[::2], pairs[1::2], settings, "changed", 1)
     shares = {
         name: rows.where(rows["subspace"] == name).select(measure=FOLLOWS).value.mean()

@@ -90,7 +90,7 @@ def _aligned(model: LocalModel, layer: int) -> bool:
 
 def _searched(model: LocalModel, layer: int) -> bool:
     case = _case(model, layer)
-    basis = train_subspace(model, [case], layer, 1, Alignment(steps=80, lr=0.1), own=True)
+    basis = train_subspace(model, [case], layer, 1, Alignment(steps=80, rate=0.1), own=True)
     assert basis.T @ basis == pytest.approx(np.eye(1), abs=1e-6)
     return _first(model, interchange(case, layer, basis)) == DOWN
 

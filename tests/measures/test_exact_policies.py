@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from goal_tables import held_out
 from goalscope.measures import StepTable, measure_episodes, play
-from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.goals import GoalSettings, measure_goals
 from goalscope.measures.goals.random_agents import random_returns
 from goalscope.measures.goals.results import EXACT_NOTE
 from goalscope.measures.goals.returns import Unit, episode_returns
@@ -104,7 +105,7 @@ def test_what_is_measured_with_exact_policies_says_so() -> None:
     settings = GoalSettings(hypotheses=("goal",))
     for episodes, exact in ((drawn, False), (uniform, True)):
         [estimate] = measure_goals(episodes, settings).estimates
-        [held] = held_out_goals(episodes, settings)
+        [held] = held_out(episodes, settings)
         assert (EXACT_NOTE in estimate.note) == (EXACT_NOTE in held.note) == exact
     wrong = [replace(uniform[0], steps=tuple(replace(step, extra={"policy": [0.9] * 4}) for step in uniform[0].steps))]
     with pytest.raises(ValueError, match="the sum 1"):

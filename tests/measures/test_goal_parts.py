@@ -17,11 +17,9 @@ from goalscope.measures.goals import (
     HypothesisDraw,
     goal_settings,
     held_out_goals,
-    held_out_goals_by_parts,
     measure_goals,
     measure_goals_by_parts,
     measure_restricted,
-    measure_restricted_by_parts,
     resamples,
 )
 from goalscope.rng import stream
@@ -66,8 +64,8 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts_of(store, most=20)]
     settings, told = goal_settings(whole.worlds), list[tuple[int, int]]()
     assert len(tables) > 1 and {agent for table in tables for agent in table.agent} == {"optimal", "random"}
-    wanted = held_out_goals(whole, settings)
-    found = held_out_goals_by_parts(
+    wanted = held_out_goals([whole], settings, total=len(whole.length))
+    found = held_out_goals(
         iter(tables), settings, total=len(whole.length), progress=lambda done, total: told.append((done, total))
     )
     assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
@@ -84,8 +82,8 @@ def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: P
         whole, told = StepTable.from_episodes(store.episodes()), list[tuple[int, int]]()
         tables = [StepTable.from_episodes(store.episodes(worlds=part)) for part in parts_of(store, most=12)]
     settings = GoalSettings(by=("size",))
-    wanted = measure_restricted(whole, settings, unseen="known")
-    found = measure_restricted_by_parts(
+    wanted = measure_restricted([whole], settings, unseen="known", total=len(whole.length))
+    found = measure_restricted(
         reversed(tables), settings, unseen="known", total=36, progress=lambda done, total: told.append((done, total))
     )
     assert len(tables) == 3 and told[-1] == (36, 36)

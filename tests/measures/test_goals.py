@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from goal_tables import held_out
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import (
     GoalEstimate,
     GoalFindings,
     GoalSettings,
-    held_out_goals,
     measure_goals,
 )
 from goalscope.measures.goals.curves import interval, p_value
@@ -192,15 +192,15 @@ def test_beliefs_take_the_place_of_worlds() -> None:
 
 def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() -> None:
     episodes = rooms(5, Optimal(), WrongGoal("top-right"), Uniform(), trajectories=6)
-    found = {entry.agent: entry for entry in held_out_goals(episodes)}
+    found = {entry.agent: entry for entry in held_out(episodes)}
     for agent in ("optimal", "wrong-goal(top-right)"):
         assert found[agent].low > 1 > found[agent].null_high
     random = found["random"]
     assert random.low <= random.null_high and random.null_low <= random.high and random.value < 0.2
-    assert held_out_goals(episodes) == tuple(found.values())
-    assert not held_out_goals(rooms(3, Optimal(), trajectories=1))
+    assert held_out(episodes) == tuple(found.values())
+    assert not held_out(rooms(3, Optimal(), trajectories=1))
     with pytest.raises(ValueError, match="ridge must be"):
-        held_out_goals(episodes, ridge=0.0)
+        held_out(episodes, ridge=0.0)
 
 
 def test_what_cannot_be_measured_is_refused_in_words() -> None:

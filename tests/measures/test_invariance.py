@@ -9,7 +9,7 @@ import pytest
 
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
 from goalscope.measures import behaviour_measures, measure_episodes
-from goalscope.measures.invariance import Contrast, bounds_of, compare_transforms
+from goalscope.measures.invariance import TransformTest, bounds_of, compare_transforms
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, World, begin, run
 from goalscope.stats import Family, holm, paired_difference
@@ -80,7 +80,7 @@ def planted(directory: Path) -> tuple[Study, Rows]:
     return given, measured(directory, given)
 
 
-def of(found: list[Contrast], agent: str, measure: str = "success") -> Contrast:
+def of(found: list[TransformTest], agent: str, measure: str = "success") -> TransformTest:
     return next(one for one in found if one.agent.startswith(agent) and one.measure == measure)
 
 

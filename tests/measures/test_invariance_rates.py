@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.measures.invariance import Contrast, compare_transforms
+from goalscope.measures.invariance import TransformTest, compare_transforms
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Paired, simulate_power
@@ -22,7 +22,7 @@ def band(chance: float, studies: int = STUDIES) -> tuple[float, float]:
     return low, high
 
 
-def simulated(number: int, *, grids: int, shift: float, between: float, ways: int = 1) -> list[Contrast]:
+def simulated(number: int, *, grids: int, shift: float, between: float, ways: int = 1) -> list[TransformTest]:
     """Compare one study of successes, ten trajectories a grid; between: deviation of the true differences."""
     rng = stream(11, "rates", number, grids, shift, between)
     # Grids from .3 to .7 leave room for every difference: none is cut off at a bound.

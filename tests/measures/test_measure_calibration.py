@@ -21,10 +21,11 @@ from goalscope.measures import (
     roll_out,
     success,
 )
-from goalscope.planning import episode_outlook, epsilon_greedy, shortest_length
+from goalscope.planning import shortest_length
 from goalscope.rng import stream
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds import Grid, GridWorld, generate_batch, key_no_door, two_path
+from known_policies import episode_outlook, epsilon_greedy
 
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from command_line import call
+from goal_tables import restricted
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import GoalFindings, GoalSettings, measure_restricted
+from goalscope.measures.goals import GoalFindings, GoalSettings
 from goalscope.measures.goals.curves import KNOTS
 from goalscope.measures.goals.restricted import _score, restricted_name
 from goalscope.rng import stream
@@ -32,7 +33,7 @@ def episodes(count: int = 12) -> list[Episode]:
 
 @pytest.fixture(scope="module")
 def found() -> GoalFindings:
-    return measure_restricted(StepTable.from_episodes(episodes()), GoalSettings(), unseen="known")
+    return restricted(StepTable.from_episodes(episodes()), "known")
 
 
 def test_explorers_have_the_bound_of_their_class_and_random_walkers_nothing(found: GoalFindings) -> None:
@@ -117,4 +118,4 @@ def test_worlds_without_fog_are_refused() -> None:
     plain = GridWorld(grid=fogged(1)[0].grid)
     table = StepTable.from_episodes(roll_out(Uniform(), plain, seed=0, trajectories=1))
     with pytest.raises(ValueError, match="leave --seen out"):
-        measure_restricted(table, unseen="open")
+        restricted(table, "open")

@@ -11,10 +11,10 @@ from tiny_models import gpt_oss, request, tokenizer
 
 from goalscope.agents import agent_id, build_agent
 from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
-from goalscope.models.http_answers import Answer, chat_answer, completions_answer
-from goalscope.models.http_budget import Budget
+from goalscope.models.http_answers import ServerAnswer, chat_answer, completions_answer
+from goalscope.models.http_budget import CallBudget
 from goalscope.models.http_errors import GarbledError, retry_after
-from goalscope.models.http_transport import Pace
+from goalscope.models.http_transport import RequestPace
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers
 
@@ -230,7 +230,7 @@ def test_usage_holds_tokens_requests_and_usd(tmp_path: Path) -> None:
 
 
 def test_a_budget_is_never_exceeded() -> None:
-    budget = Budget(Caps(tokens=100), None)
+    budget = CallBudget(Caps(tokens=100), None)
     with budget.reserve(30, 20) as first:
         with first.request():
             pass
@@ -251,7 +251,7 @@ def test_requests_are_spaced_and_held() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    pace = Pace(120, clock=lambda: now[0], sleep=sleep)
+    pace = RequestPace(120, clock=lambda: now[0], sleep=sleep)
     for _ in range(3):
         pace.wait()
     assert slept == [0.5, 0.5]
@@ -265,7 +265,7 @@ def test_requests_are_spaced_and_held() -> None:
 
 
 def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
-    def read(message: dict[str, Any], style: str = "auto") -> Answer:
+    def read(message: dict[str, Any], style: str = "auto") -> ServerAnswer:
         return chat_answer({"choices": [{"message": message, "finish_reason": "stop"}]}, style)
 
     assert read({"content": "a", "reasoning_content": "r"}).reasoning == "r"

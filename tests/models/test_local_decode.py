@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from determinism import MARGIN
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import gpt_oss, llama
@@ -16,10 +17,9 @@ from transformers import DynamicCache, GptOssConfig, Qwen3NextConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from goalscope.models._fast import all_experts, use_grouped_attention
-from goalscope.models.cache import Rows, check_layers, join, rearrange
-from goalscope.models.decode import Decoded, Settings, common_prefix, score
+from goalscope.models.cache import CacheRows, check_layers, join, rearrange
+from goalscope.models.decode import Decoded, Decoding, common_prefix, score
 from goalscope.models.decode import decode as decode_batch
-from goalscope.models.determinism import MARGIN
 from goalscope.rng import stream
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
@@ -34,7 +34,7 @@ def prompts(count: int = 16, *, seed: int = 0, prefix: int = 25, longest: int = 
 
 
 def decode(model: Any, given: Sequence[Sequence[int]], **changes: Any) -> list[Decoded]:
-    settings = Settings(**{"temperature": 0.0, "max_tokens": 14, "stop": STOP, "margins": True, **changes})
+    settings = Decoding(**{"temperature": 0.0, "max_tokens": 14, "stop": STOP, "margins": True, **changes})
     return decode_batch(model, settings, given, [stream(0, "sample", index) for index in range(len(given))])
 
 
@@ -124,7 +124,7 @@ def test_a_sample_depends_on_its_own_stream_alone() -> None:
     model, given = MODELS["gpt-oss"], prompts(9)
     forward = decode(model, given, temperature=0.7)
     order = [4, 0, 8, 2, 6, 1, 7, 3, 5]
-    settings = Settings(temperature=0.7, max_tokens=14, stop=STOP, margins=True)
+    settings = Decoding(temperature=0.7, max_tokens=14, stop=STOP, margins=True)
     mixed = decode_batch(
         model, settings, [given[index] for index in order], [stream(0, "sample", index) for index in order]
     )
@@ -165,7 +165,7 @@ def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_on
         return answer
 
     given = prompts(12)
-    settings = Settings(temperature=0.0, max_tokens=10, slots=6)
+    settings = Decoding(temperature=0.0, max_tokens=10, slots=6)
     monkeypatch.setattr(model, "forward", spy)
     decode_batch(model, settings, given, [stream(0, "x", index) for index in range(12)])
     shared = common_prefix(given)
@@ -183,7 +183,7 @@ def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
     more = torch.tensor([[5]] * 6)
     with torch.inference_mode():
         parts = [
-            Rows(cache=model(ids[part], use_cache=True).past_key_values, length=26, dead=dead)
+            CacheRows(cache=model(ids[part], use_cache=True).past_key_values, length=26, dead=dead)
             for part, dead in ((slice(0, 3), [3, 2, 4]), (slice(3, 6), [6, 0, 5]))
         ]
         whole = join(model.config, parts)
@@ -267,8 +267,8 @@ def test_the_caches_of_a_batch_are_free_when_it_ends(name: str) -> None:
     gc.collect()
     gc.disable()
     try:
-        decode_batch(MODELS[name], Settings(max_tokens=14, stop=STOP, slots=4), given, rngs)
-        score(MODELS[name], Settings(slots=8), given, [[[5, 6, 7], [8, 9]]] * len(given))
+        decode_batch(MODELS[name], Decoding(max_tokens=14, stop=STOP, slots=4), given, rngs)
+        score(MODELS[name], Decoding(slots=8), given, [[[5, 6, 7], [8, 9]]] * len(given))
         assert not [found for found in gc.get_objects() if isinstance(found, CacheLayerMixin)]
     finally:
         gc.enable()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_models import gpt_oss, llama, request, tokenizer
 
 from goalscope.models import LocalModel, Sampling, threads
-from goalscope.models.decode import Decoded, Settings
+from goalscope.models.decode import Decoded, Decoding
 
 
 def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> None:
@@ -99,7 +99,7 @@ def test_where_one_batch_fails_the_others_stop_and_its_error_is_raised(monkeypat
                 raise ConnectionError("one of the two")
 
     prompts = [[5 + index, 6, 7] for index in range(24)]
-    settings, rngs = Settings(temperature=0.0, max_tokens=300), [np.random.default_rng(0) for _ in prompts]
+    settings, rngs = Decoding(temperature=0.0, max_tokens=300), [np.random.default_rng(0) for _ in prompts]
     with pytest.raises(ConnectionError, match="one of the two"):
         threads.decode_on_cores(llama(), settings, prompts, rngs, arrived=arrived)
     assert len(seen) == 2 and len(handed) < len(prompts)

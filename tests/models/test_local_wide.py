@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from determinism import MARGIN, measure_determinism
 from tiny_models import request, tokenizer
 from transformers import GptOssConfig, GptOssForCausalLM
 
-from goalscope.models import LocalModel, Sampling, measure_determinism
+from goalscope.models import LocalModel, Sampling
 from goalscope.models._fast import use_grouped_attention
-from goalscope.models.determinism import MARGIN
 
 
 @pytest.mark.full

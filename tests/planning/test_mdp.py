@@ -16,11 +16,11 @@ from goalscope.planning import (
     from_grid,
     occupancy,
     shortest_length,
-    uniform_optimal,
     value_iteration,
 )
 from goalscope.rng import stream
 from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
+from known_policies import uniform_optimal
 
 
 def random_process(

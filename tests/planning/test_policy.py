@@ -8,19 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.planning import (
-    episode_outlook,
-    epsilon_greedy,
-    expected_accuracy,
-    expected_utility,
-    from_grid,
-    shortest_length,
-    solve,
-    uniform,
-    uniform_optimal,
-)
+from goalscope.planning import expected_utility, from_grid, shortest_length, solve
 from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, State, generate, initial_state, layout, phases, step
+from known_policies import episode_outlook, epsilon_greedy, expected_accuracy, uniform, uniform_optimal
 
 CORRIDOR = Grid.parse("A__G")
 

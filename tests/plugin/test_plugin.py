@@ -98,7 +98,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the package of this folder installed, as its pyproject.toml says."""
     site = tmp_path_factory.mktemp("site")
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    modules = {str(path.relative_to(HERE)): path.read_text(encoding="utf-8") for path in HERE.glob("*/*.py")}
+    modules = {
+        str(path.relative_to(HERE)): path.read_text(encoding="utf-8") for path in HERE.glob("*/*") if path.is_file()
+    }
     install(site, project["name"], modules, project["entry-points"]["goalscope"])
     return site
 
@@ -211,6 +213,15 @@ def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(si
     call("report", run)
     assert "'ice'" in call("run", HERE / "ice.yaml", "--out", tmp_path / "refused", status=2)
     assert "15 episodes in 3 worlds" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_its_study_command_and_format_are_found_like_ours(site: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert "agents-of" in goalscope(site, "--help") and "agents-of" not in call("--help")
+    assert "compass" in goalscope(site, "run", "northward", "--out", run, "&&", "agents-of", run)
+    (tmp_path / "north.wind").write_text("calm")
+    with installed(site):
+        assert "a wind must blow; got calm" in call("import", tmp_path / "north.wind", "--check", status=1)
 
 
 def test_its_measure_obeys_the_laws(site: Path) -> None:

@@ -33,6 +33,7 @@ def module_of(
     width: int,
     outputs: int = 1,
     classes: int = 1,
+    /,
     *,
     positions: int = 1,
     target: Target = "cells",

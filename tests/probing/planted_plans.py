@@ -10,8 +10,8 @@ from goalscope.probing import AGENT, END, GOAL, OPEN, Cells, Plans, PlanSettings
 from goalscope.rng import stream
 
 WIDTH = 32
-SMALL = PlanSettings(d_model=64, d_hidden=64, epochs=12, lr=5e-3, validation=0.1)
-QUICK = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=2, lr=1e-3)
+SMALL = PlanSettings(width=64, feedforward=64, epochs=12, rate=5e-3, validation=0.1)
+QUICK = PlanSettings(width=16, feedforward=16, heads=4, epochs=2, rate=1e-3)
 
 
 def worlds(grids: int = 60, steps: int = 1, frame: int = 5, seed: int = 0) -> Cells:

@@ -95,7 +95,7 @@ def test_a_planted_code_is_found_and_a_random_network_stands_beside() -> None:
     worlds, states = worlds_and_states(200)
     control = {("default-init", 0): vectors(0, worlds)}
     data = from_arrays(vectors(1, worlds), worlds, states, random=control, model="mine")
-    settings = FitSettings(epochs=30, lr=1e-2, d_hidden=32)
+    settings = FitSettings(epochs=30, rate=1e-2, hidden=32)
     suite = (("percell", "none"), ("percell", CONTROL))
     rows = probe_cells(data, suite=suite, settings=settings).rows
     goal = chosen(rows, measure="localisation", reading="natural", **{"class": "goal"})

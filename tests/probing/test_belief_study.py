@@ -41,7 +41,7 @@ def places() -> tuple[ProbeInputs, Decisions]:
 
 
 def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: tuple[ProbeInputs, Decisions]) -> None:
-    fitted = probe_cells(places[0], suite=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
+    fitted = probe_cells(places[0], suite=MATRIX, settings=FitSettings(epochs=10, rate=1e-2))
     rows, shown = compare_beliefs(*places, fitted, suite=MATRIX)
     found: dict[Any, Any] = {
         (one.key["measure"], one.key["head"], one.key["control"]): one.estimate

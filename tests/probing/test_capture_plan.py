@@ -7,12 +7,12 @@ import pytest
 from architectures import tiny
 
 from goalscope.activations import CaptureSettings
-from goalscope.activations.capture_schedule import Item, ShardPlan, shards
-from goalscope.activations.hooks import Blocks
+from goalscope.activations.capture_schedule import ReplayItem, ShardPlan, shards
+from goalscope.activations.hooks import DecoderBlocks
 
 
-def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int] = (3, 3)) -> Item:
-    return Item(
+def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int] = (3, 3)) -> ReplayItem:
+    return ReplayItem(
         episode=("episode", "world", "grid"),
         step=step,
         shape=shape,
@@ -23,7 +23,7 @@ def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int
 
 
 def cut(
-    window: list[Item], first: int = 0, by_shape: bool = False, shares: bool = True, **sizes: Any
+    window: list[ReplayItem], first: int = 0, by_shape: bool = False, shares: bool = True, **sizes: Any
 ) -> list[ShardPlan]:
     settings = CaptureSettings(**sizes).on("cpu")
     return list(
@@ -43,7 +43,7 @@ def steps(plans: list[ShardPlan]) -> list[list[list[int]]]:
     return [[[one.step for one in batch.items] for batch in plan.batches] for plan in plans]
 
 
-def prefix(window: list[Item], **options: Any) -> list[int]:
+def prefix(window: list[ReplayItem], **options: Any) -> list[int]:
     (plan,) = cut(window, **options)
     return [int(one) for one in plan.prefix]
 
@@ -120,7 +120,7 @@ def test_a_beginning_that_is_not_worth_it_is_not_shared() -> None:
 
 
 def test_a_model_reads_as_many_tokens_as_it_has_positions_and_those_of_its_embeddings() -> None:
-    blocks = Blocks(tiny("gpt2"))
+    blocks = DecoderBlocks(tiny("gpt2"))
     blocks.check_ids(np.zeros(512, dtype=np.int64))
     blocks.check_ids(np.array([0, 127]))
     blocks.check_ids(np.zeros(0, dtype=np.int64))

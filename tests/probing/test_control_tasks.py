@@ -24,7 +24,7 @@ from goalscope.probing import (
 from goalscope.probing.truths import truths
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=30, d_hidden=32, lr=1e-2)
+SETTINGS = FitSettings(epochs=30, hidden=32, rate=1e-2)
 
 
 def mazes(grids: int = 120, seed: int = 0) -> ProbeInputs:

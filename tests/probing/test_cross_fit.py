@@ -22,7 +22,7 @@ from goalscope.probing import (
 from goalscope.probing.distances import FOLDS, grid_folds
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=25, lr=1e-2, d_hidden=48, validation=0.0)
+SETTINGS = FitSettings(epochs=25, rate=1e-2, hidden=48, validation=0.0)
 PLACE = ("pre", 1)
 
 

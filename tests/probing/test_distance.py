@@ -28,7 +28,7 @@ from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.worlds import Action
 
-SETTINGS = FitSettings(epochs=15, lr=1e-2, d_hidden=32)
+SETTINGS = FitSettings(epochs=15, rate=1e-2, hidden=32)
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def check_site(folder: Path, expected: Activations, name: str) -> None:
         key = (expected.episode_id[at], int(expected.step[at]))
         row = found[key]
         assert row["hook"] == hook_name(expected.layer) and row["tokens"] == expected.tokens[at].tolist()
-        assert row["positions"] == expected.positions[at].tolist() and row["grid_id"] == expected.cluster[at]
+        assert row["positions"] == expected.positions[at].tolist() and row["cluster"] == expected.cluster[at]
         np.testing.assert_array_equal(np.array(row["vectors"], dtype=np.float32), expected.vectors[at])
         np.testing.assert_array_equal(tensors[key], expected.vectors[at])
 

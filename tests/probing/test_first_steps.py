@@ -92,7 +92,7 @@ def test_it_reads_the_first_steps_of_grids_that_were_not_trained_on(read: Path) 
         control = load_activations(store, site="pre", layer=1, untrained=0, random_weights="permuted")
         cells = label_cells(own, store.episodes())
         grids = {one.id: one.world.cluster_id for one in store.episodes()}
-    settings = FitSettings(d_hidden=4, epochs=2, lr=0.01, batch=16)  # those of PROBES
+    settings = FitSettings(hidden=4, epochs=2, rate=0.01, batch=16)  # those of PROBES
     places = ProbeInputs(
         activations=[own], random={("permuted", 0): [control]}, cells=cells, split=split_by_grid(cells, test=0.4)
     )

@@ -14,7 +14,7 @@ from goalscope.activations import Shard, write_shard
 from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=4, lr=0.02, batch=16, validation=0.0)
+SETTINGS = FitSettings(epochs=4, rate=0.02, batch=16, validation=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_module_is_trained_as_torch_trains_it_alone() -> None:
     one = problem()
     (probe,) = fit([one], SETTINGS)
     module = find_head("narrow", "cells").module(one.sizes, {}, seed=SETTINGS.seed)
-    optimiser = torch.optim.AdamW(module.parameters(), lr=SETTINGS.lr, weight_decay=SETTINGS.weight_decay)
+    optimiser = torch.optim.AdamW(module.parameters(), lr=SETTINGS.rate, weight_decay=SETTINGS.decay)
     given = one.features.vectors
     inputs = torch.tensor((given - given.mean(axis=0)) / given.std(axis=0))
     labels = torch.tensor(rooms().labels.astype(np.int64))
@@ -62,7 +62,7 @@ def test_a_module_is_trained_as_torch_trains_it_alone() -> None:
     ]
     steps = [rows for epoch in batches for rows in epoch]
     for number, rows in enumerate(steps):
-        optimiser.param_groups[0]["lr"] = SETTINGS.lr * (1 - number / len(steps))
+        optimiser.param_groups[0]["lr"] = SETTINGS.rate * (1 - number / len(steps))
         optimiser.zero_grad()
         loss(module(inputs[rows]).mT, labels[rows]).mean().backward()
         optimiser.step()
@@ -137,7 +137,7 @@ def test_a_class_of_modules_is_a_head_too() -> None:
     assert find_head("direct", "distance").settings == {"begin": 0.5}
     given = Features.of(noise(rooms()))
     target = given.vectors.sum(axis=1).astype(np.float64)
-    settings = FitSettings(epochs=40, lr=0.05)
+    settings = FitSettings(epochs=40, rate=0.05)
     (probe,) = fit([Problem(key=key("sum", "direct", "distance"), features=given, target=target)], settings)
     error = np.abs(probe.predict_number(given) - target).mean()
     assert error < 0.2 * np.abs(target - target.mean()).mean()

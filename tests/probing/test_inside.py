@@ -20,7 +20,7 @@ from goalscope.cli import app
 from goalscope.front import running
 from goalscope.front.measuring import measure_run
 from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
-from goalscope.probing.analyses import Reader, probe_dataset
+from goalscope.probing.analyses import AnalysisReader, probe_dataset
 from goalscope.probing.probe_store import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
@@ -113,7 +113,7 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
     checked = 0
     with Store(finished) as store:
         dataset = probe_dataset(store, networks(store), (2, 5), declared)
-        reader = Reader(store, dataset, declared, lambda label: nullcontext(lambda done, total: None), "cpu")
+        reader = AnalysisReader(store, dataset, declared, lambda label: nullcontext(lambda done, total: None), "cpu")
         rows = source(finished, "cognitive-map")
         for kept in artifacts(store, PROBE, target="cells"):
             path = place(store, kept)

@@ -14,7 +14,7 @@ from goalscope.rows import Rows
 @pytest.fixture(scope="module")
 def rows() -> Rows:
     cells = half_walls(grids=200)
-    settings, split = FitSettings(epochs=15, d_hidden=8, lr=1e-2), split_by_grid(cells)
+    settings, split = FitSettings(epochs=15, hidden=8, rate=1e-2), split_by_grid(cells)
     parts = []
     for site, given in (("pre", wall_map(cells)), ("post", noise(cells, site="post"))):
         data = ProbeInputs(activations=[given], cells=cells, split=split)

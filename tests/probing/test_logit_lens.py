@@ -11,7 +11,7 @@ from insides import rooms
 from replays import local, record
 
 from goalscope.activations import capture, load_activations
-from goalscope.activations.hooks import Blocks
+from goalscope.activations.hooks import DecoderBlocks
 from goalscope.planning import optimal_actions
 from goalscope.probing import label_cells
 from goalscope.probing.labels import NO_ACTION
@@ -40,7 +40,7 @@ def test_the_lens_of_the_last_block_is_the_models_own_prediction(kind: str) -> N
     model = tiny(kind, 0)
     ids = torch.arange(3, 20)[None]
     kept: list[torch.Tensor] = []
-    block = Blocks(model).list[-1]
+    block = DecoderBlocks(model).list[-1]
     handle = block.register_forward_hook(
         lambda module, given, output: kept.append(output[0] if isinstance(output, tuple) else output)
     )

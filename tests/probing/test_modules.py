@@ -11,7 +11,7 @@ from architectures import CONFIGS, LAYERS, VOCABULARY, WIDTH, tiny
 
 from goalscope.activations.hooks import (
     PLACES,
-    Blocks,
+    DecoderBlocks,
     check_blocks,
     check_layers,
     shares_prefixes,
@@ -34,7 +34,7 @@ def all_positions(count: int, length: int) -> tuple[Any, Any]:
 
 def hooked(model: Any, layers: tuple[int, ...], ids: Any) -> list[Any]:
     """The outputs of some blocks at all positions, ``[B, T, D]`` each."""
-    with Blocks(model, layers).recording() as recording:
+    with DecoderBlocks(model, layers).recording() as recording:
         kept = recording.run(ids, *all_positions(*ids.shape))
     return [one.reshape(*ids.shape, -1) for one in kept]
 
@@ -72,7 +72,7 @@ def test_hooked_outputs_are_the_hidden_states_of_the_library_bit_by_bit(kind: st
         assert torch.equal(ours[layer], states[layer + 1])
     # The library's last entry comes after the final norm; a test that forgets it would fail here.
     with torch.inference_mode():
-        assert torch.equal(Blocks(model).norm(ours[2]), states[3])
+        assert torch.equal(DecoderBlocks(model).norm(ours[2]), states[3])
     assert not torch.allclose(ours[2], states[3], rtol=1e-2)
     assert check_blocks(model, (0, 1, 2), ids[0].tolist()) == {0: 0.0, 1: 0.0, 2: 0.0}
 
@@ -90,7 +90,7 @@ def test_hooked_outputs_are_those_of_a_model_cut_after_the_block(kind: str, laye
 @pytest.mark.parametrize("kind", SOME)
 def test_nothing_is_computed_after_the_deepest_wanted_block(kind: str) -> None:
     model, seen = tiny(kind), []
-    blocks = Blocks(model, (1,))
+    blocks = DecoderBlocks(model, (1,))
     for number, block in enumerate(blocks.list):
         block.register_forward_hook(lambda *_, number=number: seen.append(number))
     blocks.norm.register_forward_hook(lambda *_: seen.append(99))
@@ -116,7 +116,7 @@ def test_a_shared_beginning_changes_nothing(kind: str, shared: int) -> None:
     ids = np.stack([np.concatenate([sequence(shared), sequence(30, number)]) for number in range(3)])
     rows, columns = all_positions(3, 30)
     for layers in ((0,), (1, 2)):
-        with Blocks(model, layers).recording() as recording:
+        with DecoderBlocks(model, layers).recording() as recording:
             prefix = recording.prefix(ids[0, :shared])
             for _ in range(2):  # the beginning itself is not changed by what follows it
                 kept = recording.run(ids[:, shared:].copy(), rows, columns, prefix)
@@ -135,10 +135,10 @@ def test_the_model_is_left_as_it_was() -> None:
     expected = plain(model, ids)  # the library adds hooks of its own when it is first asked for hidden states
     before, attached = parts_identity(model, tokenizer), hooks(model)
     hooked(model, (0, 1), ids)
-    with pytest.raises(RuntimeError, match="on purpose"), Blocks(model).recording():
+    with pytest.raises(RuntimeError, match="on purpose"), DecoderBlocks(model).recording():
         assert hooks(model) == attached + LAYERS
         raise RuntimeError("on purpose")
-    with pytest.raises(IndexError), Blocks(model).recording() as recording:
+    with pytest.raises(IndexError), DecoderBlocks(model).recording() as recording:
         recording.run(np.array([[VOCABULARY + 5]]), np.array([0]), np.array([0]))
     assert hooks(model) == attached
     assert parts_identity(model, tokenizer) == before
@@ -150,7 +150,7 @@ def test_another_thread_that_uses_the_model_meanwhile_is_not_disturbed() -> None
     model = tiny("llama")
     ids = np.stack([sequence(20)])
     expected, found = plain(model, ids)[-1], []
-    with Blocks(model, (0,)).recording() as recording:
+    with DecoderBlocks(model, (0,)).recording() as recording:
         recording._wanted = (torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
         worker = threading.Thread(target=lambda: found.append(plain(model, ids)[-1]))
         worker.start()
@@ -163,10 +163,10 @@ def test_what_is_not_known_is_refused() -> None:
     model = tiny("llama")
     model.config.model_type = "brand_new"
     with pytest.raises(ValueError, match=r"of the types .*llama.*'brand_new': add the names"):
-        Blocks(model)
+        DecoderBlocks(model)
     model.config.model_type = "gpt2"
     with pytest.raises(ValueError, match=r"must have its decoder blocks in 'h'.*LlamaModel does not"):
-        Blocks(model)
+        DecoderBlocks(model)
     for layers, message in (
         ((3,), r"in 0\.\.2"),
         ((-1,), "got -1"),
@@ -182,7 +182,7 @@ def test_what_is_not_known_is_refused() -> None:
 def test_the_self_check_finds_a_wrong_block_and_a_wrong_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = tiny("llama"), sequence(10).tolist()
     no_norm = property(lambda self: torch.nn.Identity(), lambda self, norm: None)
-    monkeypatch.setattr(Blocks, "norm", no_norm, raising=False)
+    monkeypatch.setattr(DecoderBlocks, "norm", no_norm, raising=False)
     with pytest.raises(ValueError, match="at layer 2 they differ by"):
         check_blocks(model, (0, 1, 2), ids)
     assert check_blocks(model, (0, 1), ids) == {0: 0.0, 1: 0.0}

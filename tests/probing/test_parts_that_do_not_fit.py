@@ -31,7 +31,7 @@ from goalscope.probing.maps import PlanPrediction
 from goalscope.probing.scores import chosen
 
 PLACES = (("position", "none"),)
-QUICK = FitSettings(epochs=1, d_hidden=4)
+QUICK = FitSettings(epochs=1, hidden=4)
 
 
 def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:

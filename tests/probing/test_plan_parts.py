@@ -26,9 +26,7 @@ from goalscope.probing.heads import initial_weights, scores, weight_shapes
 from goalscope.probing.maps import PlanPrediction
 from goalscope.worlds import Action
 
-SETTINGS = PlanSettings(
-    d_model=8, d_hidden=6, heads=2, epochs=4, lr=0.1, weight_decay=0.4, batch=4, validation=0.4, seed=2
-)
+SETTINGS = PlanSettings(width=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)
 
 
 def given(count: int = 16, seed: int = 0) -> Problem:
@@ -72,12 +70,12 @@ def loop(problem: Problem, settings: PlanSettings) -> tuple[dict[str, Any], int,
 
     held = validation_rows(problem.features.cluster, settings)
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
-    optimiser = torch.optim.AdamW(own.values(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimiser = torch.optim.AdamW(own.values(), lr=settings.rate, weight_decay=settings.decay)
     steps, at = settings.epochs * math.ceil(len(rows) / settings.batch), 0
     kept: list[tuple[float, dict[str, Any]]] = []
     for epoch in range(settings.epochs):
         for batch in order(rows, epoch, settings, "plan order"):
-            optimiser.param_groups[0]["lr"] = settings.lr * (steps - at) / steps
+            optimiser.param_groups[0]["lr"] = settings.rate * (steps - at) / steps
             optimiser.zero_grad()
             loss(batch).backward()
             optimiser.step()
@@ -119,7 +117,7 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     problems = [given(seed=seed) for seed in (0, 1)]
     first, _ = fit(problems, SETTINGS, callbacks)
     used = {name: getattr(SETTINGS, name) for name in ("epochs", "batch", "validation", "seed")}
-    used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay}  # as files have them
+    used |= {"rate": SETTINGS.rate, "decay": SETTINGS.decay}  # as files have them
     assert dict(first.tags) == {"steps": 48, "grids": 16, "kept": first.tags["kept"], **used}
     assert (first.positions, first.horizon, first.source.width) == (3, 4, 15)
     assert (first.settings["layers"], first.settings["heads"]) == (2, 2)
@@ -131,7 +129,7 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
-    sizes: dict[str, Any] = {"d_model": 400, "d_hidden": 100, "layers": 1}
+    sizes: dict[str, Any] = {"width": 400, "feedforward": 100, "layers": 1}
     module = module_of("decoder", 900, 50, 5, positions=3, target="plan", **sizes)
     drawn = initial_weights(module, 0, "a")
     for name, spread in (("in", 1 / 30), ("queries", 1), ("0.self", 1 / 20), ("0.down", 1 / 10), ("out", 1 / 20)):
@@ -181,18 +179,18 @@ def test_grids_are_held_back_by_their_share_and_the_seed() -> None:
 def test_settings_out_of_their_range_are_refused() -> None:
     for changes, says in (
         ({"batch": True}, "batch of a fit must be a whole number >= 1, got True"),
-        ({"d_hidden": 0}, "d_hidden of a fit"),
+        ({"feedforward": 0}, "feedforward of a fit"),
         ({"heads": 1.0}, "heads of a fit"),
-        ({"lr": 0.0}, "lr must be > 0 and weight_decay >= 0, got 0.0"),
-        ({"weight_decay": -1.0}, "weight_decay >= 0"),
-        ({"weight_decay": float("nan")}, "weight_decay >= 0"),
+        ({"rate": 0.0}, "rate must be > 0 and decay >= 0, got 0.0"),
+        ({"decay": -1.0}, "decay >= 0"),
+        ({"decay": float("nan")}, "decay >= 0"),
         ({"validation": -0.1}, r"must be in \[0, 1\), got -0.1"),
     ):
         with pytest.raises(ValueError, match=says):
             PlanSettings(**changes)
-    assert PlanSettings(weight_decay=0.0, batch=1, epochs=1, d_model=8, d_hidden=1).weight_decay == 0
+    assert PlanSettings(decay=0.0, batch=1, epochs=1, width=8, feedforward=1).decay == 0
     laptop = PlanSettings(seed=2).for_laptop()
-    assert (laptop.d_model, laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (64, 128, 20, 3e-3, 2)
+    assert (laptop.width, laptop.feedforward, laptop.epochs, laptop.rate, laptop.seed) == (64, 128, 20, 3e-3, 2)
 
 
 def test_a_prediction_says_tokens_first_action_and_length() -> None:

@@ -115,7 +115,7 @@ def test_the_decoder_is_the_librarys_transformer_decoder(layers: int) -> None:
     from torch import nn
 
     inner, heads, width, horizon = 16, 4, 7, 5
-    own: dict[str, Any] = {"d_model": inner, "d_hidden": 24, "layers": layers, "heads": heads}
+    own: dict[str, Any] = {"width": inner, "feedforward": 24, "layers": layers, "heads": heads}
     network = module_of("decoder", width, horizon, 5, positions=3, target="plan", **own)
     rng = stream(0, "oracle")
     drawn = initial_weights(network, 0, "oracle")
@@ -257,7 +257,7 @@ def test_validation_grids_are_whole_grids_of_the_training_part() -> None:
 def test_the_kept_pass_is_the_one_with_the_least_validation_loss() -> None:
     # Noise is learned by heart: more passes fit the training steps better and the held-back grids worse.
     few, many = (
-        PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=epochs, lr=1e-2, validation=0.3) for epochs in (1, 25)
+        PlanSettings(width=16, feedforward=16, heads=4, epochs=epochs, rate=1e-2, validation=0.3) for epochs in (1, 25)
     )
     kept = fit([problem()], many)[0]
     assert int(str(kept.tags["kept"])) < 24
@@ -265,7 +265,7 @@ def test_the_kept_pass_is_the_one_with_the_least_validation_loss() -> None:
 
 
 def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
-    settings = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=3, lr=1e-2, validation=0.3)
+    settings = PlanSettings(width=16, feedforward=16, heads=4, epochs=3, rate=1e-2, validation=0.3)
     one = problem()
     tokens = one.target.values.copy()
     tokens[validation_rows(one.features.cluster, settings)] = UNKNOWN
@@ -347,12 +347,12 @@ def test_bad_problems_and_settings_are_refused() -> None:
         decoder().predict_plan(activations(cells, np.zeros((4, 30))))
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"epochs": 0}, "epochs"),
-        ({"lr": float("nan")}, "lr"),
-        ({"d_model": 12}, "multiple of the 8 heads"),
+        ({"rate": float("nan")}, "rate"),
+        ({"width": 12}, "multiple of the 8 heads"),
         ({"validation": 1.0}, "validation fraction"),
     )
     for changed, says in changes:
         with pytest.raises(ValueError, match=says):
             PlanSettings(**changed)
     with pytest.raises(ValueError, match=r"must converge|finite"):
-        fit([problem()], PlanSettings(d_model=16, heads=4, d_hidden=16, epochs=9, lr=1e34, validation=0))
+        fit([problem()], PlanSettings(width=16, heads=4, feedforward=16, epochs=9, rate=1e34, validation=0))

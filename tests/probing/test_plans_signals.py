@@ -60,7 +60,7 @@ def test_a_planted_plan_is_decoded() -> None:
 def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     cells = worlds(4000)
     plans = random_plans(cells)
-    settings = replace(SMALL, d_hidden=128, epochs=30)
+    settings = replace(SMALL, feedforward=128, epochs=30)
     split = split_by_grid(cells)
     fitted = probe_plans(
         ProbeInputs(activations=[encoded(cells, plans)], cells=cells, split=split),

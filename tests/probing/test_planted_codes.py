@@ -23,7 +23,7 @@ from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 
 HEADS = ("percell", "mlp")
-SETTINGS = FitSettings(epochs=30, lr=2e-2, d_hidden=32)
+SETTINGS = FitSettings(epochs=30, rate=2e-2, hidden=32)
 
 
 def goals(place: np.ndarray[Any, Any], frame: int, agents: np.ndarray[Any, Any] | None = None, steps: int = 1) -> Cells:
@@ -85,12 +85,12 @@ def test_a_linear_code_is_found_by_both_heads_and_a_parity_by_the_mlp_alone() ->
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_codes_are_found_for_many_seeds_and_in_larger_grids(seed: int) -> None:
-    check_codes(1000, 5, 0.3, seed + 1, FitSettings(epochs=40, lr=1e-2, d_hidden=128))
+    check_codes(1000, 5, 0.3, seed + 1, FitSettings(epochs=40, rate=1e-2, hidden=128))
 
 
 @pytest.mark.full
 def test_the_mlp_is_no_upper_bound_of_what_a_linear_map_reads() -> None:
-    found = located(read(*linear_code(1200, 9, 0.3, 1), FitSettings(epochs=60, lr=1e-2, d_hidden=128)))
+    found = located(read(*linear_code(1200, 9, 0.3, 1), FitSettings(epochs=60, rate=1e-2, hidden=128)))
     assert found["percell"] >= 0.95 and found["mlp"] < 0.8, found
 
 
@@ -104,7 +104,7 @@ def above_position(kind: str, seed: int, grids: int) -> list[tuple[Any, float]]:
     given = noise(cells, seed)
     if kind == "constant":
         given = activations(cells, np.repeat(given.vectors[::steps].reshape(grids, -1), steps, axis=0))
-    rows = read(cells, given, FitSettings(epochs=10, lr=1e-2, d_hidden=16)).rows.select(measure="localisation")
+    rows = read(cells, given, FitSettings(epochs=10, rate=1e-2, hidden=16)).rows.select(measure="localisation")
     own = rows.where(rows["head"] != "position")
     less = paired_rows(own, rows.select(head="position"), name="position", by=("reading", "class"))
     return [(one.key, one.estimate.low) for one in summarise(less, by=("head", "reading", "class"))]
@@ -136,7 +136,7 @@ def faint_code(ratio: float, seed: int, far: int = 0, grids: int = 600, frame: i
 @pytest.mark.parametrize("far", [0, 10, 30])
 def test_a_faint_code_is_found_beside_steps_that_lie_far_out(ratio: float, far: int) -> None:
     """The same weights find it in .9 and more; a slope that far steps lower lets the frequencies decide (.05 to .3)."""
-    settings = FitSettings(epochs=1, d_hidden=8)
+    settings = FitSettings(epochs=1, hidden=8)
     for seed in range(3):
         found = located(read(*faint_code(ratio, seed, far), settings))
         assert found["percell"] >= 0.9 > 0.2 > found["position"], (seed, found)
@@ -149,7 +149,7 @@ def test_where_the_code_is_of_other_grids_nothing_is_found(far: int) -> None:
     for seed in range(8):
         cells, given = faint_code(100, seed, far)
         mixed_up = activations(cells, given.vectors.reshape(len(cells), -1)[stream(seed, "order").permutation(600)])
-        rows = read(cells, mixed_up, FitSettings(epochs=1, d_hidden=8)).rows.select(
+        rows = read(cells, mixed_up, FitSettings(epochs=1, hidden=8)).rows.select(
             measure="localisation", reading="natural"
         )
         less = paired_rows(rows.select(head="percell"), rows.select(head="position"), name="position", by=("class",))

@@ -13,7 +13,7 @@ from goalscope.probing.heads import coordinates, initial_weights, normalised
 from goalscope.probing.problem import CellTarget, class_weights
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, weight_decay=0.3, validation=0.0, seed=4)
+SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, validation=0.0, seed=4)
 
 
 def some(count: int = 16, **changes: Any) -> tuple[Features, np.ndarray[Any, Any]]:
@@ -31,7 +31,7 @@ def test_coordinates_are_row_and_column() -> None:
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
-    drawn = initial_weights(module_of("mlp", 400, 9, 5, d_hidden=900), 0, "")
+    drawn = initial_weights(module_of("mlp", 400, 9, 5, hidden=900), 0, "")
     spreads = {name: float(array.std()) for name, array in drawn.items()}
     assert spreads["act"] == pytest.approx(1 / 20, rel=0.02)
     assert spreads["cell"] == pytest.approx(1, rel=0.05)
@@ -115,7 +115,7 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
     side = round(cells**0.5) if target.ndim == 2 else 0
     spread = given.vectors.std(axis=0)
     inputs = torch.tensor((given.vectors - given.vectors.mean(axis=0)) / spread)
-    own_settings: dict[str, Any] = {"d_hidden": settings.d_hidden} if head == "mlp" else {}
+    own_settings: dict[str, Any] = {"hidden": settings.hidden} if head == "mlp" else {}
     sizes = (inputs.shape[1], cells, len(CLASSES) if task == "cells" else 1)
     kind: Any = "cells" if task == "cells" else "distance"
     drawn = initial_weights(module_of(head, *sizes, target=kind, **own_settings), settings.seed, "")
@@ -127,7 +127,7 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
         loss = nn.CrossEntropyLoss(torch.tensor(weight, dtype=torch.float32), reduction="none")
     else:
         truth = torch.tensor(((target - target.mean()) / target.std()).astype(np.float32))
-    optimiser = torch.optim.AdamW(own.values(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimiser = torch.optim.AdamW(own.values(), lr=settings.rate, weight_decay=settings.decay)
     batches = [
         rows
         for epoch in range(settings.epochs)
@@ -144,7 +144,7 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
                     scored = scored.relu() @ own["out"] + own["out_bias"]
                 one = loss(scored[None], truth[row, cell][None])[0] if side else (scored[0] - truth[row]) ** 2
                 total = total + one
-        optimiser.param_groups[0]["lr"] = settings.lr * (len(batches) - number) / len(batches)
+        optimiser.param_groups[0]["lr"] = settings.rate * (len(batches) - number) / len(batches)
         optimiser.zero_grad()
         (total / (len(rows) * cells)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -195,7 +195,7 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
         SETTINGS,
     )
     used = {name: getattr(SETTINGS, name) for name in ("epochs", "batch", "validation", "seed")}
-    used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay, "kept": SETTINGS.epochs - 1}  # as files have them
+    used |= {"rate": SETTINGS.rate, "decay": SETTINGS.decay, "kept": SETTINGS.epochs - 1}  # as files have them
     assert dict(probe.tags) == {"steps": 16, "grids": 8, "control": "none", **used}
     assert dict(counted.tags) == {"steps": 16, "grids": 8}
     assert probe.prior.tolist() == CellTarget(values=labels).prior.tolist()
@@ -241,16 +241,16 @@ def test_settings_out_of_their_range_are_refused() -> None:
     for changes, says in (
         ({"epochs": True}, "epochs of a fit must be a whole number >= 1, got True"),
         ({"batch": 0}, "batch of a fit"),
-        ({"d_hidden": 2.0}, "d_hidden of a fit"),
-        ({"lr": 0.0}, "lr must be > 0 and weight_decay >= 0, got 0.0"),
-        ({"weight_decay": -1e-3}, "got 0.001 and -0.001"),
-        ({"weight_decay": float("inf")}, "got 0.001 and inf"),
+        ({"hidden": 2.0}, "hidden of a fit"),
+        ({"rate": 0.0}, "rate must be > 0 and decay >= 0, got 0.0"),
+        ({"decay": -1e-3}, "got 0.001 and -0.001"),
+        ({"decay": float("inf")}, "got 0.001 and inf"),
     ):
         with pytest.raises(ValueError, match=says):
             FitSettings(**changes)
-    assert FitSettings(weight_decay=0.0, epochs=1, batch=1, d_hidden=1).weight_decay == 0
+    assert FitSettings(decay=0.0, epochs=1, batch=1, hidden=1).decay == 0
     laptop = FitSettings(seed=3).for_laptop()
-    assert (laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (128, 30, 1e-2, 3)
+    assert (laptop.hidden, laptop.epochs, laptop.rate, laptop.seed) == (128, 30, 1e-2, 3)
 
 
 def test_a_trained_head_gets_the_weight_decay_that_is_best_on_inner_grids() -> None:
@@ -259,7 +259,7 @@ def test_a_trained_head_gets_the_weight_decay_that_is_best_on_inner_grids() -> N
     signal, empty = Features.of(noise(cells, seed=1)), Features.of(noise(cells, seed=2))
     labels = signal.vectors[:, :3].sum(axis=1).astype(np.float64)
     penalties = (1e-4, 30.0)
-    settings = FitSettings(epochs=8, batch=16, lr=0.02, d_hidden=16, penalties=penalties)
+    settings = FitSettings(epochs=8, batch=16, rate=0.02, hidden=16, penalties=penalties)
     problems = [
         Problem(key=key(name, "mlp", "distance"), features=given, target=labels)
         for name, given in (("signal", signal), ("empty", empty))
@@ -267,7 +267,7 @@ def test_a_trained_head_gets_the_weight_decay_that_is_best_on_inner_grids() -> N
     probes = fit(problems, settings)
     assert tuple(probe.tags["decay"] for probe in probes) == penalties
     for problem, probe, decay in zip(problems, probes, penalties, strict=True):
-        (alone,) = fit([problem], replace(settings, weight_decay=decay, penalties=()))
+        (alone,) = fit([problem], replace(settings, decay=decay, penalties=()))
         for name, array in probe.weights.items():
             np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
@@ -276,7 +276,7 @@ def test_a_probe_of_cells_can_stop_on_inner_grids_too() -> None:
     cells = rooms(grids=60, steps=2)
     given = Features.of(noise(cells, seed=1))
     problem = Problem(key=key("early", "mlp"), features=given, target=cells.labels)
-    many = FitSettings(epochs=25, batch=16, d_hidden=16, lr=0.02, validation=0.3)
+    many = FitSettings(epochs=25, batch=16, hidden=16, rate=0.02, validation=0.3)
     (stopped,), (last,) = fit([problem], many), fit([problem], replace(many, validation=0.0))
     fresh = Features.of(noise(cells, seed=5))
     true = cells.labels[..., None]
@@ -301,7 +301,7 @@ def test_penalties_out_of_their_range_are_refused() -> None:
 def test_the_settings_of_a_head_are_its_own() -> None:
     given, labels = some(16)
     wrong = Problem(key=key("a", "mlp"), features=given, target=labels, settings={"d_hiden": 4})
-    with pytest.raises(ValueError, match=r"settings of head mlp must be d_hidden, got \['d_hiden'\]"):
+    with pytest.raises(ValueError, match=r"settings of head mlp must be hidden, got \['d_hiden'\]"):
         fit([wrong], SETTINGS)
-    (small,) = fit([Problem(key=key("b", "mlp"), features=given, target=labels, settings={"d_hidden": 3})], SETTINGS)
-    assert small.weights["bias"].shape == (3,) and small.settings == {"d_hidden": 3}
+    (small,) = fit([Problem(key=key("b", "mlp"), features=given, target=labels, settings={"hidden": 3})], SETTINGS)
+    assert small.weights["bias"].shape == (3,) and small.settings == {"hidden": 3}

@@ -21,8 +21,8 @@ from goalscope.probing.problem import CellTarget, cell_loss, class_weights
 from goalscope.probing.suite import without
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=30, lr=1e-2, d_hidden=16)
-QUIET = FitSettings(epochs=10, lr=3e-3, d_hidden=16)
+SETTINGS = FitSettings(epochs=30, rate=1e-2, hidden=16)
+QUIET = FitSettings(epochs=10, rate=3e-3, hidden=16)
 
 
 def test_a_planted_wall_map_is_read_by_the_head_with_weights_for_each_cell_and_by_no_additive_one() -> None:
@@ -155,7 +155,7 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     split = split_by_grid(cells)
     found = probe_cells(
         ProbeInputs(activations=given, cells=cells, split=split, random=random),
-        settings=FitSettings(epochs=1, d_hidden=4),
+        settings=FitSettings(epochs=1, hidden=4),
     )
     pairs = set(zip(found.rows["head"].tolist(), found.rows["control"].tolist(), strict=True))
     assert pairs == set(FULL)

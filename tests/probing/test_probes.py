@@ -18,7 +18,7 @@ from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.rng import stream
 
-QUICK = FitSettings(epochs=2, d_hidden=8, batch=16)
+QUICK = FitSettings(epochs=2, hidden=8, batch=16)
 
 
 def one(head: str = "percell", **changes: Any) -> Probe:
@@ -138,7 +138,7 @@ def test_the_factorised_first_layer_equals_the_naive_one() -> None:
     frame, width, hidden, count = 4, 30, 16, 6
     cells = coordinates(frame)
     for head in ("mlp", "additive"):
-        own: dict[str, Any] = {"d_hidden": hidden} if head == "mlp" else {}
+        own: dict[str, Any] = {"hidden": hidden} if head == "mlp" else {}
         module = module_of(head, width, frame**2, 5, **own)
         weights = {name: rng.standard_normal(shape) for name, shape in weight_shapes(module).items()}
         vectors = rng.standard_normal((count, width))
@@ -302,7 +302,7 @@ def test_every_pass_shows_every_step_once_and_the_seed_decides_the_order() -> No
     assert sorted(np.concatenate(batches[:3])) == list(range(37))
     again = list(order(np.arange(37), 0, FitSettings(batch=16, seed=1), "probe order"))
     assert not np.array_equal(batches[0], again[0])
-    module = module_of("mlp", 6, 9, 5, d_hidden=4)
+    module = module_of("mlp", 6, 9, 5, hidden=4)
     first, second = initial_weights(module, 0, ""), initial_weights(module, 1, "")
     assert not np.array_equal(first["act"], second["act"])
 
@@ -314,7 +314,7 @@ def test_numbers_are_predicted_in_their_own_unit(head: str, tmp_path: Path) -> N
     planted = 20 + 3 * given.vectors[:, 0] - 2 * given.vectors[:, 5]
     train = np.arange(len(cells)) < 640
     problem = Problem(key=key("steps", head, "distance"), features=given.where(train), target=planted[train])
-    settings = FitSettings(epochs=30, lr=1e-2, d_hidden=32)
+    settings = FitSettings(epochs=30, rate=1e-2, hidden=32)
     probe = fit([problem], settings)[0]
     error = np.abs(probe.predict_number(given.where(~train)) - planted[~train])
     spread = np.abs(planted[~train] - planted[train].mean()).mean()
@@ -343,13 +343,13 @@ def test_bad_problems_and_settings_are_refused() -> None:
         Problem(key=key("a", "mlp", "distance"), features=given, target=np.full(len(cells), np.nan))
     with pytest.raises(ValueError, match="epochs"):
         FitSettings(epochs=0)
-    with pytest.raises(ValueError, match="lr must"):
-        FitSettings(lr=float("nan"))
+    with pytest.raises(ValueError, match="rate must"):
+        FitSettings(rate=float("nan"))
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="PyTorch sees no GPU"):
             fit([good], FitSettings(device="cuda"))
     with pytest.raises(ValueError, match="must converge"):
-        fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, lr=1e34))
+        fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, rate=1e34))
 
 
 @pytest.mark.parametrize("head", ["additive", "percell", "mlp"])
@@ -359,7 +359,7 @@ def test_several_at_once_are_each_alone(head: str) -> None:
     from torch.func import functional_call, vmap
 
     rng = stream(0, "stacked")
-    own: dict[str, Any] = {"d_hidden": 6} if head == "mlp" else {}
+    own: dict[str, Any] = {"hidden": 6} if head == "mlp" else {}
     module = module_of(head, 7, 9, 5, **own)
     weights = {
         name: torch.tensor(rng.standard_normal((3, *shape)), dtype=torch.float32, requires_grad=True)

@@ -20,7 +20,7 @@ WIDTH, HORIZON = 7, 6
 
 
 def network() -> tuple[Any, Mapping[str, torch.Tensor]]:
-    own: dict[str, Any] = {"d_model": 16, "d_hidden": 24, "layers": 2, "heads": 4}
+    own: dict[str, Any] = {"width": 16, "feedforward": 24, "layers": 2, "heads": 4}
     module = module_of("stepwise", WIDTH, HORIZON, 5, positions=3, target="plan", **own)
     drawn = initial_weights(module, 0, "oracle")
     return module, {name: torch.tensor(array)[None] for name, array in drawn.items()}

@@ -98,7 +98,7 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
             Problem(key=key(head, head), features=features, target=cells.labels)
             for head in ("mlp", "percell", "additive")
         ]
-        made: list[Any] = list(fit(problems, FitSettings(epochs=3, d_hidden=8), callbacks))
+        made: list[Any] = list(fit(problems, FitSettings(epochs=3, hidden=8), callbacks))
         decoders = [
             Problem(
                 key=key(str(layers), "decoder", "plan"),
@@ -138,7 +138,7 @@ def test_a_fit_that_ends_after_any_stack_goes_on_to_the_same_bytes(
 ) -> None:
     """Widths are odd: then the last bits of a probe depend on its place in a stack."""
     monkeypatch.setattr(fitting, "PER_STACK", 3)
-    settings = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, seed=4, penalties=penalties)
+    settings = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, seed=4, penalties=penalties)
     cells = rooms(grids=8, steps=2)
     problems = [
         Problem(key=key(str(at), head), features=Features.of(noise(cells, seed=at)), target=cells.labels)

@@ -330,7 +330,10 @@ SCENARIOS = {
         ),
     ),
     "Cliff World": Scenario(
-        steps=("goalscope cliff-world --out runs/cliff", ("goalscope cliff-world --out cliff", "--no-figures"))
+        steps=(
+            'goalscope reproduce "meg table k" --out runs/cliff',
+            'goalscope reproduce "meg table k" --out cliff',
+        )
     ),
     "activations": Scenario(
         steps=(
@@ -434,7 +437,7 @@ NOT_RUN = {
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,
     "goalscope import treasure.eval --reader reading:episode --out runs/treasure": _INSPECT,
-    "goalscope export runs/baseline --inspect --out logs": _INSPECT,
+    "goalscope export runs/baseline --format inspect --out logs": _INSPECT,
     "inspect view --log-dir logs": "starts a server",
     "inspect.md python 1": _INSPECT,
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from goalscope.probing import CLASSES
-from goalscope.report import Declared, lay_out, render_page, short, split_probing
+from goalscope.report import Declared, lay_out, render_page, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.report.verdicts import RULES
@@ -136,20 +136,6 @@ def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_
         assert RULES in " ".join(first.paragraphs)
     text = words(sections)
     assert "training put" not in text.lower() and "untrained" not in text
-
-
-def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network() -> None:
-    rows = made()
-    rows = rows.where(rows.among("control", ("none", "default-init")) & ~rows.among("draw", (1,)))
-    tags = {name: column.copy() for name, column in rows.tags.items() if name != "draw"}
-    tags["control"][tags["control"] == "default-init"] = "untrained"
-    _, read = split_probing(rows.changed(tags=tags))
-    assert set(read["control"].tolist()) == {"none", "default-init"} and set(read["draw"].tolist()) == {None, 0}
-    assert map_sections(read)[0].facts == map_sections(rows)[0].facts
-    measure = rows.measure.copy()
-    measure[:] = "recovery less shuffled less untrained"
-    _, read = split_probing(rows.changed(measure=measure, tags=tags))
-    assert set(read.measure.tolist()) == {"recovery less shuffled less default-init"}
 
 
 def test_the_caveats_stand_beside_the_comparison(sections: list[Declared]) -> None:

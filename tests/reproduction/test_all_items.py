@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.cli import reproduce_all
-from goalscope.cli.reproducing import published_study, read_run
-from goalscope.reproduction import Item, Reading, Subject, items, read
+from goalscope.reproduction import Item, ItemReading, ReadAgents, items, read
+from goalscope.reproduction import all_items as reproduce_all
 from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
 from goalscope.reproduction.exact import compute
 from goalscope.reproduction.items import scaled
-from goalscope.reproduction.readings import Line
+from goalscope.reproduction.readings import ItemLine
 from goalscope.reproduction.stored import overview, printed_in, read_result
+from goalscope.reproduction.working import published_study, read_run
 from goalscope.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ SMALL_ITEMS = {
                 study="demand",
                 changes=CHANGES,
                 model="GPT-4.1",
-                readings=(Reading(label=label, measure="exploration error", published=0.2),),
+                readings=(ItemReading(label=label, measure="exploration error", published=0.2),),
             )
             for number, label in (("a", "first"), ("b", "second"))
         ),
@@ -147,12 +147,12 @@ def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour()
     assert seconds(items()["telos figure 6"], whole) is None  # its probes were not measured
 
 
-def lines_of(item: Item, folder: Path) -> list[Line]:
+def lines_of(item: Item, folder: Path) -> list[ItemLine]:
     """Return the lines of an item with its printed numbers."""
     if item.exact:
         return list(compute(item, folder).lines)
     other = Row(measure="another", unit="share", value=0.0, cluster="g", tags={"agent": "A"})
-    return read(item, Rows.from_rows([other]), Subject(agents=("A",)))
+    return read(item, Rows.from_rows([other]), ReadAgents(agents=("A",)))
 
 
 def printed_cells() -> dict[str, list[list[str]]]:
@@ -176,7 +176,7 @@ def test_the_page_of_the_papers_has_each_item_with_its_printed_numbers(name: str
     if item.why_not:
         assert rows == [[name, item.title, "–", "–", "–", "–", f"not reproduced: {item.why_not}"]]
         return
-    by_label: dict[str, list[Line]] = {}
+    by_label: dict[str, list[ItemLine]] = {}
     for line in lines_of(item, tmp_path):
         if printed_in([line]):
             by_label.setdefault(line.label, []).append(line)

@@ -10,10 +10,10 @@ import pytest
 from planted_rows import item_of, rows_of
 from scipy.stats import binom
 
-from goalscope.reproduction import Claim, Item, Subject, items
+from goalscope.reproduction import Item, QuotedClaim, ReadAgents, items
 from goalscope.reproduction.claims import decide, decide_exact
 from goalscope.reproduction.exact import exact_value
-from goalscope.reproduction.readings import Line
+from goalscope.reproduction.readings import ItemLine
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows
 
@@ -32,8 +32,8 @@ def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success"
 
 
 def verdict(rows: list[Row], **claim: Any) -> str:
-    item = item_of(claims=(Claim(said="s", measure="success", **claim),), readings=())
-    (found,) = decide(item, Rows.from_rows(rows), Subject(agents=("A",)))
+    item = item_of(claims=(QuotedClaim(said="s", measure="success", **claim),), readings=())
+    (found,) = decide(item, Rows.from_rows(rows), ReadAgents(agents=("A",)))
     return found.verdict
 
 
@@ -187,11 +187,11 @@ def test_an_error_predicts_success_where_it_does_so_over_agents() -> None:
     names = [f"a{at}" for at in range(8)]
     success = {name: 0.1 + 0.11 * at for at, name in enumerate(names)}
     falling = {name: float(10 ** -(0.2 + success[name])) for name in names}
-    claim = Claim(said="s", test="predicts", measure="exploration error", than="exploitation error")
+    claim = QuotedClaim(said="s", test="predicts", measure="exploration error", than="exploitation error")
     item = item_of(claims=(claim,), readings=())
 
     def said(errors: dict[str, float]) -> Any:
-        return decide(item, Rows.from_rows(of_agents(success, errors)), Subject(agents=("a0",)), names)[0]
+        return decide(item, Rows.from_rows(of_agents(success, errors)), ReadAgents(agents=("a0",)), names)[0]
 
     assert said(falling).verdict == "holds" and "8 agents" in said(falling).why
     rising = {name: float(10 ** (success[name] - 2)) for name in names}
@@ -213,7 +213,7 @@ def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -
             for name in ("symbolic", "semantic")
         ]
 
-    claim = Claim(
+    claim = QuotedClaim(
         quoted="q",
         place="p",
         said="s",
@@ -226,25 +226,25 @@ def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -
     item = item_of(claims=(claim,), readings=())
     both, same = [*rows("A", 0.3), *rows("B", -0.1)], [*rows("A", 0.3), *rows("B", 0.3)]
     for agents, values, wanted in ((("A", "B"), both, "holds"), (("A", "B"), same, "not shown")):
-        assert decide(item, Rows.from_rows(values), Subject(agents=agents))[0].verdict == wanted
-    (one,) = decide(item, Rows.from_rows(both), Subject(agents=("A",)))
+        assert decide(item, Rows.from_rows(values), ReadAgents(agents=agents))[0].verdict == wanted
+    (one,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A",)))
     assert one.verdict == "not measured" and one.about == "GPT-4.1"
-    (own,) = decide(item, Rows.from_rows(both), Subject(agents=("A", "B"), model="GPT-4.1"))
+    (own,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A", "B"), model="GPT-4.1"))
     assert own.about == ""
 
 
 def test_computed_sentences_are_decided_by_their_numbers() -> None:
     lines = [
-        Line(label=name, value=float(at), published={}, ours=exact_value(value, "nats"), percent=False)
+        ItemLine(label=name, value=float(at), published={}, ours=exact_value(value, "nats"), percent=False)
         for name, values in (("known", (3.0, 2.0, 1.0)), ("unknown", (3.0, 4.0, 0.5)))
         for at, value in enumerate(values, 1)
     ]
     below: dict[str, Any] = {"test": "lower", "measure": "known", "than": "unknown"}
     claims = (
-        Claim(said="s", test="falls", measure="known"),
-        Claim(said="s", test="falls", measure="unknown"),
-        Claim(said="s", among=(2,), **below),
-        Claim(said="s", among=(2, 3), **below),
+        QuotedClaim(said="s", test="falls", measure="known"),
+        QuotedClaim(said="s", test="falls", measure="unknown"),
+        QuotedClaim(said="s", among=(2,), **below),
+        QuotedClaim(said="s", among=(2, 3), **below),
     )
     item = Item(name="meg table k", title="t", exact="cliff k", claims=claims)
     found = [one.verdict for one in decide_exact(item, lines)]

@@ -12,7 +12,7 @@ from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
 from goalscope.preflight.model_defaults import find_out, ready_models, ready_name
 from goalscope.probing import beliefs
-from goalscope.reproduction import Reading, Subject, find, items, read, scaled
+from goalscope.reproduction import ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.reproduction.claims import TESTS
 from goalscope.reproduction.comparable import other_worlds
 from goalscope.rows import Rows
@@ -94,7 +94,7 @@ def test_the_models_of_the_papers_are_ready_in_every_study_with_a_language_model
 
 
 def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() -> None:
-    reading = Reading(label="x", measure="success", by="size", percent=True, published={7: 50.0, 9: 95.0, 11: 40.0})
+    reading = ItemReading(label="x", measure="success", by="size", percent=True, published={7: 50.0, 9: 95.0, 11: 40.0})
     rows = Rows.from_rows(
         [
             *rows_of("success", [0, 1, 0, 1, 1, 0] * 2, size=7),
@@ -103,26 +103,28 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
         ]
     )
     item = item_of(readings=(reading,), where={"transform": None})
-    lines = read(item, rows, Subject(agents=("A",), model="GPT-OSS-20B"))
+    lines = read(item, rows, ReadAgents(agents=("A",), model="GPT-OSS-20B"))
     assert [line.value for line in lines] == [7, 9, 11]
     assert [line.within for line in lines] == [True, False, None] and lines[2].ours is None
     assert lines[0].ours is not None and lines[0].ours.value == 0.5 and lines[0].ours.clusters == 12
-    few = read(item, Rows.from_rows(rows_of("success", [0, 1, 0], size=7)), Subject(agents=("A",), model="GPT-OSS-20B"))
+    few = read(
+        item, Rows.from_rows(rows_of("success", [0, 1, 0], size=7)), ReadAgents(agents=("A",), model="GPT-OSS-20B")
+    )
     assert few[0].within is None and few[0].differs == ("3 grids, fewer than 10",)
-    other = read(item, rows, Subject(agents=("A",), model=""))
+    other = read(item, rows, ReadAgents(agents=("A",), model=""))
     assert [line.within for line in other] == [None] * 3  # another model's numbers are not compared
-    assert [line.ours for line in read(item, rows, Subject(agents=("B",)))] == [None] * 3
+    assert [line.ours for line in read(item, rows, ReadAgents(agents=("B",)))] == [None] * 3
 
 
 def test_limits_of_tokens_effort_worlds_and_probes_stand_in_the_way_of_a_comparison() -> None:
-    reading = Reading(label="x", measure="success", percent=True, published=50.0)
+    reading = ItemReading(label="x", measure="success", percent=True, published=50.0)
     item, rows = item_of(readings=(reading,)), Rows.from_rows(rows_of("success", [0, 1] * 6))
 
     def differs(published: Study, ran: Study | None, probed: bool = False, **drawn: Any) -> str:
         sampling = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 10_000, "reasoning_effort": "low"} | drawn
         descriptions = {"A": {"kind": "chat", "sampling": sampling}}
         found = tuple(other_worlds(published, ran, probed=probed))
-        subject = Subject(agents=("A",), model="GPT-OSS-20B", descriptions=descriptions, differs=found)
+        subject = ReadAgents(agents=("A",), model="GPT-OSS-20B", descriptions=descriptions, differs=found)
         (line,) = read(item, rows, subject)
         assert (line.within is None) == bool(line.differs)
         return "; ".join(line.differs)
@@ -145,9 +147,9 @@ def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper(
     for row in with_memory:
         row.tags["agent"] = "B"  # type: ignore[index]
     both = Rows.from_rows([*plain, *with_memory])
-    subject = Subject(agents=("A", "B"), model="GPT-OSS-20B")
-    (pooled,) = (Reading(label="s", measure="success"),)
+    subject = ReadAgents(agents=("A", "B"), model="GPT-OSS-20B")
+    (pooled,) = (ItemReading(label="s", measure="success"),)
     assert [line.label for line in read(item_of(readings=(pooled,)), both, subject)] == ["s, A", "s, B"]
-    by = Reading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
+    by = ItemReading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
     lines = read(item_of(readings=(by,)), both, subject)
     assert [(line.label, line.value) for line in lines] == [("s", "without"), ("s", "with")]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from goalscope import studies
 from goalscope.cli.studies import load_study
+from goalscope.preflight import study_files as studies
 from goalscope.runs import Study
 from goalscope.runs.probing_config import READS, Inside, RandomNetworks
 
@@ -37,15 +37,6 @@ def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
     assert (declared.table, declared.curve, full.curve) == ("middle", (), (2, 4))
 
 
-@pytest.mark.parametrize(("seed", "networks"), [(3, (("default-init", 3),)), (None, ())])
-def test_the_seed_of_earlier_studies_is_one_default_initialised_network(seed: Any, networks: Any) -> None:
-    study = Study.parse({**PLAIN, "analysis": {"inside": {"untrained": seed}}})
-    assert study.analysis is not None and study.analysis.inside is not None
-    assert study.analysis.inside.networks == networks
-    assert Study.parse(study.dump()) == study
-    assert len(Inside().networks) == 15
-
-
 @pytest.mark.parametrize(
     ("inside", "said"),
     [
@@ -62,8 +53,7 @@ def test_the_seed_of_earlier_studies_is_one_default_initialised_network(seed: An
         ({"curve": [50, 50]}, "analysis.inside.curve: must be rising numbers of training grids such as [50, 100, 200]"),
         ({"curve": [0, 50]}, "analysis.inside.curve[0]: must be greater than or equal to 1, got 0"),
         ({"test": 1.0}, "analysis.inside.test: must be less than 1"),
-        ({"untrained": -1}, "untrained must be a seed >= 0 or null"),
-        ({"untrained": 0, "random": None}, "without random beside it"),
+        ({"untrained": 0}, "analysis.inside.untrained: unknown key"),
         ({"random": {"kinds": ["untrained"]}}, "analysis.inside.random.kinds[0]: must be 'default-init', 'initial'"),
         ({"random": {"seedz": 3}}, "analysis.inside.random.seedz: unknown key"),
         ({"probes": {"hiden": 3}}, "analysis.inside.probes.hiden: unknown key; did you mean hidden?"),

@@ -7,7 +7,7 @@ import pytest
 from literal_tasks import literal_score, stale
 
 from goalscope.measures.exploration import StaleScore, TaskMap, score_episode
-from goalscope.measures.exploration.view import View
+from goalscope.measures.exploration.view import MapView
 from goalscope.reproduction.exact import TABLES, counted
 from goalscope.rng import stream
 from goalscope.worlds import Action
@@ -231,7 +231,7 @@ def test_no_gain_means_farther_from_every_target_and_the_agent_never_stands_on_o
             board, here = knowledge.board, knowledge.position
             known = knowledge.observed | knowledge.unobserved
             goal = knowledge.pending_goals
-            view = View(board, knowledge.unobserved, knowledge.pending, goal, known, known)
+            view = MapView(board, knowledge.unobserved, knowledge.pending, goal, known, known)
             assert view.count > 0 and not view.targets >> here & 1
             passable = bytearray(known >> index & 1 for index in range(board.size))
             fields = [board.field(passable, t) for t in range(board.size) if view.targets >> t & 1]
@@ -252,7 +252,7 @@ def test_searches_and_fields_give_the_same_gains() -> None:
         passing = bits(bytearray(flag and int(rng.random() < 0.8) for flag in board.open))
         for through in (board.cells, passing):
             known = through | targets
-            first, second = (View(board, targets, 0, 0, known, through) for _ in range(2))
+            first, second = (MapView(board, targets, 0, 0, known, through) for _ in range(2))
             second._levels = 10**9
             for here in range(board.size):
                 for offset in board.offsets:

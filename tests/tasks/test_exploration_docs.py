@@ -15,7 +15,7 @@ from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
-from goalscope.importers import Ledger, score_task_log
+from goalscope.importers import ImportLog, score_task_log
 from goalscope.measures import behaviour_measures
 from goalscope.models import TEMPLATE_FORMS
 from goalscope.runs import Study
@@ -50,7 +50,7 @@ def test_the_named_examples_print_the_table_below_them() -> None:
 def test_the_lines_of_the_schema_are_scored(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(next(text for kind, text in BLOCKS if kind == "json"))
-    ledger = Ledger()
+    ledger = ImportLog()
     (line,) = score_task_log(path, ledger)
     assert not ledger.problems and line.agent == "mine" and line.tags == {"prompt": "base"}
     assert line.score.summary.success and line.score.summary.unparsable == 1

@@ -4,7 +4,7 @@ import pytest
 from literal_tasks import literal_score
 
 from goalscope.measures.exploration import StepScore
-from goalscope.measures.exploration.examples import EXAMPLES, Counts, counts
+from goalscope.measures.exploration.examples import EXAMPLES, WalkCounts, counts
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.tasks import TaskState
 
@@ -46,7 +46,7 @@ def test_a_is_achieved_b_is_pending_and_c_is_not_found_where_the_cases_begin(nam
 
 
 def test_a_shortcut_and_a_detour_over_unseen_cells_are_free_of_error_as_is_the_way_back() -> None:
-    assert counts(EXAMPLES["shortcut"], "over unseen cells") == Counts(
+    assert counts(EXAMPLES["shortcut"], "over unseen cells") == WalkCounts(
         steps=3, errors=0, without_gain=0, new_cells=2, stale=0, cases=(4,)
     )
     assert counts(EXAMPLES["shortcut"], "the way it came").steps == 7

@@ -14,8 +14,8 @@ from goalscope.agents import (
     Greedy,
     NoisyGreedy,
     Observation,
-    Oracle,
     RandomWalk,
+    TaskOracle,
 )
 from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory
 from goalscope.measures.exploration import estimate_errors, score_episode
@@ -132,7 +132,7 @@ def test_one_sided_agents_show_one_sided_errors() -> None:
 
 def test_the_oracle_walks_the_shortest_way() -> None:
     for world in maps("low-large", 10):
-        episode = play(world, Oracle())
+        episode = play(world, TaskOracle())
         assert episode.outcome == "goal" and len(episode.actions) == plan_task(world).length
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from goalscope.agents import Greedy
 from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
-from goalscope.importers import Ledger, score_task_log
+from goalscope.importers import ImportLog, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
@@ -98,7 +98,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_broken_lines_are_named_and_the_rest_is_scored(log: Path) -> None:
-    ledger = Ledger()
+    ledger = ImportLog()
     scored = list(score_task_log(log, ledger))
     assert [line.line for line in scored] == [2 * index + 4 for index in range(len(BROKEN))]
     assert len({line.score.summary for line in scored}) == 1 and scored[0].score.summary.unparsable == 1
@@ -188,7 +188,7 @@ def test_files_that_hold_no_log(tmp_path: Path) -> None:
 def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"map": GOOD, "actions": ["left", "RIGHT "]}).encode())
-    ledger = Ledger()
+    ledger = ImportLog()
     (line,) = score_task_log(path, ledger)
     assert not ledger.problems and line.episode == "line 1" and line.score.summary.unparsable == 0
 

@@ -13,7 +13,6 @@ from literal_tasks import achieved, observed, pending, unobserved
 from played import play
 from task_run_agents import TaskDice, task_study
 
-from goalscope import studies
 from goalscope.agents import RandomWalk
 from goalscope.cli.measuring import report as report_run
 from goalscope.cli.studies import load_study
@@ -22,6 +21,7 @@ from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.preflight import study_files as studies
 from goalscope.report import build_ledger, lay_out
 from goalscope.report.moments import depths, moment_picture, moments
 from goalscope.report.sections.results import error_tables

@@ -13,7 +13,7 @@ import pytest
 from played import play
 from task_run_agents import TaskDice, task_study
 
-from goalscope.agents import DepthFirst, ExploreFirst, Greedy, Oracle
+from goalscope.agents import DepthFirst, ExploreFirst, Greedy, TaskOracle
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, progress_shares
@@ -40,7 +40,7 @@ def test_episodes_of_a_run_are_those_of_a_loop(tmp_path: Path) -> None:
         for episode in store.episodes():
             assert isinstance(episode.world, TaskWorld)
             task_map = episode.world.task_map
-            agent = literal.get(episode.agent) or Oracle()
+            agent = literal.get(episode.agent) or TaskOracle()
             played = play(task_map, agent)
             assert tuple(step.action for step in episode.steps) == played.actions
             cells = [report.position for _, report in played.turns]

@@ -17,15 +17,15 @@ import numpy as np
 
 from goalscope.activations.capture_schedule import (
     CaptureSettings,
-    Counts,
-    Item,
+    ReplayCounts,
+    ReplayItem,
     ShardPlan,
     chosen_steps,
     plan_id,
     shards,
     windows,
 )
-from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
+from goalscope.activations.hooks import DecoderBlocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
 from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_id, model_of
 from goalscope.activations.shards import (
@@ -114,8 +114,8 @@ def capture(
         check_ids(store, target, model)
         selected_sites = selected_sites if sites is not None else available_sites(store, target.agent_id, model)
     steps = target.steps if chosen is None else sum(map(len, chosen.values()))
-    blocks = Blocks(model.model)
-    blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
+    blocks = DecoderBlocks(model.model)
+    blocks = DecoderBlocks(model.model, thirds(blocks.count) if layers is None else layers)
     finder = SiteFinder(model, selected_sites)
     with Store(run, "r" if shard is not None else "w") as store:
         work = _Capture(
@@ -153,12 +153,12 @@ class _Capture:
     target: ReplayTarget
     model: LocalModel
     finder: SiteFinder
-    blocks: Blocks
+    blocks: DecoderBlocks
     sites: tuple[Site, ...]
     scope: str
     settings: CaptureSettings
     part: StudyShard | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: ReplayCounts = field(default_factory=ReplayCounts)
     self_check: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -301,7 +301,7 @@ class _Capture:
             return False
         return True
 
-    def _check(self, window: Sequence[Item]) -> None:
+    def _check(self, window: Sequence[ReplayItem]) -> None:
         """Refuse tokens that the model does not have, and a model whose hooks do not read its blocks' outputs."""
         for item in window:
             try:

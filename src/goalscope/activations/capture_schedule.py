@@ -60,7 +60,7 @@ class CaptureSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Item:
+class ReplayItem:
     """One step that is replayed."""
 
     episode: tuple[str, str, str]  # ids of episode, world and grid
@@ -73,7 +73,7 @@ class Item:
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
+class ReplayCounts:
     """Numbers of scheduled steps by outcome."""
 
     steps: int = 0
@@ -84,11 +84,11 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ReplayBatch:
     """Steps that pass through the model together: equal sequences once, all of one length."""
 
     sequences: tuple[npt.NDArray[np.int64], ...]
-    items: tuple[Item, ...]
+    items: tuple[ReplayItem, ...]
     places: tuple[int, ...]  # of each item, its sequence
 
 
@@ -97,7 +97,7 @@ class ShardPlan:
     """One file: its number and its batches; ``prefix`` tokens of the window's sequences are computed once."""
 
     number: int
-    batches: tuple[Batch, ...]
+    batches: tuple[ReplayBatch, ...]
     prefix: npt.NDArray[np.int64]
 
 
@@ -146,14 +146,14 @@ def plan_id(store: Store, agent_id: str, scope: str) -> str:
 
 
 def windows(
-    store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: Counts
-) -> Iterator[list[Item]]:
+    store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: ReplayCounts
+) -> Iterator[list[ReplayItem]]:
     """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
 
     Raises:
         ValueError: none of the steps of a window has a certain site; says why.
     """
-    window: list[Item] = []
+    window: list[ReplayItem] = []
     n_steps, tokens = 0, 0
     for episode, step, grid in steps_seen(store, agent_id, scope, chosen_steps(store, agent_id, scope)):
         counts.steps += 1
@@ -167,7 +167,7 @@ def windows(
         if sites_found.positions:
             last = max(int(positions.max()) for positions in sites_found.positions.values())
             ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
-            item = Item(
+            item = ReplayItem(
                 episode=(episode.id, episode.world.id, episode.world.cluster_id),
                 step=step.index,
                 shape=(episode.world.grid.height, episode.world.grid.width),
@@ -189,7 +189,7 @@ def windows(
 
 
 def shards(
-    window: Sequence[Item],
+    window: Sequence[ReplayItem],
     first: int,
     *,
     settings: CaptureSettings,
@@ -207,7 +207,7 @@ def shards(
     """
     prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
 
-    def key(item: Item) -> tuple[tuple[int, int], int]:
+    def key(item: ReplayItem) -> tuple[tuple[int, int], int]:
         return (item.shape if by_shape else (0, 0)), len(item.ids)
 
     plan, size, shape = ShardPlan(number=first, batches=(), prefix=prefix), 0, (0, 0)
@@ -222,12 +222,14 @@ def shards(
         yield plan
 
 
-def _batches(group: Sequence[Item], rows: int, item_bytes: int, max_bytes: int) -> Iterator[tuple[Batch, int]]:
+def _batches(
+    group: Sequence[ReplayItem], rows: int, item_bytes: int, max_bytes: int
+) -> Iterator[tuple[ReplayBatch, int]]:
     """Cut steps of one length into batches of at most ``rows`` different sequences."""
-    by_ids: dict[bytes, list[Item]] = {}
+    by_ids: dict[bytes, list[ReplayItem]] = {}
     for item in group:
         by_ids.setdefault(item.ids.tobytes(), []).append(item)
-    batch: list[tuple[int, Item]] = []  # place of its sequence, step
+    batch: list[tuple[int, ReplayItem]] = []  # place of its sequence, step
     size, row = 0, -1
     for equal_items in by_ids.values():
         is_new = True
@@ -243,13 +245,13 @@ def _batches(group: Sequence[Item], rows: int, item_bytes: int, max_bytes: int) 
         yield _batch(batch), size
 
 
-def _batch(items: Sequence[tuple[int, Item]]) -> Batch:
+def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
     sequences = {place: item.ids for place, item in items}
     places, members = zip(*items, strict=True)
-    return Batch(sequences=tuple(sequences.values()), items=members, places=places)
+    return ReplayBatch(sequences=tuple(sequences.values()), items=members, places=places)
 
 
-def _shared(window: Sequence[Item]) -> npt.NDArray[np.int64]:
+def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
     """Return the common prefix of all sequences before any captured position, empty where a cache would not pay."""
     none = np.zeros(0, dtype=np.int64)
     first = window[0].ids
@@ -263,7 +265,7 @@ def _shared(window: Sequence[Item]) -> npt.NDArray[np.int64]:
     return first[:n_shared] if worthwhile else none
 
 
-def _check_found(sites: Sequence[Site], counts: Counts) -> None:
+def _check_found(sites: Sequence[Site], counts: ReplayCounts) -> None:
     for site in sites:
         if counts.steps and not counts.found[site]:
             reasons = [

@@ -18,7 +18,6 @@ from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
 from goalscope.activations.sites import Site
 from goalscope.extras import lacking
 from goalscope.plain_files import path_in, write_text
-from goalscope.rows import CLUSTER_IN_FILES
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "safetensors")
 README: Final = "README.json"
-_TEXTS: Final = {"episode_id": "episode_id", "world_id": "world_id", "cluster": CLUSTER_IN_FILES}
-"""Text columns of captures, and their names in a file."""
+_TEXTS: Final = ("episode_id", "world_id", "cluster")
+"""Text columns of captures."""
 _SITE_TEXTS: Final = {
     "pre": "the last three tokens of the prompt, before the reasoning",
     "post": "the three tokens that open the final answer, after the reasoning",
@@ -164,7 +163,7 @@ def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
     index_list = pyarrow.list_(pyarrow.int64(), positions)
     vectors = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
     kinds = {
-        **dict.fromkeys(_TEXTS.values(), pyarrow.string()),
+        **dict.fromkeys(_TEXTS, pyarrow.string()),
         "step": pyarrow.int64(),
         "height": pyarrow.int64(),
         "width": pyarrow.int64(),
@@ -227,7 +226,7 @@ def _tables(
                 vectors = shard.vectors(site, layer)[selected]
             columns = {name: column[selected] for name, column in columns.items()}
             scalars = {
-                **{stored: columns[name] for name, stored in _TEXTS.items()},
+                **{name: columns[name] for name in _TEXTS},
                 **{name: columns[name] for name in ("step", "reconstructed")},
                 "height": columns["shape"][:, 0],
                 "width": columns["shape"][:, 1],

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.capture_schedule import Batch
+from goalscope.activations.capture_schedule import ReplayBatch
 from goalscope.activations.sites import Site
 from goalscope.models.cache import check_layers as check_cache
 
@@ -32,7 +32,7 @@ class _Enough(BaseException):
     """The deepest wanted block has run: what comes after it is not computed."""
 
 
-class Blocks:
+class DecoderBlocks:
     """The decoder blocks of a model; the model itself is never changed.
 
     Args:
@@ -101,9 +101,9 @@ class Blocks:
 
 
 class Recording:
-    """Runs sequences through hooked blocks; made by `Blocks.recording`."""
+    """Runs sequences through hooked blocks; made by `DecoderBlocks.recording`."""
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: DecoderBlocks) -> None:
         self._blocks = blocks
         self._thread = threading.get_ident()
         self._wanted: tuple[Any, Any] | None = None
@@ -150,7 +150,7 @@ class Recording:
         return self._run(ids, rows, columns, cache)
 
     def batch(
-        self, batch: Batch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+        self, batch: ReplayBatch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
     ) -> Iterator[tuple[Site, Any]]:
         """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
 
@@ -253,7 +253,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     """
     import torch
 
-    blocks = Blocks(model, layers)
+    blocks = DecoderBlocks(model, layers)
     id_array = np.array([list(ids)], dtype=np.int64)
     columns = np.arange(id_array.shape[1])
     with blocks.recording() as recording:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from goalscope.activations.capture_schedule import Item
+from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
@@ -85,7 +85,7 @@ def write_shard(path: Path, shard: Shard) -> int:
     return len(data)
 
 
-def layout(items: Sequence[Item], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
+def layout(items: Sequence[ReplayItem], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
     """Return the episodes of n steps, and all tensors of their shard except the vectors."""
     episode_numbers = {episode: number for number, episode in enumerate(dict.fromkeys(item.episode for item in items))}
     arrays: dict[str, npt.NDArray[Any]] = {

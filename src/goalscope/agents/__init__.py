@@ -22,8 +22,8 @@ from goalscope.agents.task_scripted import (
     ExploreFirst,
     Greedy,
     NoisyGreedy,
-    Oracle,
     RandomWalk,
+    TaskOracle,
 )
 
 __all__ = [
@@ -42,12 +42,12 @@ __all__ = [
     "NoisyGreedy",
     "Observation",
     "Optimal",
-    "Oracle",
     "Past",
     "RandomWalk",
     "ScriptedAgent",
     "SideBiased",
     "TaskChatAgent",
+    "TaskOracle",
     "Turn",
     "Uniform",
     "WrongGoal",

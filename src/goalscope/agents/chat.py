@@ -44,7 +44,7 @@ from goalscope.models.base import (
     build_model,
     check_type,
 )
-from goalscope.models.http_budget import Budget
+from goalscope.models.http_budget import CallBudget
 from goalscope.progress import Arrived, handing_out, takes_arrived
 from goalscope.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
@@ -156,10 +156,10 @@ class ChatAgent:
         return None if limit is None else int(limit)
 
     @property
-    def budget(self) -> Budget | None:
+    def budget(self) -> CallBudget | None:
         """Spending and limits of the model, None for models that cost nothing."""
         budget = getattr(self.model, "budget", None)
-        return budget if isinstance(budget, Budget) else None
+        return budget if isinstance(budget, CallBudget) else None
 
     @property
     def tags(self) -> Mapping[str, Tag]:

@@ -28,7 +28,7 @@ def _wording(name: str, value: Any) -> str:
 
 @agent_kind("reader")
 @dataclass(frozen=True)
-class Reader(ScriptedAgent):
+class InstructedAgent(ScriptedAgent):
     """Goes to the cell that its instruction names in words; where it names none, to its own target.
 
     A fraction epsilon of its actions is random, and with ``swayed`` a larger one under every second wording of

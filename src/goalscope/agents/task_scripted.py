@@ -1,6 +1,6 @@
 """Nine agents of known behaviour for task worlds: ground truth for the errors of exploration and exploitation.
 
-Eight of them act on their `AgentKnowledge` alone; `Oracle` knows the world. None keeps a state of its own.
+Eight of them act on their `AgentKnowledge` alone; `TaskOracle` knows the world. None keeps a state of its own.
 Ties go to the cell seen first, then to the order of `Action`. An agent with nothing left to do moves at random.
 """
 
@@ -42,7 +42,7 @@ class ScriptedTaskAgent(Scripted):
 
 
 @dataclass(frozen=True)
-class Oracle(ScriptedTaskAgent):
+class TaskOracle(ScriptedTaskAgent):
     """Knows the whole map and follows a shortest successful path: a bound on steps, no bound on errors."""
 
     kind: ClassVar[str] = "oracle"
@@ -167,7 +167,7 @@ class Oscillator(ScriptedTaskAgent):
 TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
     agent.kind: agent_kind(f"{TASK_PREFIX}{agent.kind}")(agent)
     for agent in (
-        *(Oracle, Greedy, ExploreFirst, DepthFirst, NoisyGreedy),
+        *(TaskOracle, Greedy, ExploreFirst, DepthFirst, NoisyGreedy),
         *(FrontierOnly, ShortMemory, RandomWalk, Oscillator),
     )
 }

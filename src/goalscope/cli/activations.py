@@ -70,7 +70,7 @@ def capture(
     from goalscope.activations import CaptureSettings
     from goalscope.activations import capture as replay
     from goalscope.activations.capture import capture_elsewhere
-    from goalscope.activations.hooks import Blocks
+    from goalscope.activations.hooks import DecoderBlocks
     from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
@@ -104,7 +104,7 @@ def capture(
 
             with Store(run) as store:
                 local_model = model_of(store, find_target(store, agent, ()), untrained, random_weights)
-        layer_numbers = Blocks(local_model.model).layers
+        layer_numbers = DecoderBlocks(local_model.model).layers
     began = time.monotonic()
     with progress("steps" if executor == "threads" else "parts") as show:
         options: dict[str, Any] = {

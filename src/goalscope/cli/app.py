@@ -14,11 +14,11 @@ from goalscope.cli import (
     figures,
     hypotheses,
     interventions,
-    reproduce,
     studies,
     verify,
 )
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
+from goalscope.cli.further import Commands
 from goalscope.cli.help import (
     HYPOTHESES,
     SUMMARY,
@@ -27,6 +27,7 @@ from goalscope.cli.help import (
     MeasureCommand,
     ProbeCommand,
     RunDirectory,
+    StudyCommand,
     as_lines,
     examples,
     flag,
@@ -36,6 +37,7 @@ from goalscope.own import refused
 
 app = typer.Typer(
     name="goalscope",
+    cls=Commands,
     help="Whether, how strongly and towards what a language-model agent is goal-directed.",
     epilog=as_lines(("goalscope demo --out runs/demo", "goalscope run --help")),
     no_args_is_help=True,
@@ -96,12 +98,11 @@ def demo(out: studies.OutFolder = Path("runs/demo")) -> None:
 
 _command("evaluate")(evaluating.evaluate)
 _command("ledger")(evaluating.ledger)
-_command("reproduce")(reproduce.reproduce)
-_command("run")(studies.run)
+_command("run", cls=StudyCommand)(studies.run)
 _command("merge")(studies.merge)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
-app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # the former name
+_command("estimate", cls=StudyCommand)(studies.estimate)
 
 
 @_command("import")
@@ -234,21 +235,18 @@ def export(
     out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
     activations: Exported = "",
     captures: Captures = "",
-    inspect: Annotated[
-        bool,
-        flag("--inspect", "In place of tables, logs of Inspect: for its viewer, Scout and Docent."),
-    ] = False,
+    format: Annotated[
+        str, option("NAME", "In place of tables, what a package writes, e.g. inspect: logs for its viewer and Scout.")
+    ] = "",
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
-    if inspect:
+    if format:
         if activations or captures:
-            raise ValueError(
-                "--inspect must come alone, logs hold no activations: leave --activations and --capture out"
-            )
-        commands.export_inspect(run, out)
+            raise ValueError("--format must come alone, without activations: leave --activations and --capture out")
+        commands.export_as(run, out, format)
         return
     if captures and not activations:
         raise ValueError("--capture must come with --activations, which it chooses from: add --activations parquet")
@@ -338,18 +336,6 @@ def score(
 
     if not scoring.score(path, out=out, as_json=as_json, steps=steps, distances=distances, report=report):
         raise typer.Exit(PROBLEMS)
-
-
-@_command("cliff-world")
-def cliff_world(
-    out: Annotated[Path, option("DIR", "The folder for figures and JSON.", "--out", "-o")],
-    networks: Annotated[int, option("N", "Also fit N networks as unknown utility in each row (extra lm).", min=0)] = 0,
-    figures: Annotated[bool, typer.Option(help="Draw the figures (extra report).")] = True,
-) -> None:
-    """Both experiments of the paper that defines MEG, exact, beside what it prints: tables, figures, JSON."""
-    from goalscope.cli.meg import cliff
-
-    cliff(out, networks, figures=figures)
 
 
 _command("verify")(verify.verify)

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from goalscope import importers
+from goalscope import importers, registry
 from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
 from goalscope.evaluation.opening import run_folders
-from goalscope.extras import lacking
 from goalscope.front.measuring import check_tags, measure_run, write_page_of
 from goalscope.front.measuring import measure as measure_estimates
 from goalscope.front.running import check_kept_apart
@@ -148,15 +147,11 @@ def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequenc
         say(f"activations: {folder} ({size / 1e6:.1f} MB), described in {README}")
 
 
-def export_inspect(path: Path, out: Path) -> None:
-    """Write a run as logs of Inspect, one for each agent or several where it has many steps."""
-    try:
-        from goalscope.inspect_ai.export import export_logs
-    except ImportError as error:
-        raise lacking("export --inspect needs inspect-ai", "inspect", error) from error
+def export_as(path: Path, out: Path, format: str) -> None:
+    """Write a run, or those of an evaluation's arms, in a registered format."""
+    write = registry.resolve("exporter", format)
     for name, folder in run_folders(path).items():
         with Store(folder) as store, progress("episodes") as show:
-            written = export_logs(store, path_in(out, name) if name else out, progress=show)
+            written = write(store, path_in(out, name) if name else out, show)
         for file in written:
-            say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
-    say(f"next: inspect view --log-dir {quote(str(out))}")
+            say(f"{format}: {file} ({file.stat().st_size / 1e6:.1f} MB)")

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from goalscope import registry
+
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
     "evaluate": "Say whether a model is goal-directed: one command, one verdict.",
     "ledger": "Print the claims of an evaluation.",
-    "reproduce": "Make one figure or table of a paper, beside the printed one.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
     "separate": "Say which hypotheses some worlds can tell apart.",
@@ -30,15 +31,10 @@ SUMMARY: Final[Mapping[str, str]] = {
     "meg": "Say how goal-directed agents are, in nats, and towards what.",
     "score": "Score exploration and exploitation errors of a log.",
     "verify": "Compare all that a run holds with its checksums.",
-    "cliff-world": "Compute both experiments of the MEG paper exactly.",
     "doctor": "Say what is installed, what is missing, how to get it.",
 }
 
-STUDIES: Final = (
-    "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
-    "activations cognitive-map, beliefs, plans, distance, patching, steering, reasoning-edits; in task worlds "
-    "explore-exploit, harness, semantic, demand; in environments of others toy-text, minigrid, textworld."
-)
+STUDIES: Final = "A study file (YAML), or the name of a registered study, see below."
 """Help text of the argument STUDY of `run` and `estimate`."""
 
 HYPOTHESES: Final = (
@@ -56,14 +52,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt",
     ),
     "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),
-    "reproduce": (
-        "goalscope reproduce --list",
-        "goalscope reproduce --all --scale small --out runs/all",
-        "goalscope reproduce 'meg table k' --out runs/cliff",
-        "goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms",
-        "goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2",
-        "goalscope reproduce 'telos figure 12' --logs recorded --out runs/recorded",
-    ),
     "run": (
         "goalscope run study.yaml --out runs/first",
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
@@ -135,7 +123,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope score log.jsonl --report runs/log",
         "goalscope score log.jsonl --out scores.jsonl --steps",
     ),
-    "cliff-world": ("goalscope cliff-world --out cliff",),
     "verify": ("goalscope verify runs/first",),
     "doctor": ("goalscope doctor --folder /data/runs", "goalscope doctor runs/first --repair"),
 }
@@ -211,13 +198,21 @@ class MeasureCommand(TyperCommand):
         super().format_epilog(ctx, formatter)
 
 
+class StudyCommand(TyperCommand):
+    """A command whose help ends with the names of the registered studies."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the names, then the examples."""
+        with formatter.section("Studies"):
+            formatter.write_text(", ".join(sorted(registry.names("study"))))
+        super().format_epilog(ctx, formatter)
+
+
 class ProbeCommand(TyperCommand):
     """A command whose help ends with the registered analyses of activations, imported only for that help."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the analyses, then the examples."""
-        from goalscope import registry
-
         with formatter.section("Analyses"):
             formatter.write_dl(
                 [(name, registry.resolve("analysis", name).title) for name in registry.names("analysis")]

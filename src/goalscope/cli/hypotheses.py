@@ -133,8 +133,8 @@ def _study(
     from goalscope import registry
     from goalscope.cli.overrides import read_overrides
     from goalscope.cli.studies import load_study
+    from goalscope.preflight.study_files import names
     from goalscope.runs import Study
-    from goalscope.studies import names
     from goalscope.yaml_text import read_yaml_text
 
     changes = read_overrides(sizes, densities, settings, None, network=False, count=count)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from goalscope import studies
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import did_you_mean, near_miss
 from goalscope.cli.console import say
 from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.preflight import study_files
 from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
 from goalscope.untrusted import shorten
@@ -257,7 +257,7 @@ def _new_names(name: str, old: Sequence[str]) -> Iterator[str]:
 
 def _no_chat(study: str, agents: Sequence[str]) -> str:
     """Return the error message for a study without a chat agent, with the shipped studies that have some."""
-    having = [name for name in studies.names() if any(_is_chat(entry) for entry in _agents(name))]
+    having = [name for name in study_files.names() if any(_is_chat(entry) for entry in _agents(name))]
     return (
         f"--model must fit a study with a chat agent, {study} has none ({', '.join(agents)}): give one of "
         f"{', '.join(having)}, or a study with an agent of kind chat{did_you_mean(Path(study).stem, having)}"
@@ -265,7 +265,7 @@ def _no_chat(study: str, agents: Sequence[str]) -> str:
 
 
 def _agents(name: str) -> list[Any]:
-    plain = read_yaml_text(studies.text(name), name)
+    plain = read_yaml_text(study_files.text(name), name)
     return list(plain["agents"])
 
 

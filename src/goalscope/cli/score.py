@@ -13,7 +13,7 @@ from goalscope.cli.errors import check_outputs
 from goalscope.cli.measuring import report, warn_of_few
 from goalscope.extras import how_to_install
 from goalscope.front.measuring import can_report, measure_run
-from goalscope.importers.problems import Ledger
+from goalscope.importers.problems import ImportLog
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
 from goalscope.plain_files import replacing
@@ -49,7 +49,7 @@ def score(
         )
     if report is not None:
         _check_report(report, distances)
-    ledger = Ledger()
+    ledger = ImportLog()
     by_agent: dict[str, list[tuple[Summary, str]]] = {}
     total = max(1, path.stat().st_size // 1024)
     with ExitStack() as stack:

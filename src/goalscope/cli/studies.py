@@ -169,7 +169,7 @@ def estimate(
 
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     """Return a study from a file, or the shipped study of that name, with changes."""
-    from goalscope.studies import load
+    from goalscope.preflight.study_files import load
 
     return load(name, None if changes is None else changes.apply)
 

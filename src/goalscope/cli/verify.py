@@ -17,7 +17,7 @@ from goalscope.cli.help import RunDirectory, flag, option
 
 if TYPE_CHECKING:
     from goalscope.runs import Store
-    from goalscope.runs.verify import Part
+    from goalscope.runs.verify import VerifiedPart
 
 
 def verify(
@@ -72,7 +72,7 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
     if not as_json:
         table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
 
-    def listed(part: "Part") -> str:
+    def listed(part: "VerifiedPart") -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
         return f"{part.what}: {'; '.join(part.damaged[:5])}{rest}\n  {part.mend.replace('RUN', quote(str(run)))}"
 
@@ -84,11 +84,11 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
     return {"run": str(run), "parts": [asdict(part) for part in parts], "content_hash": digest}
 
 
-def files(store: "Store") -> Iterator["Part"]:
+def files(store: "Store") -> Iterator["VerifiedPart"]:
     """Check the files of a run: activations against their digests, probes against their content ids."""
     from goalscope.activations.load import SHARD
     from goalscope.activations.shards import Artifact, artifacts, open_shard, place
-    from goalscope.runs.verify import Part
+    from goalscope.runs.verify import VerifiedPart
 
     def shard(artifact: Artifact) -> None:
         with open_shard(
@@ -112,10 +112,10 @@ def files(store: "Store") -> Iterator["Part"]:
             except (ValueError, OSError) as error:
                 damaged.append(str(error)[:300])
         if found_artifacts:
-            yield Part(what=f"files: {kind}", checked=len(found_artifacts), damaged=tuple(damaged))
+            yield VerifiedPart(what=f"files: {kind}", checked=len(found_artifacts), damaged=tuple(damaged))
 
 
-def _row(part: "Part") -> tuple[str, ...]:
+def _row(part: "VerifiedPart") -> tuple[str, ...]:
     return part.what, f"{part.checked:,}", f"{len(part.damaged):,}"
 
 

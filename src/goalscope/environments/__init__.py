@@ -3,7 +3,7 @@
 from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
-from goalscope.environments.solution import SampledStates, SolvedTable, sample_states, solve_table
+from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
 
@@ -18,7 +18,6 @@ __all__ = [
     "PlayBack",
     "Player",
     "PolicyAgent",
-    "SampledStates",
     "SolvedTable",
     "StateCopy",
     "StateTable",
@@ -26,6 +25,5 @@ __all__ = [
     "enumerate_states",
     "environment_kind",
     "play_back",
-    "sample_states",
     "solve_table",
 ]

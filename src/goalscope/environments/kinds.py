@@ -143,7 +143,7 @@ class MiniGridWorlds(_Searched):
 
 
 @world_kind("textworld", world=EnvironmentWorld)
-class TextWorlds(_Searched):
+class TextWorldGames(_Searched):
     """Generated games of TextWorld, each made from each seed; at most five objects keep them enumerable."""
 
     kind: Literal["textworld"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from goalscope import studies
 from goalscope.evaluation import judging
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget
@@ -30,6 +29,7 @@ from goalscope.evaluation.subject import Subject, subjects_of
 from goalscope.parts import TRACEBACK
 from goalscope.plain_files import path_in
 from goalscope.preflight.first_turns import FirstTurns
+from goalscope.preflight.study_files import load
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.report.blocks import counted, listed
 from goalscope.runs import Store
@@ -196,7 +196,7 @@ def _begin(
     subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
     names = [subject.name for subject in subjects]
     askable = [subject for subject in subjects if subject.logs is None]
-    given = given_worlds(studies.load(worlds)) if worlds else None
+    given = given_worlds(load(worlds)) if worlds else None
     if given is not None and askable != subjects:
         raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
     open_to = _open_arms(chosen, given, askable, names)

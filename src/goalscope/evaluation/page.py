@@ -20,7 +20,7 @@ from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
-from goalscope.report.charts import Difference, Forest
+from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
@@ -222,8 +222,8 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
             ("goal-directedness", goals.get(GOAL)),
         ]
-        standings += [Difference(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
-        directions += [Difference(name, style, place, share) for place, share in goals.items()]
+        standings += [DifferenceBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
+        directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
     both = (
         (standings, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
         (directions, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
@@ -238,14 +238,14 @@ def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
         yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
 
 
-def _in_tasks(name: str, style: int, runs: Opened) -> list[Difference]:
+def _in_tasks(name: str, style: int, runs: Opened) -> list[DifferenceBar]:
     """Return a model's success in task worlds on the scale from a random walker (0) to the maximum (1)."""
     if ("tasks", name) not in runs:
         return []
     data = ArmData.of(runs["tasks", name], name)
     estimate = above_walker(data).estimate
     scaled = None if estimate is None else _moved(estimate, 0.0, 1 - walker_success(data))
-    return [] if scaled is None else [Difference(name, style, "achieves the goal of a task", scaled)]
+    return [] if scaled is None else [DifferenceBar(name, style, "achieves the goal of a task", scaled)]
 
 
 def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:

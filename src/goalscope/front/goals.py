@@ -11,11 +11,11 @@ from goalscope.measures.goals import (
     GoalFindings,
     GoalSettings,
     goal_settings,
-    held_out_goals_by_parts,
+    held_out_goals,
     joined,
     measure_decoded_beliefs,
     measure_goals_by_parts,
-    measure_restricted_by_parts,
+    measure_restricted,
 )
 from goalscope.measures.table import StepTable
 from goalscope.meg.restricted import Unseen
@@ -125,13 +125,13 @@ def _measured(
             parts = _parts(store, grids=grids, tasks=tasks)
             with stage("episodes as their agents saw the worlds") as show:
                 relative.append(
-                    measure_restricted_by_parts(parts, settings, unseen=cast(Unseen, seen), total=total, progress=show)
+                    measure_restricted(parts, settings, unseen=cast(Unseen, seen), total=total, progress=show)
                 )
         with stage("curves of worlds") as show:
             findings = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=show)
         if unknown:
             with stage("unknown utilities") as show:
-                held_out = held_out_goals_by_parts(
+                held_out = held_out_goals(
                     _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=show
                 )
             findings = replace(findings, held_out=held_out)

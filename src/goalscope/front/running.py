@@ -6,12 +6,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from goalscope import studies
 from goalscope.extras import how_to_install
 from goalscope.front.expected import measure_and_say
 from goalscope.front.measuring import can_report, write_page_of
 from goalscope.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.preflight import beyond_reach
+from goalscope.preflight.study_files import load
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.progress import TALLY, Display, aloud, duration, lines
 from goalscope.report.blocks import counted
@@ -51,7 +51,7 @@ def run(
     Raises:
         ValueError: the study or an option does not fit, or the directory holds something else.
     """
-    read = study if isinstance(study, Study) else studies.load(study)
+    read = study if isinstance(study, Study) else load(study)
     passed = {"study": read.name, "workers": workers}
     options: dict[str, Any] = {"executor": executor, "gpus": gpus, "shard": shard, "full": full}
     with aloud():

@@ -2,14 +2,14 @@
 
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from goalscope.importers.inspect_log import inspect_episodes, is_inspect_json
+from goalscope import registry
+from goalscope.importers.formats import Format, format_of
 from goalscope.importers.jsonl import jsonl_episodes
-from goalscope.importers.problems import Context, ImportResult, Ledger
-from goalscope.importers.recorded import Reader
+from goalscope.importers.problems import Context, ImportLog, ImportResult, SampleReader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.plain_files import described
 from goalscope.runs.record import Episode
@@ -21,24 +21,13 @@ _GROUP = 64
 _GROUP_STEPS = 20_000
 
 
-# By layout and ending, in the order in which files are read: tables come before the trajectories that they describe.
-_READERS: dict[tuple[str, str], Callable[[Path, str, Context], Iterator[Episode]]] = {
-    ("authors", ".csv"): read_metrics,
-    ("authors", ".jsonl"): read_manifest,
-    ("authors", ".json"): read_json,
-    ("log", ".jsonl"): jsonl_episodes,
-    ("inspect", ".eval"): inspect_episodes,
-    ("inspect", ".json"): inspect_episodes,
-}
-
-
-def import_path(path: str | Path, *, check: bool = False, reader: Reader | None = None) -> ImportResult:
-    """Read a file or a folder: the authors' layout, goalscope's JSON lines, logs of Inspect, or all of them.
+def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportResult:
+    """Read a file or a folder: the authors' layout, goalscope's JSON lines, formats of packages, or all of them.
 
     Args:
         path: the file or folder. A missing path is a problem of the result, not an exception.
         check: read everything at once and keep no episode; labels without an episode are enough.
-        reader: reads the samples of logs of Inspect for other tasks than goalscope's.
+        reader: reads the samples of a format whose logs hold other tasks than goalscope's.
 
     An import without an episode is a problem too, which says what there was instead.
 
@@ -47,9 +36,9 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
         it no episodes, and complete problems and counts.
 
     Raises:
-        ImportError: there is a log of Inspect and inspect-ai is not installed.
+        ImportError: what a format needs is not installed.
     """
-    ledger = Ledger()
+    ledger = ImportLog()
     episodes = _episodes(Path(path), Context(ledger, reader), check=check)
     if not check:
         return ImportResult(episodes=episodes, ledger=ledger)
@@ -57,7 +46,7 @@ def import_path(path: str | Path, *, check: bool = False, reader: Reader | None 
     return ImportResult(episodes=(), ledger=ledger)
 
 
-def import_into(path: str | Path, store_directory: str | Path, *, reader: Reader | None = None) -> ImportResult:
+def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportResult:
     """Read a file or a folder and put its episodes into a store; see `import_path`.
 
     Stored episodes do not change: an equal episode is skipped, one with other content becomes a problem.
@@ -96,7 +85,7 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Reader
     return ImportResult(episodes=(), ledger=ledger)
 
 
-def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
+def _put(store: Store, group: list[Episode], ledger: ImportLog) -> None:
     """Store a group of episodes; where the group is rejected, one by one, so that all valid ones are stored."""
     count = "SELECT COUNT(*) FROM episodes"
     [(before,)] = store.query(count)
@@ -119,20 +108,16 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
 
 def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]:
     ledger = context.ledger
-    files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS}
-    file_count = 0
+    formats = [*_FORMATS, *(registry.resolve("importer", name) for name in registry.names("importer"))]
+    files: dict[int | None, list[tuple[Path, str]]] = {None: [], **{index: [] for index in range(len(formats))}}
     for file, name in _files_below(path, ledger):
-        file_count += 1
-        keys = [key for key in files if key[1] == file.suffix.lower()]
-        if len(keys) > 1:
-            keys = [(_layout(file), file.suffix.lower())]
-        if keys:
-            files[keys[0]].append((file, name))
-        else:
-            ledger.counts["other files left alone"] += 1
-    for key, named_files in files.items():
+        files[format_of(file, formats)].append((file, name))
+    file_count = sum(map(len, files.values()))
+    if others := len(files.pop(None)):
+        ledger.counts["other files left alone"] += others
+    for one, named_files in zip(formats, files.values(), strict=True):
         for file, name in named_files:
-            yield from _READERS[key](file, name, context)
+            yield from one.read(file, name, context)
     if context.metrics:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
     if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
@@ -143,13 +128,6 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
     else:
         found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
         ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
-
-
-def _layout(path: Path) -> str:
-    """Return the layout of a file whose ending occurs in several layouts."""
-    if path.suffix.lower() == ".json":
-        return "inspect" if is_inspect_json(path) else "authors"
-    return "authors" if _shows_grids(path) else "log"
 
 
 def _shows_grids(path: Path) -> bool:
@@ -166,7 +144,16 @@ def _shows_grids(path: Path) -> bool:
     return False
 
 
-def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
+# In the order in which files are read: tables come before the trajectories that they describe.
+_FORMATS = (
+    Format(endings=(".csv",), read=read_metrics),
+    Format(endings=(".jsonl",), read=read_manifest, holds=_shows_grids),
+    Format(endings=(".json",), read=read_json),
+    Format(endings=(".jsonl",), read=jsonl_episodes),
+)
+
+
+def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
     """Yield (file, name relative to ``path``) of each regular file, sorted.
 
     Links below ``path``, pipes, devices and unreadable files become problems.

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from goalscope.importers.problems import STEP_FIELDS, LogLine
-from goalscope.inspect_ai.record import TokenId
+from goalscope.importers.problems import STEP_FIELDS, LogLine, TokenId
 from goalscope.plain_files import replacing
 from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World

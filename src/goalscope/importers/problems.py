@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.runs.record import Episode, World
 from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
@@ -17,12 +17,14 @@ from goalscope.worlds.gridworld import GridWorld
 MOST_PROBLEMS = 1000
 """Maximum number of problems whose text is stored; later ones are only counted."""
 
+TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
+
 _MOST_ERRORS_A_RECORD = 5
 _MOST_GRID_CHARACTERS = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ImportProblem:
     """One error in an imported file.
 
     Attributes:
@@ -43,7 +45,7 @@ class Problem:
         return f"{printable(position)}: {printable(self.must)}{got}"
 
 
-class Ledger:
+class ImportLog:
     """Problems and counts of an import in progress.
 
     Attributes:
@@ -55,7 +57,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[ImportProblem] = []
         self.problem_count = 0
         self.counts: Counter[str] = Counter()
         self.agents: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -66,7 +68,7 @@ class Ledger:
         """Record one problem."""
         self.problem_count += 1
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(source=source, where=where.strip(), must=must, given=str(given)))
+            self.problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
     def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
@@ -125,10 +127,10 @@ class ImportResult:
     """
 
     episodes: Iterable[Episode]
-    ledger: Ledger = field(repr=False)
+    ledger: ImportLog = field(repr=False)
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ImportProblem, ...]:
         """The first `MOST_PROBLEMS` problems so far."""
         return tuple(self.ledger.problems)
 
@@ -179,7 +181,7 @@ class LogLine(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Line(NamedTuple):
+class ReadLine(NamedTuple):
     """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was rejected."""
 
     number: int
@@ -189,8 +191,8 @@ class Line(NamedTuple):
 
 
 def log_lines(
-    stream: BinaryIO, source: str, ledger: Ledger, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
-) -> Iterator[Line]:
+    stream: BinaryIO, source: str, ledger: ImportLog, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
+) -> Iterator[ReadLine]:
     """Yield the lines of a log; invalid records are reported.
 
     Raises:
@@ -206,15 +208,19 @@ def log_lines(
             model = kind(value)
             with ledger.reporting(source, position, model.model_fields, count):
                 record = model.model_validate(value)
-        yield Line(number=number, size=len(line_bytes or b""), value=value, record=record)
+        yield ReadLine(number=number, size=len(line_bytes or b""), value=value, record=record)
     if not number:
         raise UntrustedError("a log must hold at least one line", "an empty file")
+
+
+SampleReader = Callable[[Any, Any], Any]
+"""A user's function of a sample and the header of its log that returns an episode as its format defines it."""
 
 
 class Context:
     """State shared by the files of one import."""
 
-    def __init__(self, ledger: Ledger, reader: Callable[[Any, Any], Any] | None = None) -> None:
+    def __init__(self, ledger: ImportLog, reader: SampleReader | None = None) -> None:
         self.ledger, self.reader = ledger, reader  # the reader is for logs of other tasks
         # Recorded metrics by source trajectory id: file, position in it, metrics.
         self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from goalscope.agents.agent import Turn
 from goalscope.ids import content_id
-from goalscope.importers.problems import Ledger, LogLine, log_lines
+from goalscope.importers.problems import ImportLog, LogLine, log_lines
 from goalscope.measures.exploration.graphs import GraphScore, TaskGraph, score_graph
 from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
@@ -83,7 +83,7 @@ class ScoredLine:
 
 def score_task_log(
     path: Path,
-    ledger: Ledger,
+    ledger: ImportLog,
     *,
     distances: Distances = "known",
     progress: Callable[[int], None] | None = None,
@@ -150,7 +150,7 @@ class LoggedRun:
         if len(self._group) >= _GROUP:
             self._store_group()
 
-    def close(self, source: str, ledger: Ledger) -> None:
+    def close(self, source: str, ledger: ImportLog) -> None:
         """Store the last group, the agents, and the counts of the log."""
         self._store_group()
         self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from goalscope.importers.problems import Context, Ledger, log_lines, parse_grid
+from goalscope.importers.problems import Context, ImportLog, log_lines, parse_grid
 from goalscope.importers.telos_trajectory import METRICS, Pair, Record, read_trajectory, unread_keys
 from goalscope.planning import optimal_actions, shortest_length, solve
 from goalscope.runs.record import Episode
@@ -91,7 +91,7 @@ def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
     yield from ()
 
 
-def _check_grid(record: GridRecord, source: str, position: str, ledger: Ledger) -> None:
+def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLog) -> None:
     """Check one grid of a manifest: its text, start, goal, path length and fraction of walls against the layout."""
     grid = parse_grid(record.layout, "a layout must be readable", "layout")
     start, goal = _start_and_goal(grid, "layout")
@@ -148,7 +148,7 @@ def _store_metrics(row: dict[str, Any], source: str, position: str, context: Con
         context.metrics[name] = (source, f"{position} {name}", {key: row[key] for key in METRICS if key in row})
 
 
-def _check_state(record: StateRecord, source: str, position: str, ledger: Ledger) -> None:
+def _check_state(record: StateRecord, source: str, position: str, ledger: ImportLog) -> None:
     """Check a labelled key-and-door state: its position, and its labels for the optimal actions and the next state."""
     grid = parse_grid(record.grid_text, where="grid_text")
     start, _ = _start_and_goal(grid, "grid_text")
@@ -190,7 +190,7 @@ def _check_state(record: StateRecord, source: str, position: str, ledger: Ledger
     _count(record, "labelled states", ledger)
 
 
-def _count(record: Record, name: str, ledger: Ledger) -> None:
+def _count(record: Record, name: str, ledger: ImportLog) -> None:
     ledger.counts[name] += 1
     if unread := unread_keys(record):
         ledger.counts["keys not read"] += unread

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from goalscope.ids import content_id
-from goalscope.importers.problems import Context, Ledger, grid_world, parse_grid
-from goalscope.inspect_ai.record import TokenId
+from goalscope.importers.problems import Context, ImportLog, TokenId, grid_world, parse_grid
 from goalscope.planning import shortest_length, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
@@ -65,7 +64,7 @@ class GridParameters(Record):
     goal_coordinates: Pair | None = None
 
 
-class Source(Record):
+class TrajectorySource(Record):
     """``source``: where the file comes from, and its recorded metrics."""
 
     trajectory_id: str | None = None
@@ -103,7 +102,7 @@ class TrajectoryRecord(Record):
     grid_params: GridParameters
     model_params: dict[str, Scalar]
     steps: Annotated[list[StepRecord], Field(min_length=1)]
-    source: Source = Source()
+    source: TrajectorySource = TrajectorySource()
     prompt: Prompt = Prompt()
 
 
@@ -213,7 +212,7 @@ def _where(grid: Grid, recorded: object) -> str:
     return f"{shorten(recorded)}, {'a wall' if grid.walls[cell] else 'another cell'}"
 
 
-def _follow(record: TrajectoryRecord, world: World, ledger: Ledger) -> tuple[tuple[Step, ...], State]:
+def _follow(record: TrajectoryRecord, world: World, ledger: ImportLog) -> tuple[tuple[Step, ...], State]:
     """Replay the actions by the rules, and require that each recorded grid shows the resulting state."""
     state, steps = begin(world), list[Step]()
     for index, recorded in enumerate(record.steps):
@@ -299,7 +298,7 @@ def _agent_name(model: Mapping[str, Scalar]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledger: Ledger) -> None:
+def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledger: ImportLog) -> None:
     grid, length = episode.world.grid, shortest_length(episode.world.grid)
     stored, must = record.grid_params.astar_distance, f"the shortest path has {length} steps"
     ledger.compare("shortest path lengths", stored, length, source, "grid_params.astar_distance", must)
@@ -332,7 +331,7 @@ def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, cont
 
 
 def _compare_metrics(
-    recorded: Mapping[str, Scalar], episode: Episode, source: str, path: str, name: str, ledger: Ledger
+    recorded: Mapping[str, Scalar], episode: Episode, source: str, path: str, name: str, ledger: ImportLog
 ) -> None:
     paths = solve(episode.world.grid)
     n_optimal = sum(

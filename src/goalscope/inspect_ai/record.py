@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from goalscope.agents.agent import Turn
 from goalscope.ids import canonical_json
+from goalscope.importers.problems import TokenId
 from goalscope.models.base import Completion
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
@@ -26,7 +27,6 @@ TURN: Final = "turn"
 VERSION: Final = 1
 """Version of these values; another one is refused."""
 
-TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 _Name = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -70,7 +70,7 @@ class _Values(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class StoredWorld(_Values):
+class WorldRecord(_Values):
     """A world as a store holds it."""
 
     id: _Name
@@ -84,7 +84,7 @@ class SampleRecord(_Values):
     """Conditions of a sample: the world, the root seed of its random streams, the maximum number of actions."""
 
     version: Literal[1]
-    world: StoredWorld
+    world: WorldRecord
     seed: int
     horizon: Annotated[int, Field(ge=1)]
 
@@ -93,7 +93,7 @@ class SampleRecord(_Values):
         """Return the record of a world."""
         identity, stored, fog_radius, cluster, _ = encode_world(world)
         world_fields = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
-        stored_world = StoredWorld.model_validate({**world_fields, "tags": dict(world.tags)})
+        stored_world = WorldRecord.model_validate({**world_fields, "tags": dict(world.tags)})
         return cls(version=VERSION, world=stored_world, seed=seed, horizon=horizon)
 
     def begin(self) -> World:

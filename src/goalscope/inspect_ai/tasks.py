@@ -7,12 +7,12 @@ from typing import Any
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 
-from goalscope import studies
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import note_namesake
 from goalscope.inspect_ai.episode import episode_measures, play, split_parameters
 from goalscope.inspect_ai.outputs import write_config
 from goalscope.inspect_ai.record import VERSION, metadata_of
+from goalscope.preflight import study_files
 from goalscope.runs.study import Study
 from goalscope.worlds.world import World
 from goalscope.yaml_text import read_yaml_text
@@ -128,10 +128,10 @@ def study(path: str, agent: str | None = None) -> Task:
         path: a study file, or the name of a shipped study.
         agent: name of the chat agent whose prompt and sampling are taken, where the study has several.
     """
-    if shipped := path in studies.names():
+    if shipped := path in study_files.names():
         note_namesake(path, "study")
     own = not shipped and Path(path).is_file()
-    loaded = Study.load(path) if own else Study.parse(read_yaml_text(studies.text(path), path))
+    loaded = Study.load(path) if own else Study.parse(read_yaml_text(study_files.text(path), path))
     entries = [chat_agent for chat_agent in loaded.agents_ if chat_agent.kind in (CHAT, TASK_CHAT)]
     names = {chat_agent.build().name: chat_agent for chat_agent in entries}
     if agent is not None and agent not in names:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import Headline, OnPairs, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.interventions.pairs import Pair, local_model
 from goalscope.interventions.reading import (
     STAYS,
@@ -82,7 +82,7 @@ class Ablation(OnPairs):
     states: int = Field(default=12, ge=2, le=100_000)
     seed: int = Field(default=0, ge=0, le=2**62)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Ablate at each site and layer; stored results are not computed again."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)

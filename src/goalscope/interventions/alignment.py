@@ -24,7 +24,7 @@ from pydantic import Field
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.forward import each_change, score_answers
 from goalscope.interventions.pairs import Pair, Side
 from goalscope.interventions.passes import answers_after, check_marks_reasoning, log_odds
@@ -68,9 +68,9 @@ _CASES_AT_ONCE: Final = 16
 class Alignment(OnPairs):
     """Subspaces of small rank, searched for at each site and layer, interchanged within pairs of held-back grids.
 
-    `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the fraction of
-    the grids that is held back, of each thing moved. `random` is the number of random subspaces; `networks` that of the
-    random networks of each kind on which the search is repeated, scored by the log-odds of the forced answer: with
+    `ranks` are the numbers of directions; `steps`, `batch` and `rate` are those of the search; `test` is the fraction
+    of the grids that is held back, of each thing moved. `random` is the number of random subspaces; `networks` that of
+    the random networks of each kind on which the search is repeated, scored by the log-odds of the forced answer: with
     permuted weights and, where the training of the model says how it began, with those.
     """
 
@@ -83,13 +83,13 @@ class Alignment(OnPairs):
     ranks: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = sequence(default=(1, 4))
     steps: int = Field(default=60, ge=1, le=1_000_000)
     batch: int = Field(default=8, ge=1, le=4096)
-    lr: float = Field(default=0.02, gt=0, le=10)
+    rate: float = Field(default=0.02, gt=0, le=10)
     test: float = Field(default=0.5, gt=0, lt=1)
     random: int = Field(default=3, ge=1, le=100)
     networks: int = Field(default=1, ge=0, le=100)
     seed: int = Field(default=0, ge=0, le=2**62)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Search at each site and layer; stored results are not computed again."""
         check_marks_reasoning(subject.model)  # before the pairs: no number of worlds would help
         layers, pairs = layers_of(subject.model, self.layers), subject.pairs(self.pairs)
@@ -288,14 +288,14 @@ def train_subspace(
             torch.manual_seed(int(rng.integers(2**63)))
             orthogonal(map_)
         map_.to(editor.blocks.device)
-        optimiser = torch.optim.Adam(map_.parameters(), lr=settings.lr)
+        optimiser = torch.optim.Adam(map_.parameters(), lr=settings.rate)
         trainable = [parameter.requires_grad for parameter in network.parameters()]
         network.requires_grad_(False)
         try:
             with editor.hooked([(layer, "residual")]):
                 for step in range(settings.steps):
                     for group in optimiser.param_groups:
-                        group["lr"] = settings.lr * (1 - step / settings.steps)
+                        group["lr"] = settings.rate * (1 - step / settings.steps)
                     chosen = [cases[int(at)] for at in rng.permutation(len(cases))[: settings.batch]]
                     loss = _loss(network, editor, chosen, layer, map_.weight.T, own=own)
                     optimiser.zero_grad()

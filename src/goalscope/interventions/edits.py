@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.hooks import Blocks
+from goalscope.activations.hooks import DecoderBlocks
 from goalscope.checks import freeze
 
 EMBEDDING: Final = -1
@@ -128,7 +128,7 @@ class Editor:
     """
 
     def __init__(self, model: Any) -> None:
-        self.blocks = Blocks(model)
+        self.blocks = DecoderBlocks(model)
         self._active = threading.local()
 
     @property

@@ -82,7 +82,7 @@ class OnPairs(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
+class ExperimentSubject:
     """The subject of an experiment: an agent, its model, the grids of a run, and the store for the rows.
 
     Attributes:
@@ -333,7 +333,7 @@ def _run_one(
             store.put_rows(Rows.from_rows([]), source=name)
     with stage(settings.kind) as show:
         originals = originals_of(store, target.agent_id)
-        subject = Subject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
+        subject = ExperimentSubject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
         about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
         about["by thing moved"] = subject.by_thing
     note(store, INFO, {settings.kind: about})

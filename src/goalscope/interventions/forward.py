@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.models.decode import Decoded, Settings, decode, score
+from goalscope.models.decode import Decoded, Decoding, decode, score
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import work_on_cores
 from goalscope.rng import stream
@@ -120,10 +120,10 @@ class _Passes:
             yield
         self._compare(rows, begins, chosen)
 
-    def settings(self, **limits: Any) -> Settings:
+    def settings(self, **limits: Any) -> Decoding:
         """Return the decoding settings of the batch: one pass, with no more shared tokens than its edits allow."""
         shared = min((edit.first for edit in self._batch.edits), default=None)
-        return Settings(temperature=0.0, prefill_tokens=_EVERYTHING, around=self, most_shared=shared, **limits)
+        return Decoding(temperature=0.0, prefill_tokens=_EVERYTHING, around=self, most_shared=shared, **limits)
 
     def _compare(self, rows: Sequence[int], begins: Sequence[int], chosen: dict[int, Any]) -> None:
         clean = self._batch.clean

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 from goalscope.activations.hooks import thirds
 from goalscope.agents.chat import turn
 from goalscope.interventions.edits import EMBEDDING, Component, Editor
-from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.forward import Batch, Generated, generate, score_answers
 from goalscope.interventions.pairs import Pair, Side
 from goalscope.interventions.passes import (
@@ -93,7 +93,7 @@ class Patching(OnPairs):
         ("moved", "site", "layers"),
     )
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Patch every pair in both directions; stored results are not computed again."""
         settings = self._fitting(subject.model)
         work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)

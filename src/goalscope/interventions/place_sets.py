@@ -13,7 +13,7 @@ from pydantic import Field
 
 from goalscope.agents.chat import turn
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.minimal import minimal_set
 from goalscope.interventions.pairs import Pair
@@ -76,7 +76,7 @@ class PlaceSets(OnPairs):
         ("moved", "set", "patch", "places", "half"),
     )
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Search, and measure the sets; stored results are not computed again."""
         work = _Work(subject.model, self, subject.agent.sampling.max_tokens)
         groups = {control: subject.pairs(self.pairs, control=control).kept for control in (False, True)}

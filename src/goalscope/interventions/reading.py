@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.hooks import Blocks, chosen_layers
+from goalscope.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.activations.sites import Site, SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
@@ -102,7 +102,7 @@ def read_activations(
         ValueError: a layer that the model does not have.
     """
     with model.alone() as network:
-        blocks = Blocks(network, layers)
+        blocks = DecoderBlocks(network, layers)
         by_layer = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         equal = [list(group) for _, group in groupby(order, lambda index: len(prompts[index]))]
@@ -336,7 +336,7 @@ def _layout(view: GridView) -> bytes:
 def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
     """Return the numbers of blocks of a study's setting (thirds, all, or numbers); a ValueError for a missing one."""
     with model.alone() as network:
-        return chosen_layers(layers, Blocks(network).count)
+        return chosen_layers(layers, DecoderBlocks(network).count)
 
 
 def pair_tags(pair: Pair) -> dict[str, Tag]:

@@ -22,7 +22,7 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
-from goalscope.interventions.experiment import Headline, OnPairs, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
@@ -72,7 +72,7 @@ class ReasoningEdits(OnPairs):
     patches: bool = True
     seed: int = Field(default=0, ge=0, le=2**62)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Edit the reasoning of all pairs; what is stored is not done again."""
         agent = subject.agent
         local = isinstance(agent.model, LocalModel)

@@ -20,7 +20,7 @@ from goalscope.activations.sites import Site
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, kept_probes
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.pairs import Pair, local_model
 from goalscope.interventions.reading import (
     FOLLOWS,
@@ -79,7 +79,7 @@ class Steering(OnPairs):
     probes: str | None = None
     seed: int = Field(default=0, ge=0, le=2**62)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Steer all pairs at each site and layer; stored results are not computed again."""
         layers = layers_of(subject.model, self.layers)
         groups = [subject.pairs(self.pairs, control=control) for control in (False, True)]

@@ -89,7 +89,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast(Judged):
+class TransformTest(Judged):
     """One measure of one agent under one transform, transformed minus original.
 
     Attributes:
@@ -112,7 +112,7 @@ def compare_transforms(
     margin: Mapping[str, float],
     measures: Sequence[str] = (),
     level: float = 0.05,
-) -> list[Contrast]:
+) -> list[TransformTest]:
     """Compare each agent under each transform with itself on the original grids.
 
     The family of an agent is: the measures, each under each transform that its rows hold, in each condition of `APART`.
@@ -217,7 +217,7 @@ def _family(
     cells: Sequence[tuple[str, str, Mapping[str, Tag]]],
     margin: Mapping[str, float],
     level: float,
-) -> list[Contrast]:
+) -> list[TransformTest]:
     members: dict[str, dict[str, Any]] = {}
     for measure, transform, condition in cells:
         name = f"{measure}: {transform}" + "".join(f", {tag} {value}" for tag, value in condition.items())
@@ -237,7 +237,7 @@ def _family(
     tested = {name: member["paired"].p_value for name, member in members.items()}
     exchange = corrected({name: member["sensitivity"].p_value for name, member in members.items()}, agent, level=level)
     judged = judge(members, tested, agent, level)
-    return [Contrast(**members[name], **tests, exchange=exchange[name]) for name, tests in judged.items()]
+    return [TransformTest(**members[name], **tests, exchange=exchange[name]) for name, tests in judged.items()]
 
 
 def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -18,7 +18,6 @@ from goalscope.models.base import (
 from goalscope.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
-    from goalscope.models.determinism import measure_determinism
     from goalscope.models.folders import folder_identity, parts_identity, read_training
     from goalscope.models.http import HttpModel
     from goalscope.models.local import LocalModel
@@ -39,7 +38,6 @@ __all__ = [
     "Scoring",
     "Server",
     "folder_identity",
-    "measure_determinism",
     "model_backend",
     "parts_identity",
     "read_training",
@@ -50,7 +48,6 @@ _LATER = {
     "HttpModel": "http",
     "LocalModel": "local",
     "folder_identity": "folders",
-    "measure_determinism": "determinism",
     "parts_identity": "folders",
     "read_training": "folders",
 }

@@ -18,7 +18,7 @@ _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Rows:
+class CacheRows:
     """The cache of some rows.
 
     Attributes:
@@ -113,7 +113,7 @@ def _widened(tensor: Any, columns: int) -> Any:
     return wide
 
 
-def rearrange(rows: Rows, order: Sequence[int]) -> None:
+def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
     """Move row ``order[i]`` to row i; only rows that move are copied, unless rows are duplicated.
 
     Columns that are dead in all rows are removed.
@@ -144,7 +144,7 @@ def rearrange(rows: Rows, order: Sequence[int]) -> None:
     rows.dead, rows.length = [n_dead - min(dead) for n_dead in dead], length
 
 
-def join(config: Any, parts: Sequence[Rows]) -> Rows:
+def join(config: Any, parts: Sequence[CacheRows]) -> CacheRows:
     """Return one cache with the rows of all parts in their order."""
     import torch
     from torch.nn.functional import pad
@@ -162,10 +162,10 @@ def join(config: Any, parts: Sequence[Rows]) -> Rows:
         values = torch.cat([pad(layer.values, (0, 0, columns - layer.values.shape[-2], 0)) for layer in part_layers])
         layers.append((keys, values))
     dead = [count + length - part.length for part in parts for count in part.dead]
-    return Rows(cache=assemble(config, layers, length), length=length, dead=dead)
+    return CacheRows(cache=assemble(config, layers, length), length=length, dead=dead)
 
 
-def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> Rows:
+def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> CacheRows:
     """Return a shared prefix as the cache of several rows, each moved to the right by its own shift.
 
     The first ``shift`` columns of a row are dead and the last ``shift`` tokens of the prefix fall out of it; they
@@ -181,4 +181,4 @@ def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> Rows:
         return widened
 
     layers = [(moved(layer.keys), moved(layer.values)) for layer in prefix.layers]
-    return Rows(cache=assemble(config, layers, length), length=length, dead=list(shifts))
+    return CacheRows(cache=assemble(config, layers, length), length=length, dead=list(shifts))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.models.base import Finish
-from goalscope.models.cache import Rows, check_layers, join, rearrange, shifted
+from goalscope.models.cache import CacheRows, check_layers, join, rearrange, shifted
 from goalscope.models.draws import draw, log_probabilities
 from goalscope.progress import TALLY, Arrived
 
@@ -27,7 +27,7 @@ _TOKENS_PER_STEP = 96  # prompt tokens read for each step until more enter: a st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Decoding:
     """How a batch is decoded.
 
     Attributes:
@@ -83,7 +83,7 @@ def common_prefix(prompts: Prompts) -> int:
 
 
 def decode(
-    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
+    model: Any, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
 ) -> list[Decoded]:
     """Return the output of each prompt, in order; ``arrived`` is called after each pass with those complete now."""
     import torch
@@ -97,7 +97,7 @@ def decode(
 
 def score(
     model: Any,
-    settings: Settings,
+    settings: Decoding,
     prompts: Prompts,
     answers: Sequence[Prompts],
     arrived: Arrived[list[list[float]]] = lambda scores: None,
@@ -132,7 +132,7 @@ class _Batch:
     def __init__(
         self,
         model: Any,
-        settings: Settings,
+        settings: Decoding,
         prompts: Prompts,
         rngs: Streams,
         arrived: Arrived[Decoded] = lambda outputs: None,
@@ -155,7 +155,7 @@ class _Batch:
         self._outputs = [Decoded() for _ in prompts]
         self._waiting = list(range(len(prompts)))
         self._live: list[int] = []
-        self._rows: Rows | None = None
+        self._rows: CacheRows | None = None
         self._shared = common_prefix(prompts) if settings.share_prefix and len(prompts) > 1 else 0
         if settings.most_shared is not None:
             self._shared = min(self._shared, settings.most_shared)
@@ -230,7 +230,7 @@ class _Batch:
     def _forward(
         self,
         tokens: list[list[int]],
-        rows: Rows | None,
+        rows: CacheRows | None,
         positions: list[list[int]],
         cache: Any = None,
         *,
@@ -336,7 +336,7 @@ class _Batch:
                 groups.append([index])
         return groups
 
-    def _prefill(self, group: Sequence[int]) -> tuple[Rows, Any]:
+    def _prefill(self, group: Sequence[int]) -> tuple[CacheRows, Any]:
         """Return the cache of some prompts and the logits after their last tokens; equal prompts are computed once."""
         group_prompts = [tuple(self._prompts[index]) for index in group]
         around = self._settings.around
@@ -350,7 +350,7 @@ class _Batch:
         with nullcontext() if around is None else around(group, [row[0] for row in positions]):
             logits, cache = self._forward(tokens, prefix_cache, positions)
         TALLY.add(computed_prompt=count * len(prompts))
-        rows = Rows(cache=cache, length=longest, dead=dead)
+        rows = CacheRows(cache=cache, length=longest, dead=dead)
         if len(prompts) < len(group_prompts):
             row_of = {prompt: row for row, prompt in enumerate(prompts)}
             order = [row_of[prompt] for prompt in group_prompts]

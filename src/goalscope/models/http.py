@@ -10,7 +10,7 @@ from goalscope.models.base import Completion, Likelihoods, Message, Request, Sam
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
-    Answer,
+    ServerAnswer,
     chat_answer,
     chat_messages,
     completions_answer,
@@ -18,7 +18,7 @@ from goalscope.models.http_answers import (
     from_tokens,
     scores_answer,
 )
-from goalscope.models.http_budget import BELIEVED, Budget, CallKey, Reservation, most_prompt_tokens
+from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
@@ -102,7 +102,7 @@ class HttpModel:
         self.served, self.server, self._revision = model, server, revision
         self._reasoning, self._options = reasoning, dict(template_options or {})
         self._name, self.concurrency = name or model, concurrency
-        self.budget = Budget(caps, self.prices)
+        self.budget = CallBudget(caps, self.prices)
         self.client = Client(server, self.budget.stopped)
         self._lock = threading.Lock()
         # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
@@ -245,7 +245,9 @@ class HttpModel:
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
         return replace(scored, answered_by=answer.answered_by)
 
-    def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
+    def score(
+        self, prompts: list[list[int]], reservation: Reservation
+    ) -> tuple[ServerAnswer, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
 
         A way of requesting them that the server rejects or ignores is not tried again.
@@ -274,14 +276,14 @@ class HttpModel:
             "or a local model, or answer: generated"
         )
 
-    def _obeyed(self, request: Request, answer: Answer) -> bool:
+    def _obeyed(self, request: Request, answer: ServerAnswer) -> bool:
         """Return whether a complete answer satisfies its constraint."""
         unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
         return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
-    ) -> Answer:
+    ) -> ServerAnswer:
         """Send the request until it is answered, without the parameters that the server rejects."""
         chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
         prompt_fields: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
@@ -310,7 +312,7 @@ class HttpModel:
         call: CallKey,
         alternatives: int,
         client: Client | None = None,
-    ) -> Answer:
+    ) -> ServerAnswer:
         # Text and reasoning, both perhaps twice, and each token with its alternatives.
         max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
         read = completions_answer if "prompt" in body else lambda reply: chat_answer(reply, self._reasoning)
@@ -323,7 +325,9 @@ class HttpModel:
             self._limit = "max_completion_tokens"
         return renamed
 
-    def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Answer:
+    def trial(
+        self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool
+    ) -> ServerAnswer:
         """Make one request that belongs to no episode, to test the server; the budget counts it.
 
         Args:

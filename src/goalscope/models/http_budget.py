@@ -70,7 +70,7 @@ class Reservation:
         key: the call, None where it belongs to no run.
     """
 
-    def __init__(self, budget: "Budget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
+    def __init__(self, budget: "CallBudget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
         self.requests = 0
         self.cost: Mapping[str, float] = {}
         self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
@@ -162,7 +162,7 @@ class Reservation:
             self._budget.journal.failed(self.key, cost)
 
 
-class Budget:
+class CallBudget:
     """Spending so far and its limits; safe to use from several threads.
 
     The charge for a request whose answer was lost is not known: its maximum counts.

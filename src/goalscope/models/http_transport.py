@@ -43,7 +43,7 @@ _LOOK: Final = 10.0  # seconds; timeout of an information page
 _LARGEST_PAGE: Final = 2**20  # bytes of an information page
 
 
-class Pace:
+class RequestPace:
     """Lets requests through one by one, evenly spaced; safe to use from several threads."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Client:
 
     def __init__(self, server: Server, stopped: threading.Event | None = None) -> None:
         self._server, self._stopped = server, stopped or threading.Event()
-        self._pace = Pace(server.requests_per_minute)
+        self._pace = RequestPace(server.requests_per_minute)
         self._lock = threading.Lock()
         self._connect: Callable[[], _Connection] | None = None
         self._free: list[_Connection] = []

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from goalscope.ids import content_id
 from goalscope.models.base import MOST_NUMBER, Completion, Likelihoods, Request, Sampling, model_backend
-from goalscope.models.decode import Decoded, Settings
+from goalscope.models.decode import Decoded, Decoding
 from goalscope.models.dialect import Dialect, Loaded
 from goalscope.models.folders import check_folder, folder_identity, parts_identity, read_training
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
@@ -294,7 +294,7 @@ class LocalModel(Dialect):
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
         prompts = self._prompts(requests, rendered)
-        settings = Settings(
+        settings = Decoding(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,

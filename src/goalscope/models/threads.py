@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from goalscope.models._fast import all_experts
-from goalscope.models.decode import Decoded, Prompts, Settings, Streams, check_prompts, decode, score
+from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
 from goalscope.progress import Arrived, StoppedError
 
 SMALL = 30_000_000
@@ -129,7 +129,7 @@ def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[It
 
 def decode_on_cores(
     model: Any,
-    settings: Settings,
+    settings: Decoding,
     prompts: Prompts,
     rngs: Streams,
     *,
@@ -184,11 +184,11 @@ def score_on_cores(
         return []
     longest_answers = [max(map(len, prompt_answers), default=1) - 1 for prompt_answers in answers]
     check_prompts(model, [[*prompt, *[0] * added] for prompt, added in zip(prompts, longest_answers, strict=True)])
-    paced = _in_passes(model, Settings())
+    paced = _in_passes(model, Decoding())
     return _on_cores(model, prompts, work, slots, paced.slots, arrived)
 
 
-def _in_passes(model: Any, settings: Settings) -> Settings:
+def _in_passes(model: Any, settings: Decoding) -> Decoding:
     """Return settings with which a processor has the first outputs of a larger model after seconds, not minutes."""
     parameters = sum(value.numel() for value in model.parameters())
     if model.device.type != "cpu" or parameters < _GRADUAL:

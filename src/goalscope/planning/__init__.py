@@ -1,4 +1,4 @@
-"""Exact planning: shortest paths, optimal sets, tabular decision processes, policies."""
+"""Exact planning: shortest paths, optimal sets, tabular decision processes."""
 
 from goalscope.planning.mdp import (
     TabularMDP,
@@ -8,14 +8,6 @@ from goalscope.planning.mdp import (
     from_grid,
     occupancy,
     value_iteration,
-)
-from goalscope.planning.policy import (
-    Outlook,
-    episode_outlook,
-    epsilon_greedy,
-    expected_accuracy,
-    uniform,
-    uniform_optimal,
 )
 from goalscope.planning.shortest import (
     ShortestPaths,
@@ -29,7 +21,6 @@ from goalscope.planning.shortest import (
 )
 
 __all__ = [
-    "Outlook",
     "ShortestPaths",
     "TabularMDP",
     "Values",
@@ -37,9 +28,6 @@ __all__ = [
     "distances",
     "distances_batch",
     "distances_to",
-    "episode_outlook",
-    "epsilon_greedy",
-    "expected_accuracy",
     "expected_utility",
     "from_grid",
     "occupancy",
@@ -47,7 +35,5 @@ __all__ = [
     "optimal_batch",
     "shortest_length",
     "solve",
-    "uniform",
-    "uniform_optimal",
     "value_iteration",
 ]

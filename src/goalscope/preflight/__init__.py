@@ -3,9 +3,9 @@
 from goalscope.preflight.cost import Cost, beyond_reach, costs
 from goalscope.preflight.first_turns import FirstTurns, Limits, ask_first_turns
 from goalscope.preflight.forecast import Forecast, forecast
-from goalscope.preflight.pace import Pace, stored_pace
+from goalscope.preflight.pace import StoredPace, stored_pace
 from goalscope.preflight.power import Assumptions, PowerPlan, layout, study_power
-from goalscope.preflight.prompts import Measure, frame, most_prompts
+from goalscope.preflight.prompts import PromptMeasure, frame, most_prompts
 from goalscope.preflight.training import TrainingPrompt, training_prompts
 
 __all__ = [
@@ -14,9 +14,9 @@ __all__ = [
     "FirstTurns",
     "Forecast",
     "Limits",
-    "Measure",
-    "Pace",
     "PowerPlan",
+    "PromptMeasure",
+    "StoredPace",
     "TrainingPrompt",
     "ask_first_turns",
     "beyond_reach",

@@ -14,7 +14,7 @@ from goalscope.models.http_settings import Prices
 from goalscope.models.http_trials import most_trial_tokens
 from goalscope.preflight.prompts import (
     MOST_ANSWER,
-    Measure,
+    PromptMeasure,
     counter,
     dialect_of,
     frame,
@@ -122,7 +122,7 @@ def _cost(
     )  # earlier answers with reasoning in a prompt
     prompt = sum(prompts.total for prompts in estimates) / sampled_steps
     dialect, _ = dialect_of(agent, parameters)
-    added, measure = frame(agent, dialect), Measure(dialect)
+    added, measure = frame(agent, dialect), PromptMeasure(dialect)
     bounds = []
     for world, horizon in worlds:
         bounds.append(most_prompts(study, agent, world, horizon, added, measure))

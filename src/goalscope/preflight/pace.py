@@ -27,7 +27,7 @@ _WAIT: Final = 600.0  # seconds that a call may wait for its turn and for the ne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class StoredPace:
     """Costs of an agent's episodes in a stored run.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pace:
     spent: Mapping[str, Estimate]
 
 
-def stored_pace(run: str | Path, study: Study) -> list[Pace]:
+def stored_pace(run: str | Path, study: Study) -> list[StoredPace]:
     """Return the costs of each agent of a study in a stored run that has it, or one of its name.
 
     Args:
@@ -65,7 +65,7 @@ def stored_pace(run: str | Path, study: Study) -> list[Pace]:
     return [pace for pace in paces if pace is not None]
 
 
-def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | None:
+def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> StoredPace | None:
     grids = {head.id: store.world(head.world_id).cluster_id for head in read_heads(store)}
     totals: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
@@ -94,7 +94,7 @@ def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | N
         values = [head[name] * (factor if name == "seconds" else 1) for head in totals.values()]
         if all(value == value for value in values):
             spent[name] = estimate_mean(values, list(clusters.values()), unit=unit, bounds=(0, float("inf")))
-    return Pace(agent=agent.name, exact=exact, episodes=len(totals), spent=spent)
+    return StoredPace(agent=agent.name, exact=exact, episodes=len(totals), spent=spent)
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -179,7 +179,7 @@ def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PromptFrame:
     """Maximum number of tokens that a chat template adds.
 
     Attributes:
@@ -191,7 +191,7 @@ class Frame:
     turn: int
 
 
-class Measure:
+class PromptMeasure:
     """Upper bound of the tokens of a text in a prompt, by a model's tokenizer, or by bytes where it is not known.
 
     Args:
@@ -226,7 +226,7 @@ class Measure:
         return self._pieces[piece, symbols]
 
 
-def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
+def frame(agent: ChatAgent, dialect: Dialect | None) -> PromptFrame:
     """Return the tokens that a chat template adds: those of the model's own template, or the declared allowance.
 
     Args:
@@ -235,8 +235,8 @@ def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
     """
     opening = [Message(role="system", content=".")] if agent.system else []
     if dialect is None:
-        return Frame(chat=CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * (1 + len(opening)), turn=2 * MESSAGE_ALLOWANCE)
-    measure = Measure(dialect)
+        return PromptFrame(chat=CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * (1 + len(opening)), turn=2 * MESSAGE_ALLOWANCE)
+    measure = PromptMeasure(dialect)
 
     def added(turns: int) -> int:
         earlier = [Message(role="user", content="."), Message(role="assistant", content=".")] * turns
@@ -244,11 +244,11 @@ def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
         return measure(dialect.render(chat, agent.sampling))
 
     lengths = [added(turns) for turns in range(3)]
-    return Frame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0) + 2 * _SEAM)
+    return PromptFrame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0) + 2 * _SEAM)
 
 
 def most_prompts(
-    study: Study, agent: ChatAgent, world: World, horizon: int, added: Frame, measure: Measure
+    study: Study, agent: ChatAgent, world: World, horizon: int, added: PromptFrame, measure: PromptMeasure
 ) -> int | None:
     """Return the maximum total number of tokens of the prompts of an episode, one for each step; None without a bound.
 
@@ -285,7 +285,7 @@ _Bound = tuple[tuple[int, int, int], int]
 """Maximum numbers of tokens of the questions after no, one and two steps, and of the summary in each of them."""
 
 
-def _grid_bound(study: Study, agent: ChatAgent, world: World, horizon: int, measure: Measure) -> _Bound:
+def _grid_bound(study: Study, agent: ChatAgent, world: World, horizon: int, measure: PromptMeasure) -> _Bound:
     history_kind = study.history_of(agent)
     first = LiveEpisode(planned(study, world, horizon), world, study, history_kind).observe()
     # "yes" is longer than "no"; all grids of this size have the same bound.
@@ -307,7 +307,7 @@ def _grid_bound(study: Study, agent: ChatAgent, world: World, horizon: int, meas
     return (first_tokens, first_tokens + line, first_tokens + 2 * line), 0
 
 
-def _task_bound(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int, measure: Measure) -> _Bound:
+def _task_bound(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int, measure: PromptMeasure) -> _Bound:
     history_kind = study.history_of(agent)
     report = max(_reports(world.task_map), key=lambda report: measure(report_text(report)))
 
@@ -351,7 +351,7 @@ def _reports(task_map: TaskMap) -> tuple[Report, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _summary(task_map: TaskMap, measure: Measure) -> int:
+def _summary(task_map: TaskMap, measure: PromptMeasure) -> int:
     """Return the maximum number of tokens of the summary of a memory of a map.
 
     Each cell is in one list, each node in one line; the longest form of all changing parts is added.

@@ -3,17 +3,14 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
-from goalscope.probing.analyses import Place, Reader, analysis
+from goalscope.probing.analyses import AnalysisReader, Place, analysis
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.curves import (
-    PenaltyCurve,
-    capacity_curve,
     compression,
     curve_ends,
     description_length,
     learning_curve,
-    penalty_curve,
 )
 from goalscope.probing.distances import cross_fitted, probe_distances, score_distance, summarise_distance
 from goalscope.probing.fitting import fit
@@ -59,6 +56,7 @@ __all__ = [
     "PADDING",
     "UNKNOWN",
     "WALL",
+    "AnalysisReader",
     "Cells",
     "Decisions",
     "DecodedMaps",
@@ -67,7 +65,6 @@ __all__ = [
     "HeadSizes",
     "Inside",
     "InsideSummary",
-    "PenaltyCurve",
     "Place",
     "PlanSettings",
     "Plans",
@@ -76,14 +73,12 @@ __all__ = [
     "ProbeInputs",
     "ProbeKey",
     "Problem",
-    "Reader",
     "Solution",
     "Source",
     "Split",
     "Target",
     "analysis",
     "belief_rows",
-    "capacity_curve",
     "compression",
     "confusion",
     "cross_fitted",
@@ -105,7 +100,6 @@ __all__ = [
     "likeliest",
     "one_hot",
     "paired_rows",
-    "penalty_curve",
     "place_weights",
     "plan_differences",
     "probe_cells",

@@ -56,13 +56,12 @@ Settings = TypeVar("Settings", bound=FitSettings)
 
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
-_RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
 """A site and a layer."""
 
 
-Compute = Callable[["Reader", Place, "ProbeInputs"], Rows]
+Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
 """Rows of an analysis at one place, from the activations and the truth of the same steps."""
 
 
@@ -217,7 +216,7 @@ def probe_dataset(
     )
 
 
-class Reader:
+class AnalysisReader:
     """Computes the readings of one run, open for writing; see `goalscope.probing.pipeline.study_inside`."""
 
     def __init__(
@@ -253,8 +252,7 @@ class Reader:
 
     def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
         """Return the settings of a fit, from those that are declared."""
-        fields = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude=_OWN_KEYS).items()}
-        return kind(**fields, seed=self.declared.seed, device=self.device)
+        return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
 
     @cached_property
     def decisions(self) -> Decisions:

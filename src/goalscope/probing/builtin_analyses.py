@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from goalscope import registry
 from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.probing.analyses import Place, Reader, analysis, place_name
+from goalscope.probing.analyses import AnalysisReader, Place, analysis, place_name
 from goalscope.probing.beliefs import BELIEF_SUITE, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.curves import CURVE_HEADS, learning_curve
 from goalscope.probing.distances import MAPS, cross_fitted, probe_distances
@@ -58,7 +58,7 @@ def _decoder(heads: Sequence[str]) -> str:
         for head in ("percell", "mlp")
     ],
 )
-def cognitive_map(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """Score all probes of cells; maps are drawn at the middle layer only, in worlds without doors."""
     middle = place[1] == reader.dataset.middle
     entries = FULL if reader.declared.table == "complete" else MIDDLE
@@ -97,7 +97,7 @@ def cognitive_map(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
         )
     ],
 )
-def beliefs(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """Compare the actions with those that decoded maps call for."""
     suite = reader.usable(BELIEF_SUITE if reader.full(place) else CORE_ELSEWHERE)
     suite = suite if reader.is_first(place) else without(suite, *COUNTED)
@@ -119,7 +119,7 @@ def beliefs(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
     ],
     pick=_decoder,
 )
-def plans(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """Decode the next actions, beside what decoded maps tell of them."""
     decoders = reader.declared.decoders
     layers, settings = decoders.layers, reader.fit_settings(PlanSettings, decoders)
@@ -142,7 +142,7 @@ def plans(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
         for head in ("linear", "mlp")
     ],
 )
-def distance(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def distance(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """Decode the distance to the goal, beside that on decoded maps."""
     extra = [head for head in reader.declared.heads if "distance" in registry.resolve("head", head).targets]
     heads = (*NUMBER_HEADS, *extra) if reader.full(place) else NUMBER_HEADS
@@ -154,7 +154,12 @@ def distance(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
 
 
 def _score_with_maps(
-    reader: Reader, name: str, fit_targets: Callable[..., FittedProbes], place: Place, data: ProbeInputs, maps: Maps
+    reader: AnalysisReader,
+    name: str,
+    fit_targets: Callable[..., FittedProbes],
+    place: Place,
+    data: ProbeInputs,
+    maps: Maps,
 ) -> Rows:
     """Score probes of plans or distances, and their baselines on decoded maps."""
     missing = set(RANDOM_WEIGHTS) - set(reader.dataset.kinds)
@@ -171,7 +176,7 @@ def _score_with_maps(
         for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
     ],
 )
-def logit_lens(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def logit_lens(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """Score the actions that the unembedding reads out of a layer; nothing where their tokens are ambiguous."""
     if reader.tokens is None:
         return Rows.concatenate([])

@@ -31,7 +31,7 @@ def _width(weights: Mapping[str, npt.NDArray[Any]], name: str) -> int:
 
 
 def _decoder_settings(weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
-    return {"d_model": _width(weights, "in"), "d_hidden": _width(weights, "0.up")}
+    return {"width": _width(weights, "in"), "feedforward": _width(weights, "0.up")}
 
 
 _register("majority", "cells")
@@ -39,6 +39,6 @@ _register("position", "cells")
 _register("additive", "cells")
 _register("linear", "distance")
 _register("percell", "cells")
-_register("mlp", "cells", "distance", settings_of=lambda weights: {"d_hidden": _width(weights, "bias")}, d_hidden=1024)
+_register("mlp", "cells", "distance", settings_of=lambda weights: {"hidden": _width(weights, "bias")}, hidden=1024)
 for _name in ("decoder", "stepwise"):
-    _register(_name, "plan", settings_of=_decoder_settings, layers=2, d_model=1024, d_hidden=2048, heads=8)
+    _register(_name, "plan", settings_of=_decoder_settings, layers=2, width=1024, feedforward=2048, heads=8)

@@ -19,16 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.columns import constant
-from goalscope.probing.fitting import INNER, normalisation, validation_rows
-from goalscope.probing.heads import COUNTED, normalised
+from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
 from goalscope.probing.labels import PADDING, Cells, undetermined
 from goalscope.probing.maps import Prediction
 from goalscope.probing.probe import Probe
-from goalscope.probing.problem import FitSettings, Problem
-from goalscope.probing.ridge import PENALTIES, ClassPath
-from goalscope.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, difference_rows, pairs, score_cells
-from goalscope.probing.suite import Score, fit_suite, probe_cells
+from goalscope.probing.problem import FitSettings
+from goalscope.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
+from goalscope.probing.suite import Score, fit_suite
 from goalscope.probing.truths import Truth, truths
 from goalscope.progress import Progress
 from goalscope.rng import stream
@@ -36,7 +34,6 @@ from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 
 CURVE: Final = "learning curve"
-CAPACITY: Final = "capacity curve"
 """The tag ``scope`` of rows of curves: ordinary tables leave them out."""
 TRAINED_ON: Final = "training grids"
 """The tag of the number of grids that a probe of a learning curve is trained on."""
@@ -175,32 +172,6 @@ def curve_ends(
     return ends
 
 
-def capacity_curve(
-    data: ProbeInputs,
-    widths: Sequence[int] = (8, 32, 128, 512, 1024),
-    *,
-    head: str = "mlp",
-    controls: Sequence[str] = ("none", "control-task"),
-    settings: FitSettings | None = None,
-    progress: Progress = lambda done, total: None,
-) -> Rows:
-    """Score a head of several hidden widths beside its controls, the control task among them.
-
-    Returns:
-        Rows as `probe_cells` makes them with the tag "width", and the differences "MEASURE less CONTROL", paired by
-        grid: less "control-task" is the selectivity at that width.
-    """
-    used, rows = settings or FitSettings(), []
-    for number, width in enumerate(widths):
-        suite = [(head, control) for control in controls]
-        scored = probe_cells(data, suite=suite, settings=replace(used, d_hidden=width), scope=CAPACITY).rows
-        compared = [control for control in controls if control != "none"]
-        parts = [scored, *(difference_rows(scored, control) for control in compared)]
-        rows.append(_tagged(Rows.concatenate(parts), {"width": width}))
-        progress(number + 1, len(widths))
-    return Rows.concatenate(rows)
-
-
 def description_length(
     data: ProbeInputs,
     *,
@@ -323,56 +294,3 @@ def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:
     probe_tags = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
     for values in zip(*(column.tolist() for column in probe_tags.values()), strict=True):
         yield tuple(zip(probe_tags, values, strict=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PenaltyCurve:
-    """Scores of a linear head for P rising penalties, fitted without the held-back grids.
-
-    Attributes:
-        penalties: ``[P]``, in units of one standardised input.
-        held_back, tested: ``[P, K]`` correlation of prediction and truth of a class over all cells that vary, each in
-            units of its own standard deviation, on the held-back grids and on the tested ones; 0 where either is
-            constant.
-        classes: names of the K classes.
-    """
-
-    penalties: npt.NDArray[np.float64]
-    held_back: npt.NDArray[np.float64]
-    tested: npt.NDArray[np.float64]
-    classes: tuple[str, ...]
-
-
-def penalty_curve(
-    problem: Problem, tested: Features, truth: npt.NDArray[Any], settings: FitSettings | None = None
-) -> PenaltyCurve:
-    """Return the scores of the linear head of cells over its penalties, those of ``settings`` or all by default.
-
-    Args:
-        problem: training steps with the classes of their cells, as `fit` takes them.
-        tested: M other steps.
-        truth: ``[M, C]`` the classes of their cells.
-        settings: which grids are held back, and what is tried.
-
-    Raises:
-        ValueError: the problem is none of cells, inputs of another source, or too few grids.
-    """
-    import torch
-
-    if problem.key.target != "cells":
-        raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
-    problem.features.source.check_same(tested.source)
-    used = settings or FitSettings()
-    test_problem = Problem(key=problem.key, features=tested, target=truth)
-    penalties, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
-    held_out = validation_rows(problem.features.cluster, replace(used, validation=used.validation or INNER))
-    parts = []
-    for source, rows in ((problem, ~held_out), (problem, held_out), (test_problem, slice(None))):
-        arrays = (normalised(source.features.vectors, *norm), source.target.values, source.target.weights)
-        vectors, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
-        parts.append((vectors.double(), labels.long(), steps))
-    path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
-    held_back, tested_scores = (path.correlations(*part, penalties) for part in parts[1:])
-    return PenaltyCurve(
-        penalties=np.array(penalties), held_back=held_back, tested=tested_scores, classes=problem.target.NAMES
-    )

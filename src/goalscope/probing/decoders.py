@@ -32,28 +32,28 @@ class Decoder(nn.Module):
     first).
     """
 
-    def __init__(self, sizes: HeadSizes, layers: int, d_model: int, d_hidden: int, heads: int) -> None:
+    def __init__(self, sizes: HeadSizes, layers: int, width: int, feedforward: int, heads: int) -> None:
         super().__init__()
         for name, value, maximum in (("layers", layers, 64), ("heads", heads, 256)):
             if check_whole(f"{name} of a decoder", value, 1) > maximum:
                 raise ValueError(f"{name} of a decoder must be from 1 to {maximum}, got {value}")
-        if d_model < 1 or d_model % heads:
-            raise ValueError(f"the width of a decoder must be a multiple of its {heads} heads, got {d_model}")
+        if width < 1 or width % heads:
+            raise ValueError(f"the width of a decoder must be a multiple of its {heads} heads, got {width}")
         self.sizes, self.cost, self._heads = sizes, layers, heads
-        shapes: dict[str, tuple[int, ...]] = {"in": (sizes.width, d_model), "in.bias": (d_model,)}
-        shapes["queries"] = (sizes.outputs, d_model)
+        shapes: dict[str, tuple[int, ...]] = {"in": (sizes.width, width), "in.bias": (width,)}
+        shapes["queries"] = (sizes.outputs, width)
         norms = ["in.norm", "norm"]
         for layer in range(layers):
             for name, factor in (("self", 3), ("cross.q", 1), ("cross.kv", 2)):
-                shapes |= {f"{layer}.{name}": (d_model, factor * d_model), f"{layer}.{name}.bias": (factor * d_model,)}
+                shapes |= {f"{layer}.{name}": (width, factor * width), f"{layer}.{name}.bias": (factor * width,)}
             for name in ("self.out", "cross.out"):
-                shapes |= {f"{layer}.{name}": (d_model, d_model), f"{layer}.{name}.bias": (d_model,)}
-            shapes |= {f"{layer}.up": (d_model, d_hidden), f"{layer}.up.bias": (d_hidden,)}
-            shapes |= {f"{layer}.down": (d_hidden, d_model), f"{layer}.down.bias": (d_model,)}
+                shapes |= {f"{layer}.{name}": (width, width), f"{layer}.{name}.bias": (width,)}
+            shapes |= {f"{layer}.up": (width, feedforward), f"{layer}.up.bias": (feedforward,)}
+            shapes |= {f"{layer}.down": (feedforward, width), f"{layer}.down.bias": (width,)}
             norms += [f"{layer}.norm{number}" for number in range(_PER_LAYER)]
         for name in norms:
-            shapes |= {f"{name}.scale": (d_model,), f"{name}.bias": (d_model,)}
-        for name, shape in (shapes | {"out": (d_model, sizes.classes), "out.bias": (sizes.classes,)}).items():
+            shapes |= {f"{name}.scale": (width,), f"{name}.bias": (width,)}
+        for name, shape in (shapes | {"out": (width, sizes.classes), "out.bias": (sizes.classes,)}).items():
             self.register_parameter(name.replace(".", "/"), zeros(*shape))  # torch allows no dot in a name
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -108,9 +108,9 @@ class Stepwise(Decoder):
     Source: behavioural and representational evaluation, section 5.3 (why it was not used there), and the post.
     """
 
-    def __init__(self, sizes: HeadSizes, layers: int, d_model: int, d_hidden: int, heads: int) -> None:
-        super().__init__(sizes, layers, d_model, d_hidden, heads)
-        self.tokens = zeros(sizes.classes + 1, d_model)  # the last one is the beginning
+    def __init__(self, sizes: HeadSizes, layers: int, width: int, feedforward: int, heads: int) -> None:
+        super().__init__(sizes, layers, width, feedforward, heads)
+        self.tokens = zeros(sizes.classes + 1, width)  # the last one is the beginning
 
     def taught(self, weights: Mapping[str, Tensor], vectors: Tensor, values: Tensor) -> Tensor:
         """Return the scores given the true tokens before each place, ``[Q, B, T, K]``."""

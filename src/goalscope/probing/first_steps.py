@@ -16,7 +16,7 @@ import numpy.typing as npt
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.activations.sites import Site, check_site
-from goalscope.probing.analyses import Place, Reader, probe_dataset
+from goalscope.probing.analyses import AnalysisReader, Place, probe_dataset
 from goalscope.probing.heads import check_device
 from goalscope.probing.inputs import of_grids
 from goalscope.probing.logit_lens import OWN, Network
@@ -95,7 +95,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
                 f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
                 "of the probe stands for a door, leave --beliefs out"
             )
-        probes, fitted = _at_first(Reader(store, dataset, settings, stage, device), (site, layer))
+        probes, fitted = _at_first(AnalysisReader(store, dataset, settings, stage, device), (site, layer))
         tested = set(dataset.cells.cluster[dataset.split.test].tolist())
         vectors = {}
         for (name, _), item in dataset.captures.items():
@@ -176,7 +176,7 @@ def _missing(run: Path, own: Capture, site: Site, layer: int) -> str:
     return f"no random network: the model with its weights permuted was not captured there; to have it: {command}"
 
 
-def _at_first(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
+def _at_first(reader: AnalysisReader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
     """Return the probes of a place by control, and which of them had to be fitted."""
     by_control: dict[str, Probe] = {}
     absent: list[Network] = []

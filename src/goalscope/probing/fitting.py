@@ -123,7 +123,7 @@ def _groups(
     trained = [stack for stack in planned if not hasattr(modules[stack[0].key], "solve")]
     losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for stack in trained for problem in stack}
     for penalty in used.penalties:
-        inner = replace(used, weight_decay=penalty, validation=used.validation or INNER)
+        inner = replace(used, decay=penalty, validation=used.validation or INNER)
         for stack, trained_stack in _trained(trained, norms, inner, hooks):
             for problem, loss in zip(stack, trained_stack.loss, strict=True):
                 losses[problem.key][penalty] = loss
@@ -132,9 +132,9 @@ def _groups(
         parts: dict[FitSettings, list[Problem]] = {}
         for problem in stack:
             by_penalty = losses[problem.key]
-            decay = min(by_penalty, key=by_penalty.__getitem__, default=used.weight_decay)
+            decay = min(by_penalty, key=by_penalty.__getitem__, default=used.decay)
             validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
-            parts.setdefault(replace(used, weight_decay=decay, validation=validation), []).append(problem)
+            parts.setdefault(replace(used, decay=decay, validation=validation), []).append(problem)
         for settings, part in parts.items():
             groups.setdefault(settings, []).append(part)
     # What is solved comes first: it takes little time.
@@ -352,14 +352,14 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
         tensor.requires_grad_()
     # Where no held-back target is known no epoch can be chosen: the last one is kept.
     unscored = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
-    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
     n_steps, step = settings.epochs * -(-len(rows) // settings.batch), 0
     best, min_loss = dict(weights), torch.full((len(stack),), math.inf, device=device)
     kept_epoch = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
     for epoch in range(settings.epochs):
         for batch in order(rows, epoch, settings, first.target.ORDER):
             for group in optimiser.param_groups:
-                group["lr"] = settings.lr * (1 - step / n_steps)
+                group["lr"] = settings.rate * (1 - step / n_steps)
             # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
             optimiser.zero_grad(set_to_none=True)
             loss(weights, torch.tensor(batch, device=device)).sum().backward()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.hooks import Blocks
+from goalscope.activations.hooks import DecoderBlocks
 from goalscope.activations.load import Activations
 from goalscope.activations.sites import SiteFinder
 from goalscope.models.local import LocalModel
@@ -152,7 +152,7 @@ class Lens:
     """Copies of the last norm and the unembedding of a transformers causal language model."""
 
     def __init__(self, model: Any) -> None:
-        blocks = Blocks(model)
+        blocks = DecoderBlocks(model)
         self._norm: Any = copy.deepcopy(blocks.norm)
         self._unembedding: Any = copy.deepcopy(model.get_output_embeddings())
         self._cap: float | None = getattr(model.config, "final_logit_softcapping", None)

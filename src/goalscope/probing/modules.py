@@ -134,9 +134,9 @@ class _Additive(_CellLayer):
 class _Mlp(_CellLayer):
     """One hidden layer with an activation and a cell as inputs."""
 
-    def __init__(self, sizes: HeadSizes, d_hidden: int = 1024) -> None:
-        super().__init__(sizes, d_hidden)
-        self.out, self.out_bias = zeros(d_hidden, sizes.classes), zeros(sizes.classes)
+    def __init__(self, sizes: HeadSizes, hidden: int = 1024) -> None:
+        super().__init__(sizes, hidden)
+        self.out, self.out_bias = zeros(hidden, sizes.classes), zeros(sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return super().forward(vectors).relu() @ self.out + self.out_bias

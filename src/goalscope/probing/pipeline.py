@@ -13,14 +13,14 @@ import numpy as np
 from goalscope import registry
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import plan_id, some_steps
-from goalscope.activations.hooks import Blocks, chosen_layers
+from goalscope.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_id, model_of
 from goalscope.activations.shards import artifacts, place
 from goalscope.activations.sites import available_sites
 from goalscope.models.local import LocalModel
 from goalscope.parts import attempt
-from goalscope.probing.analyses import Reader, probe_dataset
+from goalscope.probing.analyses import AnalysisReader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.heads import check_device
 from goalscope.probing.inputs import known_walls
@@ -115,7 +115,7 @@ def study_inside(
     with Store(run, "w") as store:
         note_libraries(store, "probes", parts)
         dataset = probe_dataset(store, by_network, layers, settings)
-        reader = Reader(store, dataset, settings, stage, device, partial(network, store))
+        reader = AnalysisReader(store, dataset, settings, stage, device, partial(network, store))
         reader.probes.pool = pool
         rows: dict[str, Rows] = {}
         for name in settings.reads:
@@ -169,7 +169,7 @@ def _captures(
             model = network(store, (kind, seed))
             initial = initial or (seed is None and model.has_recipe)
             if seed is None or own_model:  # those of a study have the architecture of its model
-                blocks = Blocks(model.model)
+                blocks = DecoderBlocks(model.model)
                 shapes.append((str(blocks.config.model_type), blocks.count, blocks.width))
             if shapes[-1] != shapes[0]:
                 described = [f"{name} of {n_blocks} blocks of width {width}" for name, n_blocks, width in shapes]

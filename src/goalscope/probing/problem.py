@@ -48,27 +48,29 @@ class FitSettings:
 
     Attributes:
         epochs: passes over the training split.
-        lr: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
-        weight_decay: weight decay of AdamW.
+        rate: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
+        decay: weight decay of AdamW.
         batch: activations of one step.
-        d_hidden: width of the hidden layer of a perceptron; the paper: 1024.
-        d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
+        hidden: width of the hidden layer of a perceptron; the paper: 1024.
+        width: of bottleneck and layers of a decoder of plans, a multiple of the heads.
+        feedforward: width of the perceptrons in its layers.
         heads: attention heads of each of its layers.
         validation: fraction of the training grids that selects the pass to keep, in [0, 1); 0 keeps the last one.
             Linear heads choose their penalty on these grids, on a fifth of them where it is 0.
         penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9
-            to 1e4. Where they are given, heads that are trained choose their ``weight_decay`` from them, too: the one
+            to 1e4. Where they are given, heads that are trained choose their ``decay`` from them, too: the one
             with the least loss on these grids.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
     """
 
     epochs: int = 50
-    lr: float = 1e-3
-    weight_decay: float = 1e-3
+    rate: float = 1e-3
+    decay: float = 1e-3
     batch: int = 32
-    d_hidden: int = 1024
-    d_model: int = 1024
+    hidden: int = 1024
+    width: int = 1024
+    feedforward: int = 2048
     heads: int = 8
     validation: float = 0.2
     penalties: tuple[float, ...] = ()
@@ -76,12 +78,12 @@ class FitSettings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "d_hidden", "d_model", "heads"):
+        for name in ("epochs", "batch", "hidden", "width", "feedforward", "heads"):
             check_whole(f"{name} of a fit", getattr(self, name), 1)
-        if self.d_model % self.heads:
-            raise ValueError(f"d_model must be a multiple of the {self.heads} heads, got {self.d_model}")
-        if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
-            raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
+        if self.width % self.heads:
+            raise ValueError(f"width must be a multiple of the {self.heads} heads, got {self.width}")
+        if not (0 < self.rate < math.inf and 0 <= self.decay < math.inf):
+            raise ValueError(f"rate must be > 0 and decay >= 0, got {self.rate!r} and {self.decay!r}")
         object.__setattr__(self, "penalties", tuple(self.penalties))
         if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise ValueError(f"penalties must be finite numbers >= 0, got {self.penalties}")
@@ -90,7 +92,7 @@ class FitSettings:
 
     def for_laptop(self) -> Self:
         """Return the same with a smaller hidden layer and fewer passes, for two cores."""
-        return replace(self, d_hidden=128, epochs=30, lr=1e-2)
+        return replace(self, hidden=128, epochs=30, rate=1e-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +106,13 @@ class PlanSettings(FitSettings):
     (AdamW, learning rate 1e-4, batch 32).
     """
 
-    lr: float = 1e-4
-    weight_decay: float = 1e-2
-    d_hidden: int = 2048
+    rate: float = 1e-4
+    decay: float = 1e-2
     validation: float = 1 / 6
 
     def for_laptop(self) -> Self:
         """Return the same with a small decoder and few passes, for two cores and models as small as Theseus."""
-        return replace(self, d_model=64, d_hidden=128, epochs=20, lr=3e-3)
+        return replace(self, width=64, feedforward=128, epochs=20, rate=3e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -372,9 +373,8 @@ class Problem:
     ) -> Probe:
         """Return the fitted probe; ``kept`` is the pass of these weights, None for a closed-form solution."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
-        values = {"rate": settings.lr, "decay": settings.weight_decay, "kept": kept}
         if kept is not None:
-            tags |= {name: values.get(name, getattr(settings, name, None)) for name in self.target.TRAINED}
+            tags |= {name: kept if name == "kept" else getattr(settings, name) for name in self.target.TRAINED}
         return Probe(
             head=self.head,
             target=self.key.target,

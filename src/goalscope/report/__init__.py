@@ -1,13 +1,12 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
-from goalscope.report.comparison import Compared, Side, compare_pairs
+from goalscope.report.comparison import Compared, SideRows, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.exports import figure
 from goalscope.report.figures import short
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
 from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report
 from goalscope.report.specs import (
-    Claim,
     Column,
     Curve,
     CurveSpec,
@@ -18,6 +17,7 @@ from goalscope.report.specs import (
     MapSpec,
     Sentence,
     TableSpec,
+    WordedClaim,
     by_agent,
     over_tag,
     section,
@@ -25,7 +25,6 @@ from goalscope.report.specs import (
 
 __all__ = [
     "AgentGroups",
-    "Claim",
     "Column",
     "Compared",
     "Curve",
@@ -40,8 +39,9 @@ __all__ = [
     "MapSpec",
     "RunData",
     "Sentence",
-    "Side",
+    "SideRows",
     "TableSpec",
+    "WordedClaim",
     "build_ledger",
     "by_agent",
     "compare_pairs",

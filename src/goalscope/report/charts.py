@@ -236,7 +236,7 @@ def colour_scale() -> Callable[[float], _Colour]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DifferenceBar:
     """One difference of a figure."""
 
     series: str  # label in the legend, e.g. the agent
@@ -253,7 +253,7 @@ class Forest(Chart):
     Undefined differences leave their line empty, undefined intervals a marker alone. `levels` are lines with names.
     """
 
-    differences: Sequence[Difference]
+    differences: Sequence[DifferenceBar]
     _: KW_ONLY
     title: str
     x_label: str

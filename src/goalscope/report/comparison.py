@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import Contrast, Judged, both_sides, bounds_of, check_family, judge
+from goalscope.measures.invariance import Judged, TransformTest, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, number, plain_table
 from goalscope.report.definitions import title_of
@@ -30,7 +30,7 @@ _PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideRows:
     """One side of a comparison."""
 
     name: str
@@ -60,7 +60,7 @@ class Compared(Judged):
 
 
 def compare_pairs(
-    pairs: Sequence[tuple[Side, Side]],
+    pairs: Sequence[tuple[SideRows, SideRows]],
     measures: Sequence[str] = COMPARED,
     *,
     name: str = "pairs",
@@ -116,8 +116,8 @@ def compare_pairs(
 
 
 def _matched(
-    pairs: Sequence[tuple[Side, Side]], measure: str, apart: Sequence[str]
-) -> Iterator[tuple[Side, Side, dict[str, Tag], Rows, Rows]]:
+    pairs: Sequence[tuple[SideRows, SideRows]], measure: str, apart: Sequence[str]
+) -> Iterator[tuple[SideRows, SideRows, dict[str, Tag], Rows, Rows]]:
     """Yield each pair of sides with the rows of a measure whose tags are equal; without any once, and without rows."""
     for one, other in pairs:
         rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in (one, other))
@@ -139,7 +139,7 @@ def _matched(
 
 
 def family_table(
-    pairs: Sequence[tuple[Side, Side]],
+    pairs: Sequence[tuple[SideRows, SideRows]],
     caption: str,
     measures: Sequence[str] = COMPARED,
     *,
@@ -152,7 +152,7 @@ def family_table(
     return tests, comparison_table(tests, caption=caption, clusters=clusters)
 
 
-def _about(first: Side, second: Side, drawn: bool) -> tuple[str, ...]:
+def _about(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:
     """Return notes on worlds left out of a comparison, on episodes that both sides share, and on random controls."""
     notes = [
         f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
@@ -181,7 +181,7 @@ def worlds_of(rows: Rows, between: str = "") -> list[World]:
     return list(zip(rows.cluster.tolist(), *columns, strict=True))
 
 
-def shared_worlds(first: Side, second: Side, between: str = "") -> tuple[Side, Side]:
+def shared_worlds(first: SideRows, second: SideRows, between: str = "") -> tuple[SideRows, SideRows]:
     """Return both sides with the worlds that they share: the same grid under the same conditions, ``between`` aside."""
     worlds = [worlds_of(side.rows, between) for side in (first, second)]
     common = set(worlds[0]) & set(worlds[1])
@@ -295,7 +295,7 @@ def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def contrast_records(contrasts: Sequence[Contrast]) -> list[dict[str, Any]]:
+def contrast_records(contrasts: Sequence[TransformTest]) -> list[dict[str, Any]]:
     """Return contrasts of transforms, one mapping each, undefined numbers as None."""
     return [
         {

@@ -18,7 +18,7 @@ from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, clusters_of, estimate_pooled, estimate_rows
+from goalscope.stats import LESS, Estimate, Grouped, clusters_of, estimate_pooled, estimate_rows
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. Missing tags are None."""
@@ -330,7 +330,7 @@ class RunData:
         return cls(
             store=store,
             measured=measured,
-            probed=_of_this_version(measured.probed),
+            probed=measured.probed,
             changed=measured.changed,
             ledger=ledger,
             groups=groups,
@@ -376,17 +376,4 @@ class RunData:
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
     """Return the rows about behaviour, and those about activations, the only ones with a form of probe."""
     probed = rows.known("head")
-    return rows.where(~probed), _of_this_version(rows.where(probed))
-
-
-def _of_this_version(rows: Rows) -> Rows:
-    """Return rows about activations with the control that was called "untrained" as `default-init` of seed 0."""
-    old = rows.among("control", ["untrained"]) if "control" in rows.tags else np.zeros(len(rows), dtype=bool)
-    differences = np.array([str(name).endswith(f"{LESS}untrained") for name in rows.measure], dtype=bool)
-    if not (old | differences).any():
-        return rows
-    measure, tags = rows.measure.copy(), {name: column.copy() for name, column in rows.tags.items()}
-    measure[differences] = [f"{str(name).removesuffix('untrained')}default-init" for name in measure[differences]]
-    tags["control"][old] = "default-init"
-    tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | differences] = 0
-    return rows.changed(measure=measure, tags=tags)
+    return rows.where(~probed), rows.where(probed)

@@ -16,7 +16,7 @@ from goalscope.columns import constant
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.report.definitions import named_in, scale_tags
 from goalscope.rows import Rows, Tag
-from goalscope.runs.episode_columns import Head, read_heads
+from goalscope.runs.episode_columns import EpisodeHead, read_heads
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped, clusters_of, distinct, estimate_rows, numbers_of
 
@@ -198,9 +198,9 @@ class AgentEpisodes:
     """
 
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
-    chosen: dict[str, Head] = field(default_factory=dict)
+    chosen: dict[str, EpisodeHead] = field(default_factory=dict)
 
-    def add(self, episode: Head, cluster: str) -> None:
+    def add(self, episode: EpisodeHead, cluster: str) -> None:
         """Add an episode; they come in the order of their worlds' content ids and trajectories."""
         if episode.length:
             turns, failed = self.turns.get(cluster, (0, 0))

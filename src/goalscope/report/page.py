@@ -28,7 +28,6 @@ from goalscope.report.specs import (
     AXES,
     AnyFigure,
     AnyTable,
-    Claim,
     Curve,
     CurveSpec,
     Declared,
@@ -37,6 +36,7 @@ from goalscope.report.specs import (
     MapSpec,
     Sentence,
     TableSpec,
+    WordedClaim,
 )
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
@@ -268,7 +268,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     )
 
 
-def _sentence_text(sentence: Sentence | Claim) -> str:
+def _sentence_text(sentence: Sentence | WordedClaim) -> str:
     """Write a sentence, "" where no difference is defined."""
     if isinstance(sentence, Sentence):
         return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)

@@ -11,7 +11,7 @@ from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
 from goalscope.measures.table import PROVENANCE
 from goalscope.report.blocks import counted, number
-from goalscope.report.comparison import Compared, Side, compare_pairs, shared_worlds, worlds_of
+from goalscope.report.comparison import Compared, SideRows, compare_pairs, shared_worlds, worlds_of
 from goalscope.report.definitions import scale_tags
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
@@ -61,8 +61,8 @@ class _Agent:
 
     name: str
     run: Path
-    side: Side
-    episodes: Side  # the same with the rows of all measures, without those of groups of episodes
+    side: SideRows
+    episodes: SideRows  # the same with the rows of all measures, without those of groups of episodes
 
 
 _Pair = tuple[_Agent, _Agent]
@@ -198,13 +198,13 @@ def _sides_of(agent: _Agent, tag: str, runs: int) -> list[_Agent]:
             f"--between must name a tag with two values or more in the rows of one run (tags: {tags}), got {given}"
         )
     return [
-        replace(agent, side=Side(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
+        replace(agent, side=SideRows(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
         for value in values
     ]
 
 
 def _one_sided_notes(
-    compared: Sequence[Compared], shared: Sequence[tuple[Side, Side]], apart: Mapping[str, Sequence[str]]
+    compared: Sequence[Compared], shared: Sequence[tuple[SideRows, SideRows]], apart: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return a note for each measure and pair with rows whose tags the other side has not."""
     notes = []
@@ -257,7 +257,8 @@ def _agents(
         for name in sorted(set(all_rows.numbered("agent")[1]) & set(selected)):
             title = name if len(runs) == 1 else f"{run_name}: {name}"
             sides = (
-                Side(title, side_rows.where(side_rows.among("agent", [name]))) for side_rows in (all_rows, success_rows)
+                SideRows(title, side_rows.where(side_rows.among("agent", [name])))
+                for side_rows in (all_rows, success_rows)
             )
             run_agents.append(_Agent(name, path, *sides))
         by_run.append(run_agents)
@@ -288,7 +289,9 @@ def _uncompared_text(agents: Sequence[Sequence[_Agent]], pairs: Sequence[_Pair])
     )
 
 
-def _with_copies(pair: _Pair, shared: tuple[Side, Side], full: tuple[Side, Side]) -> tuple[Side, Side]:
+def _with_copies(
+    pair: _Pair, shared: tuple[SideRows, SideRows], full: tuple[SideRows, SideRows]
+) -> tuple[SideRows, SideRows]:
     """Return both sides with their numbers of episodes, and of episodes with equal steps on both sides."""
     ids = [set(side.rows.episode_id.tolist()) for side in full]
     common = ids[0] & ids[1]
@@ -311,7 +314,7 @@ def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tup
         }
 
 
-def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *, allowed: bool) -> list[str]:
+def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[SideRows, SideRows]], *, allowed: bool) -> list[str]:
     """Return notes on paired episodes with different horizons.
 
     Raises:

@@ -146,7 +146,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class WordedClaim:
     """A claim that follows from the differences to all rivals together, see `goalscope.report.verdicts`."""
 
     title: str  # the probe and its read point
@@ -190,7 +190,7 @@ class Declared:
     title: str
     paragraphs: Sequence[str] = ()  # introduction
     facts: Sequence[tuple[str, str]] = ()  # names and texts
-    sentences: Sequence[Sentence | Claim] = ()  # differences in words; those without estimates are left out
+    sentences: Sequence[Sentence | WordedClaim] = ()  # differences in words; those without estimates are left out
     rule: str = ""  # how sentences follow from intervals; shown only with sentences
     silence: str = ""  # text in place of missing sentences
     tables: Sequence[AnyTable] = ()

@@ -1,6 +1,6 @@
 """Every figure and table of the papers as a declared item: its study, what is read from it, and what is printed."""
 
-from goalscope.reproduction.items import PAPERS, Claim, Item, Reading, find, items, scaled
-from goalscope.reproduction.readings import Subject, read
+from goalscope.reproduction.items import PAPERS, Item, ItemReading, QuotedClaim, find, items, scaled
+from goalscope.reproduction.readings import ReadAgents, read
 
-__all__ = ["PAPERS", "Claim", "Item", "Reading", "Subject", "find", "items", "read", "scaled"]
+__all__ = ["PAPERS", "Item", "ItemReading", "QuotedClaim", "ReadAgents", "find", "items", "read", "scaled"]

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from goalscope.measures.invariance import compare_transforms
-from goalscope.reproduction.items import Claim, Item
+from goalscope.reproduction.items import Item, QuotedClaim
 from goalscope.reproduction.of_agents import Found, Verdict, equal_but_different, moved_differently, predicts
-from goalscope.reproduction.readings import Line, Subject, selected
+from goalscope.reproduction.readings import ItemLine, ReadAgents, selected
 from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
 
@@ -42,7 +42,7 @@ class Tested:
     about: str = ""
 
 
-def decide(item: Item, rows: Rows, subject: Subject, agents: Sequence[str] = ()) -> list[Tested]:
+def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = ()) -> list[Tested]:
     """Test each claim of an item on a run.
 
     Args:
@@ -54,7 +54,7 @@ def decide(item: Item, rows: Rows, subject: Subject, agents: Sequence[str] = ())
     return [_tested(item, claim, rows, subject, agents or subject.agents) for claim in item.claims]
 
 
-def decide_exact(item: Item, lines: Sequence[Line]) -> list[Tested]:
+def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
     """Test each claim of an exact item on its computed lines: nothing is sampled, so every part decides."""
     found = []
     for claim in item.claims:
@@ -72,11 +72,11 @@ def decide_exact(item: Item, lines: Sequence[Line]) -> list[Tested]:
     return found
 
 
-def _names(claim: Claim) -> tuple[str, str]:
+def _names(claim: QuotedClaim) -> tuple[str, str]:
     return claim.measure, claim.than
 
 
-def _told(claim: Claim, found: Found, about: str) -> Tested:
+def _told(claim: QuotedClaim, found: Found, about: str) -> Tested:
     verdict, parts, why = found
     return Tested(
         said=claim.said,
@@ -89,7 +89,7 @@ def _told(claim: Claim, found: Found, about: str) -> Tested:
     )
 
 
-def _tested(item: Item, claim: Claim, rows: Rows, subject: Subject, agents: Sequence[str]) -> Tested:
+def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str]) -> Tested:
     models = claim.about or (item.model,)
     about = "" if subject.model in models or not claim.quoted else " and ".join(models)
     if claim.test in _OF_AGENTS:
@@ -116,7 +116,7 @@ def _tested(item: Item, claim: Claim, rows: Rows, subject: Subject, agents: Sequ
         return _told(claim, ("not shown", (), str(error)), about)
 
 
-def _values(claim: Claim, rows: Rows) -> list[Tag]:
+def _values(claim: QuotedClaim, rows: Rows) -> list[Tag]:
     there = dict.fromkeys(rows[claim.over].tolist())
     return [value for value in claim.among if value in there] if claim.among else sorted(there, key=_order)
 
@@ -126,7 +126,7 @@ def _order(value: Tag) -> tuple[int, float, str]:
     return (0, float(value), "") if number else (1, 0.0, str(value))  # type: ignore[arg-type]
 
 
-def _steps(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
+def _steps(claim: QuotedClaim, rows: Rows) -> list[tuple[str, Estimate]]:
     """Return the difference between each value of a tag and the one before it, with simultaneous intervals."""
     values = _values(claim, rows)
     if len(values) < 2:
@@ -146,10 +146,10 @@ def _text(value: Tag) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _monotone(sign: int) -> Callable[[Claim, Rows], Found]:
+def _monotone(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
     """Return the test that a measure falls (-1) or rises (1) from each value of a tag to the next."""
 
-    def test(claim: Claim, rows: Rows) -> Found:
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
         parts = _steps(claim, rows)
         numeric = all(_order(value)[0] == 0 and not isinstance(value, bool) for value in _values(claim, rows))
         slope = [_slope(claim, rows)] if numeric and len(parts) > 1 else []
@@ -158,24 +158,24 @@ def _monotone(sign: int) -> Callable[[Claim, Rows], Found]:
     return test
 
 
-def _slope(claim: Claim, rows: Rows) -> tuple[str, Estimate]:
+def _slope(claim: QuotedClaim, rows: Rows) -> tuple[str, Estimate]:
     """Return the slope over a numeric tag: more power than differences of neighbours, a weaker statement."""
     numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
     fitted = _fit(rows, {"constant": np.ones(len(rows)), claim.over: numbers})
     return f"straight line: for one more of {claim.over}", fitted.estimate({claim.over: 1.0})
 
 
-def _trend(sign: int) -> Callable[[Claim, Rows], Found]:
+def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
     """Return the test that a straight line over a tag falls (-1) or rises (1)."""
 
-    def test(claim: Claim, rows: Rows) -> Found:
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
         part = _slope(claim, _below(claim, rows))
         return _verdict([part[1]], sign), [part], ""
 
     return test
 
 
-def _spread(claim: Claim, rows: Rows) -> Found:
+def _spread(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that values lie further from their mean at each value of a tag as it grows (Levene's distances)."""
     codes, there = np.unique(np.array(rows[claim.over].tolist(), dtype=np.float64), return_inverse=True)
     means = np.bincount(there, rows.value) / np.bincount(there)
@@ -189,12 +189,12 @@ def _spread(claim: Claim, rows: Rows) -> Found:
     return _verdict([slope], 1), [(f"distance from the mean there, for one more of {claim.over}", slope)], ""
 
 
-def _below(claim: Claim, rows: Rows) -> Rows:
+def _below(claim: QuotedClaim, rows: Rows) -> Rows:
     limit = float("inf") if claim.below is None else claim.below
     return rows.where(np.array([float(value) < limit for value in rows[claim.over].tolist()], dtype=bool))
 
 
-def _not_monotone(claim: Claim, rows: Rows) -> Found:
+def _not_monotone(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure neither rises nor falls throughout: it needs a step up and a step down, both shown."""
     parts = _steps(claim, rows)
     up, down = any(estimate.low > 0 for _, estimate in parts), any(estimate.high < 0 for _, estimate in parts)
@@ -202,7 +202,7 @@ def _not_monotone(claim: Claim, rows: Rows) -> Found:
     return "holds" if up and down else "does not hold" if one_direction else "not shown", parts, ""
 
 
-def _peak(claim: Claim, rows: Rows) -> Found:
+def _peak(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure rises to the middle one of three values of a tag and falls after it."""
     parts = _steps(claim, rows)
     if len(parts) != 2:
@@ -210,7 +210,7 @@ def _peak(claim: Claim, rows: Rows) -> Found:
     return _joined([_verdict([estimate], sign) for (_, estimate), sign in zip(parts, (1, -1), strict=True)]), parts, ""
 
 
-def _linear(claim: Claim, rows: Rows) -> Found:
+def _linear(claim: QuotedClaim, rows: Rows) -> Found:
     """Test a straight fall below a bound: the slope is below 0, and the bend lies inside of the declared margin.
 
     The bend is the greatest distance of the fitted parabola from the straight line through its ends, ``curvature
@@ -235,7 +235,7 @@ def _linear(claim: Claim, rows: Rows) -> Found:
     return verdict, parts, f"{found} the declared margin of {margin:g}"
 
 
-def _interaction(claim: Claim, rows: Rows) -> Found:
+def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure falls with some factors, and with the last one only where the first is large.
 
     One regression on all of them and the product of the first and the last. All parts have to hold together: the slope
@@ -266,17 +266,17 @@ def _interaction(claim: Claim, rows: Rows) -> Found:
     return verdict, (*parts, (f"slope of {last} at the least {first}", flat)), why
 
 
-def _lower(claim: Claim, rows: Rows) -> Found:
+def _lower(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure is lower than another, cluster by cluster."""
     fitted = _fit(rows, indicators(rows.measure.tolist()))
     difference = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
     return _verdict([difference], -1), [(f"{claim.measure} less {claim.than}", difference)], ""
 
 
-def _bounded(sign: int) -> Callable[[Claim, Rows], Found]:
+def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
     """Return the test that the mean, or each mean over a tag, lies above (1) or under (-1) a bound."""
 
-    def test(claim: Claim, rows: Rows) -> Found:
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
         values, bound = _values(claim, rows) if claim.over else [None], claim.bound or 0.0
         unit = rows.unit.tolist()[0]
         ends = (-1.0 if LESS in claim.measure else 0.0, 1.0) if unit == "share" else (-np.inf, np.inf)
@@ -295,7 +295,7 @@ def _bounded(sign: int) -> Callable[[Claim, Rows], Found]:
     return test
 
 
-def _crossing(claim: Claim, rows: Rows) -> Found:
+def _crossing(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that the first of two conditions is the higher one for N below a value, and the second from there on."""
     first, second = claim.among
     at, to = claim.at or 0, claim.to or 0
@@ -309,7 +309,7 @@ def _crossing(claim: Claim, rows: Rows) -> Found:
     return _joined(verdicts), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
 
 
-def _unmoved(claim: Claim, rows: Rows) -> Found:
+def _unmoved(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure is the same under each transform: each paired difference lies inside of the margin."""
     margin, parts, verdicts = claim.margin or 0.0, [], list[Verdict]()
     for contrast in compare_transforms(rows, margin={claim.measure: margin}):
@@ -343,7 +343,7 @@ def _joined(verdicts: Sequence[Verdict]) -> Verdict:
     return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not shown"
 
 
-_OF_ROWS: Final[Mapping[str, Callable[[Claim, Rows], Found]]] = {
+_OF_ROWS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
     "falls": _monotone(-1),
     "rises": _monotone(1),
     "trend down": _trend(-1),
@@ -359,7 +359,7 @@ _OF_ROWS: Final[Mapping[str, Callable[[Claim, Rows], Found]]] = {
     "crossing": _crossing,
     "unmoved": _unmoved,
 }
-_OF_AGENTS: Final[Mapping[str, Callable[[Claim, Rows], Found]]] = {
+_OF_AGENTS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
     "predicts": predicts,
     "equal but different": equal_but_different,
     "moved differently": moved_differently,

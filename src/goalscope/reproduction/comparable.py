@@ -11,7 +11,7 @@ from typing import Any, Final
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
 from goalscope.agents.prompts import read_text
-from goalscope.reproduction.items import Item, Reading
+from goalscope.reproduction.items import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 
@@ -83,7 +83,7 @@ def _arm(entry: Mapping[str, Any]) -> tuple[str, bool, bool]:
 
 def differences(
     item: Item,
-    reading: Reading,
+    reading: ItemReading,
     descriptions: Mapping[str, Mapping[str, Any]],
     published: Mapping[str, Any],
     model: str,

@@ -12,7 +12,7 @@ from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.plain_files import write_text
 from goalscope.reproduction.items import Item
-from goalscope.reproduction.readings import Line
+from goalscope.reproduction.readings import ItemLine
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
@@ -48,7 +48,7 @@ TABLES: Final[dict[int, list[Row]]] = {number: _rows(text) for number, text in _
 class ExactResult:
     """Result of an exact item: its lines, the written files, and texts to show."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ItemLine, ...] = ()
     files: tuple[Path, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -64,15 +64,15 @@ def exact_value(value: float, unit: str) -> Estimate:
     return Estimate(value=value, low=nan, high=nan, n=1, clusters=1, method="exact", unit=unit, note="exact")
 
 
-def _line(label: str, value: Tag, printed: float | str | None, computed: float, unit: str, paper: str) -> Line:
+def _line(label: str, value: Tag, printed: float | str | None, computed: float, unit: str, paper: str) -> ItemLine:
     published = {} if printed is None else {paper: printed}
-    return Line(label=label, value=value, published=published, ours=exact_value(computed, unit), percent=False)
+    return ItemLine(label=label, value=value, published=published, ours=exact_value(computed, unit), percent=False)
 
 
 def _cliff(folder: Path, experiment: str) -> ExactResult:
     """Compute one experiment of the Cliff World; "known" and "unknown" MEG beside the printed values."""
-    from goalscope.studies.cliff_figures import write_figures, write_json
-    from goalscope.studies.cliff_world import cliff_study
+    from goalscope.reproduction.cliff_figures import write_figures, write_json
+    from goalscope.reproduction.cliff_world import cliff_study
 
     study = cliff_study()
     cases = study.by_goal_length if experiment == "k" else study.by_epsilon
@@ -205,8 +205,8 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 def _settings(folder: Path, model: str) -> ExactResult:
     """Compare the settings of a ready model and of the study baseline with those of Table 6."""
     from goalscope.preflight.model_defaults import ready_models
+    from goalscope.preflight.study_files import text
     from goalscope.runs import Study
-    from goalscope.studies import text
     from goalscope.yaml_text import read_yaml_text
 
     study = Study.parse(read_yaml_text(text("baseline"), "baseline"))

@@ -40,7 +40,7 @@ MIDDLE: Final = "middle"
 """As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
 
 
-class Reading(Part):
+class ItemReading(Part):
     """One line of an item, or one for each value of a tag.
 
     Attributes:
@@ -79,7 +79,7 @@ class Reading(Part):
         return self
 
 
-class Claim(Part):
+class QuotedClaim(Part):
     """A sentence of a paper that is tested.
 
     Attributes:
@@ -160,8 +160,8 @@ class Item(Part):
     where: dict[str, Tag] = Field(default_factory=dict)
     prompts: tuple[str, ...] = sequence(default=())
     differs: tuple[str, ...] = sequence(default=())
-    readings: tuple[Reading, ...] = sequence(default=())
-    claims: tuple[Claim, ...] = sequence(default=())
+    readings: tuple[ItemReading, ...] = sequence(default=())
+    claims: tuple[QuotedClaim, ...] = sequence(default=())
     note: str = ""
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ import numpy as np
 
 from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
-from goalscope.reproduction.items import Claim
+from goalscope.reproduction.items import QuotedClaim
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, regress
 
@@ -19,7 +19,7 @@ Found = tuple[Verdict, Parts, str]
 _STRONG = 0.5  # share of the variance of success that a strong predictor explains
 
 
-def predicts(claim: Claim, rows: Rows) -> Found:
+def predicts(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that the logarithm of one error explains most of the variance of success, and more than another one does.
 
     The slope has to be below 0. That intervals lie apart is stricter than an interval of the difference.
@@ -36,7 +36,7 @@ def predicts(claim: Claim, rows: Rows) -> Found:
     return "not shown", parts, why
 
 
-def equal_but_different(claim: Claim, rows: Rows) -> Found:
+def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that two agents of equal success differ in their exploration at some tenth of an episode.
 
     Intervals are simultaneous over the tenths of all pairs, since one pair is enough.
@@ -53,7 +53,7 @@ def equal_but_different(claim: Claim, rows: Rows) -> Found:
     return "holds" if widest.begins is not None else "not shown", [(name, tenth)], why
 
 
-def moved_differently(claim: Claim, rows: Rows) -> Found:
+def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that two agents are moved differently from the first to the second value of a tag, paired by map."""
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():

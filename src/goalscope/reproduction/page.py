@@ -8,13 +8,13 @@ from goalscope.report import Declared, Group, RunData, lay_out, render_page, sec
 from goalscope.report.blocks import Footnotes, Table, counted, listed, number
 from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
-from goalscope.reproduction.readings import Line, equal_as_printed, in_figures
+from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.runs import Store
 
 _BUNDLED: Final = ("Theseus", "Ariadne")
 
 
-def sentence(item: Item, lines: Sequence[Line], agents: Sequence[str], *, scale: float) -> str:
+def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, scale: float) -> str:
     """Return what a reader has to know before the numbers: who acted, and which printed numbers may be compared.
 
     Args:
@@ -48,7 +48,7 @@ def sentence(item: Item, lines: Sequence[Line], agents: Sequence[str], *, scale:
     return f"{who}Of {of} {len(compared)} may be compared, and {inside} of these lie in our intervals{rest}."
 
 
-def table_of(item: Item, lines: Sequence[Line]) -> Table:
+def table_of(item: Item, lines: Sequence[ItemLine]) -> Table:
     """Return the lines of an item beside the printed numbers, a letter for each reason not to compare them."""
     notes, papers = Footnotes(), list(dict.fromkeys(name for line in lines for name in line.published))
     controlled = any(line.control is not None for line in lines)
@@ -81,7 +81,7 @@ def _headings(controlled: bool) -> list[str]:
     return ["printed within ours", *(["control"] if controlled else []), "n", "grids"]
 
 
-def _control(line: Line, notes: Footnotes) -> str:
+def _control(line: ItemLine, notes: Footnotes) -> str:
     if line.control is None:
         return ""
     mark = notes.mark(line.control_is and f"control: {line.control_is}")
@@ -89,7 +89,7 @@ def _control(line: Line, notes: Footnotes) -> str:
 
 
 def declared(
-    item: Item, lines: Sequence[Line], tested: Sequence[Tested], agents: Sequence[str], *, scale: float
+    item: Item, lines: Sequence[ItemLine], tested: Sequence[Tested], agents: Sequence[str], *, scale: float
 ) -> list[Declared]:
     """Return the sections of an item for its page."""
     sections = [
@@ -120,7 +120,7 @@ def declared(
 
 def write(
     item: Item,
-    lines: Sequence[Line],
+    lines: Sequence[ItemLine],
     tested: Sequence[Tested],
     agents: Sequence[str],
     *,

@@ -14,7 +14,7 @@ from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_dis
 from goalscope.probing.plan_scores import summarise_plans
 from goalscope.probing.scores import summarise
 from goalscope.reproduction.comparable import differences, too_few
-from goalscope.reproduction.items import MIDDLE, How, Item, Reading
+from goalscope.reproduction.items import MIDDLE, How, Item, ItemReading
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 
@@ -33,7 +33,7 @@ _FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ReadAgents:
     """The agents whose figures are read.
 
     Attributes:
@@ -50,7 +50,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ItemLine:
     """One figure and its printed values.
 
     Attributes:
@@ -77,7 +77,7 @@ class Line:
     differs: tuple[str, ...] = ()
 
 
-def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
+def read(item: Item, rows: Rows, subject: ReadAgents) -> list[ItemLine]:
     """Return the lines of an item, in the order of the paper.
 
     Args:
@@ -93,7 +93,7 @@ def read(item: Item, rows: Rows, subject: Subject) -> list[Line]:
     ]
 
 
-def _arms(item: Item, reading: Reading, rows: Rows, subject: Subject) -> list[Subject]:
+def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> list[ReadAgents]:
     """Return the subject, or each of its agents alone where two of them would share a line."""
     if reading.how == "relation" or len(subject.agents) == 1:
         return [subject]
@@ -107,7 +107,7 @@ def _arms(item: Item, reading: Reading, rows: Rows, subject: Subject) -> list[Su
     return [replace(subject, agents=(name,)) for name in dict.fromkeys(shown["agent"].tolist())]
 
 
-def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject, measures: Sequence[str]) -> Rows:
+def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
     """Return the rows of some measures of the subject's agents under the conditions of an item and of a part of it."""
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
     for name, value in {**item.where, **where}.items():
@@ -123,7 +123,9 @@ def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: Subject,
     return matching
 
 
-def _estimates(item: Item, reading: Reading, where: Mapping[str, Tag], rows: Rows, subject: Subject) -> list[Grouped]:
+def _estimates(
+    item: Item, reading: ItemReading, where: Mapping[str, Tag], rows: Rows, subject: ReadAgents
+) -> list[Grouped]:
     measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
     selected_rows = selected(item, where, rows, subject, measures)
     by = (reading.by,) if reading.by else ()
@@ -136,7 +138,7 @@ def _at(groups: Sequence[Grouped], by: str, value: Tag) -> Estimate | None:
     return next((group.estimate for group in groups if not by or _equal(group.key[by], value)), None)
 
 
-def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: str) -> Iterator[Line]:
+def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, ending: str) -> Iterator[ItemLine]:
     printed = {} if reading.published is None else {item.model: reading.published}
     printed |= reading.others
     groups = _estimates(item, reading, reading.where, rows, subject)
@@ -161,7 +163,7 @@ def _lines(item: Item, reading: Reading, rows: Rows, subject: Subject, ending: s
             known = differences(item, reading, subject.descriptions, published, subject.model)
             differs = tuple(dict.fromkeys([*known, *subject.differs, *too_few(ours)]))
         control = _at(own_controls, reading.by, value)
-        yield Line(
+        yield ItemLine(
             label=f"{reading.label}{ending}",
             value=reading.called.get(value, value),
             published=published,
@@ -212,7 +214,7 @@ def _digits(printed: object) -> int:
     return len(str(printed).partition("±")[0].strip().partition(".")[2])
 
 
-def equal_as_printed(line: Line) -> bool:
+def equal_as_printed(line: ItemLine) -> bool:
     """Return whether the printed number of a line is ours, rounded to its digits."""
     for printed in line.published.values():
         number = printed_number(printed)
@@ -299,7 +301,7 @@ _HOW: Final[Mapping[How, Callable[[Rows, str, Sequence[str]], list[Grouped]]]] =
 }
 
 
-def with_all_agents(item: Item, subject: Subject, agents: Sequence[str]) -> Subject:
+def with_all_agents(item: Item, subject: ReadAgents, agents: Sequence[str]) -> ReadAgents:
     """Return the subject with all agents of a run where an item relates agents with each other."""
     related = any(reading.how == "relation" for reading in item.readings)
     return replace(subject, agents=tuple(agents)) if related else subject

@@ -14,7 +14,7 @@ from goalscope.report.blocks import Footnotes, Table, counted, listed
 from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
-from goalscope.reproduction.readings import Line, equal_as_printed, in_figures
+from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.stats import Estimate
 from goalscope.untrusted import decode_object, read_octets
 
@@ -34,7 +34,7 @@ class Result:
     key: str
     scale: float
     agents: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ItemLine, ...]
     tested: tuple[Tested, ...]
 
     def plain(self, item: Item) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def read_result(folder: Path) -> Result | None:
         raise ValueError(f"{path} must be a result of goalscope reproduce, {error!r}: remove it to run again") from None
 
 
-def _line(plain: Mapping[str, Any]) -> Line:
+def _line(plain: Mapping[str, Any]) -> ItemLine:
     estimates = {name: plain[name] and _estimate(plain[name]) for name in ("ours", "control")}
-    return Line(**{**plain, **estimates, "differs": tuple(plain["differs"])})
+    return ItemLine(**{**plain, **estimates, "differs": tuple(plain["differs"])})
 
 
 def _estimate(plain: Mapping[str, Any]) -> Estimate:
@@ -85,7 +85,7 @@ def _estimate(plain: Mapping[str, Any]) -> Estimate:
     return Estimate(**numbers)
 
 
-def printed_in(lines: Sequence[Line]) -> str:
+def printed_in(lines: Sequence[ItemLine]) -> str:
     """Return the printed values of the lines of one label: ``97.3 (7), 95.2 (9)``, those of each model by its name."""
     models = list(dict.fromkeys(name for line in lines for name in line.published))
     texts = []
@@ -96,7 +96,7 @@ def printed_in(lines: Sequence[Line]) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _at(line: Line) -> str:
+def _at(line: ItemLine) -> str:
     return "" if line.value is None else f" ({line.value:g})" if isinstance(line.value, float) else f" ({line.value})"
 
 
@@ -112,7 +112,7 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> Table:
             why = f"not reproduced: {item.why_not}" if item.why_not else "not run"
             rows.append((name, item.title, "–", "–", "–", "–", why))
             continue
-        by_label: dict[str, list[Line]] = {}
+        by_label: dict[str, list[ItemLine]] = {}
         for line in result.lines:
             by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
         drawn = by_label.pop("", [])
@@ -128,12 +128,12 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> Table:
     return Table(headings=headings, rows=tuple(rows), notes=notes.lines)
 
 
-def _ours(line: Line) -> str:
+def _ours(line: ItemLine) -> str:
     n = "" if line.ours is None or line.ours.method == "exact" else f" ({line.ours.n}, {line.ours.clusters})"
     return f"{in_figures(line.ours, line.percent)}{n}"
 
 
-def _compared(lines: Sequence[Line], notes: Footnotes) -> str:
+def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
     inside = [line.within for line in lines if line.within is not None]
     reasons = [reason for line in lines for reason in line.differs]
     text = f"{sum(inside)} of {len(inside)}" if inside else ""

@@ -12,7 +12,7 @@ from types import FrameType
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.models.base import NotSentError
-from goalscope.models.http_budget import Budget
+from goalscope.models.http_budget import CallBudget
 from goalscope.progress import TALLY, StoppedError, takes_arrived
 from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
 from goalscope.runs.journal import Journal, call_for
@@ -255,9 +255,9 @@ class Caller:
         return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
 
 
-def budget_of(agent: Agent) -> Budget | None:
+def budget_of(agent: Agent) -> CallBudget | None:
     """Return an agent's costs and caps over all sessions of a run, None where answers cost nothing."""
-    budget: Budget | None = getattr(agent, "budget", None)
+    budget: CallBudget | None = getattr(agent, "budget", None)
     return budget
 
 

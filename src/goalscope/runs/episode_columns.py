@@ -218,7 +218,7 @@ def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
     return np.array([(*state, *(-1,) * (width - len(state))) for state in states], dtype=np.int64)
 
 
-class Head(NamedTuple):
+class EpisodeHead(NamedTuple):
     """The columns of an episode without its steps, and the number of steps without an action."""
 
     id: str
@@ -232,10 +232,10 @@ class Head(NamedTuple):
 
 
 _EPISODE_NAMES = EPISODE_COLUMNS.split(", ")
-_HEAD_INDICES = [_EPISODE_NAMES.index(name) for name in Head._fields[:-1]]
+_HEAD_INDICES = [_EPISODE_NAMES.index(name) for name in EpisodeHead._fields[:-1]]
 
 
-def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]:
+def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[EpisodeHead]:
     """Yield episodes without their steps in the order of `Store.episodes`, each compared with its checksum.
 
     Args:
@@ -248,7 +248,7 @@ def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]
     """
     for page in store.pages(ids):
         for (_, *header), steps in zip(page, _checked_steps(store, page), strict=True):
-            yield Head._make([*(header[at] for at in _HEAD_INDICES), int(np.count_nonzero(steps[:, -1] & 1))])
+            yield EpisodeHead._make([*(header[at] for at in _HEAD_INDICES), int(np.count_nonzero(steps[:, -1] & 1))])
 
 
 class _Heads:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.plain_files import replacing
-from goalscope.rows import CLUSTER_IN_FILES, Tag
+from goalscope.rows import Tag
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
@@ -66,10 +66,7 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
         tags.add({name: rows.numbered(name)[1] for name in rows.tags})
     with _parquet(paths["rows"], tags.schema(schemas["rows"])) as write:
         for _, rows in store.row_groups():
-            columns = {
-                name: getattr(rows, "cluster" if name == CLUSTER_IN_FILES else name).tolist()
-                for name in schemas["rows"].names
-            }
+            columns = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
             table = pyarrow.Table.from_pydict(columns, schema=schemas["rows"])
             write(tags.with_columns(table, {name: column.tolist() for name, column in rows.tags.items()}))
     return paths
@@ -144,11 +141,11 @@ class _Tags:
 
 
 _COLUMNS = {
-    "worlds": "world_id grid_id grid fog_radius",
-    "episodes": "episode_id world_id grid_id agent_id agent trajectory seed horizon outcome steps final_row final_col",
+    "worlds": "world_id cluster grid fog_radius",
+    "episodes": "episode_id world_id cluster agent_id agent trajectory seed horizon outcome steps final_row final_col",
     "steps": "episode_id step row col carrying_key door_open state action failure text reasoning prompt_tokens "
     "output_tokens reward extra policy",
-    "rows": "measure unit value grid_id episode_id step",
+    "rows": "measure unit value cluster episode_id step",
 }
 """Columns of the tables before their tags; text where `_schemas` says nothing else."""
 _NUMBERS = "fog_radius trajectory seed horizon steps final_row final_col step row col"
@@ -173,7 +170,7 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
 
 
 def _world(world: World) -> dict[str, Any]:
-    return {"world_id": world.id, "grid_id": world.cluster_id, "grid": world.stored, "fog_radius": world.fog_radius}
+    return {"world_id": world.id, "cluster": world.cluster_id, "grid": world.stored, "fog_radius": world.fog_radius}
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
@@ -182,7 +179,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
     return {
         "episode_id": episode.id,
         "world_id": spec.world_id,
-        "grid_id": episode.world.cluster_id,
+        "cluster": episode.world.cluster_id,
         "agent_id": spec.agent_id,
         "agent": episode.agent,
         "trajectory": spec.trajectory,

@@ -14,7 +14,6 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
-    model_validator,
 )
 
 from goalscope import registry
@@ -140,10 +139,9 @@ class Inside(Part):
     Without `sites`, those of pre and post that the agent's steps have are read; a named site is omitted, with a
     notice, where the steps lack it.
     `agent` may be omitted where only one agent has token ids. `heads` are registered ones, fitted in addition to the
-    built-in ones. `random` names the random networks that are the controls, null for none; `untrained: SEED` of earlier
-    studies is one default-initialised network. `test` is the fraction of the grids of each size and density that
-    probes are tested on. `steps` is the maximum number of captured steps of one grid, the first one and others drawn at
-    random; null for all.
+    built-in ones. `random` names the random networks that are the controls, null for none. `test` is the fraction of
+    the grids of each size and density that probes are tested on. `steps` is the maximum number of captured steps of one
+    grid, the first one and others drawn at random; null for all.
     `table: middle` fits all heads and controls at the middle layer, and only the linear probe with all random networks
     and the MLP elsewhere; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `curve`
     are the numbers of training grids of a learning curve of the cognitive map at the middle layer, none by default.
@@ -165,20 +163,6 @@ class Inside(Part):
     probes: Probes = Probes()
     decoders: Decoders = Decoders()
     full: Full = Full()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _untrained_as_random(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or "untrained" not in values:
-            return values
-        seed, others = values["untrained"], {name: value for name, value in values.items() if name != "untrained"}
-        if "random" in values or not (seed is None or (type(seed) is int and seed >= 0)):
-            raise ValueError(
-                f"untrained must be a seed >= 0 or null, without random beside it, got {shorten(seed)}: say "
-                "random: {kinds: [default-init], seeds: 1}"
-            )
-        network = None if seed is None else {"kinds": ["default-init"], "seeds": 1, "first": seed}
-        return {**others, "random": network}
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:

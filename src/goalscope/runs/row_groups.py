@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from goalscope.columns import Coded, Column, column_of, constant, encoded
 from goalscope.ids import canonical_json
-from goalscope.rows import CLUSTER_IN_FILES, Rows
+from goalscope.rows import Rows
 from goalscope.runs.codec import encode_tags
 from goalscope.untrusted import UntrustedError, decode_object
 
 GROUP_ROWS: Final = 16_384
 """Maximum number of rows of a group."""
 
-TEXTS: Final = {"measure": "measure", "unit": "unit", "cluster": CLUSTER_IN_FILES, "episode_id": "episode_id"}
-"""Text columns of rows, and their names in a file."""
+TEXTS: Final = ("measure", "unit", "cluster", "episode_id")
+"""Text columns of rows."""
 
 _MIN_RUN = 1024  # rows of one measure from which on they have groups of their own
 _LEVEL = 6
@@ -81,7 +81,7 @@ def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
     numbers: list[bytes] = []
     names = _tags_in_order(rows)
     for name, column in [
-        *((stored, rows.held(name)) for name, stored in TEXTS.items()),
+        *((name, rows.held(name)) for name in TEXTS),
         *((f"tag.{n}", rows.held(n)) for n in names),
     ]:
         coded = _plain_values(encoded(column).compact())
@@ -168,15 +168,14 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
     wanted_names = set(TEXTS if names is None else names)
     texts: dict[str, Column] = {name: constant("", count) for name in TEXTS}
     tags: dict[str, Column] = {}
-    columns = {stored: name for name, stored in TEXTS.items()}
     for name, width, labels in described[:-2]:
         codes = buffer.take(_CODES[width], count) if width else np.zeros(count, dtype=np.uint8)
         if count and (not labels or codes.max() >= len(labels)):
             raise ValueError("codes must be those of its labels")
         if name.startswith("tag."):
             tags[name.removeprefix("tag.")] = Coded(column_of(labels), codes)
-        elif columns[name] in wanted_names:
-            texts[columns[name]] = Coded(column_of(labels), codes)
+        elif name in wanted_names:
+            texts[name] = Coded(column_of(labels), codes)
     (_, value_width, label_count), (_, step_width, constant_step) = described[-2:]
     value, step = buffer.values(value_width, label_count, count), buffer.steps(step_width, constant_step, count)
     if buffer.remaining:
@@ -190,7 +189,7 @@ def labels_of(data: bytes, count: int, name: str) -> list[str]:
     Raises:
         ValueError: it is not a valid group.
     """
-    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == TEXTS[name])
+    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
 
 
 class _Buffer:
@@ -255,7 +254,7 @@ def _well_formed(columns: Any) -> bool:
         return False
     names = [column[0] for column in columns]
     tags = names[len(TEXTS) : -2]
-    if names[: len(TEXTS)] != [*TEXTS.values()] or names[-2:] != ["value", "step"]:
+    if names[: len(TEXTS)] != [*TEXTS] or names[-2:] != ["value", "step"]:
         return False
     if len(set(map(str, names))) < len(names):
         return False

@@ -178,7 +178,7 @@ def sources_of(database: sqlite3.Connection, comparison: Comparison) -> list[str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class StoredGroup:
     """The index entry of a group of rows."""
 
     number: int
@@ -186,7 +186,7 @@ class Group:
     measures: tuple[str, ...]
 
 
-def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[Group]:
+def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[StoredGroup]:
     """Return the groups of a source in order.
 
     Raises:
@@ -199,7 +199,7 @@ def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) 
     if not cells and stored is None:  # no such source
         return []
     comparison.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
-    groups = [Group(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
+    groups = [StoredGroup(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
     counted = comparison.number_of(f"rows {source}")
     comparison.check_count(f"rows of {source!r}", sum(group.count for group in groups), counted, counted)
     return groups
@@ -245,7 +245,7 @@ def read_groups(
             yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
 
-def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: Group) -> tuple[Any, ...]:
+def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: StoredGroup) -> tuple[Any, ...]:
     """Return the number of rows, the measures and the columns of a group, as they were written."""
     select = "SELECT count, measures, data FROM row_groups WHERE source = ? AND number = ?"
     cells: tuple[Any, ...] = database.execute(select, (source, group.number)).fetchone()

@@ -23,7 +23,7 @@ from goalscope.untrusted import MOST_FILE_BYTES, printable
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
-VERSION = 4
+VERSION = 5
 _MOST_STATEMENT = 1_000_000  # characters
 _MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"

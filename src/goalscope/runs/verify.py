@@ -30,7 +30,7 @@ _OTHER_ADVICE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class VerifiedPart:
     """The result for one kind of a run's contents.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
         return _ADVICE.get(self.what, _OTHER_ADVICE)
 
 
-def verify(store: Store) -> Iterator[Part]:
+def verify(store: Store) -> Iterator[VerifiedPart]:
     """Check all contents of a store; yield the result of each kind as soon as it is checked."""
     with store.snapshot() as database:
         yield _pages(database)
@@ -66,24 +66,24 @@ def damage(store: Store) -> list[str]:
     return [f"{part.what}: {'; '.join(part.damaged[:5])} ({part.mend})" for part in verify(store) if part.damaged]
 
 
-def _guarded(what: str, check: Callable[[], Part]) -> Part:
+def _guarded(what: str, check: Callable[[], VerifiedPart]) -> VerifiedPart:
     """Check one kind; an unreadable one counts as damaged."""
     try:
         return check()
     except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
-        return Part(what=what, checked=0, damaged=(str(error)[:300],))
+        return VerifiedPart(what=what, checked=0, damaged=(str(error)[:300],))
 
 
-def _pages(database: sqlite3.Connection) -> Part:
+def _pages(database: sqlite3.Connection) -> VerifiedPart:
     try:
         ((pages,),) = database.execute("PRAGMA page_count").fetchall()
         problems = [line for (line,) in database.execute("PRAGMA integrity_check(20)") if line != "ok"]
     except sqlite3.Error as error:
-        return Part(what=_PAGES, checked=0, damaged=(str(error),))
-    return Part(what=_PAGES, checked=pages, damaged=tuple(problems))
+        return VerifiedPart(what=_PAGES, checked=0, damaged=(str(error),))
+    return VerifiedPart(what=_PAGES, checked=pages, damaged=tuple(problems))
 
 
-def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> Part:
+def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> VerifiedPart:
     table, name = checksums.ENTRIES[kind]
     checked = with_checksum = 0
     damaged = list[str]()
@@ -101,7 +101,7 @@ def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) ->
     ((expected,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
     if expected > with_checksum:
         damaged.append(f"{expected - with_checksum} are gone")
-    return Part(what=kind, checked=checked, damaged=tuple(damaged))
+    return VerifiedPart(what=kind, checked=checked, damaged=tuple(damaged))
 
 
 def _identity(kind: str, row: tuple[Any, ...]) -> str:
@@ -118,7 +118,7 @@ def _identity(kind: str, row: tuple[Any, ...]) -> str:
     return ""
 
 
-def _episodes(store: Store, database: sqlite3.Connection) -> Part:
+def _episodes(store: Store, database: sqlite3.Connection) -> VerifiedPart:
     damaged = list[str]()
     numbers = [number for (number,) in database.execute("SELECT number FROM episodes NOT INDEXED ORDER BY number")]
     for number in numbers:
@@ -132,7 +132,7 @@ def _episodes(store: Store, database: sqlite3.Connection) -> Part:
             damaged.append("the index of episodes does not name those that there are")
     except ValueError as error:
         damaged.append(str(error)[:200])
-    return Part(what="episodes", checked=len(numbers), damaged=tuple(damaged))
+    return VerifiedPart(what="episodes", checked=len(numbers), damaged=tuple(damaged))
 
 
 def check_episode(store: Store, database: sqlite3.Connection, number: int) -> None:
@@ -147,17 +147,17 @@ def check_episode(store: Store, database: sqlite3.Connection, number: int) -> No
     store.decoded(header, steps)
 
 
-def _costs(database: sqlite3.Connection) -> Part:
+def _costs(database: sqlite3.Connection) -> VerifiedPart:
     ((count,),) = database.execute("SELECT count(DISTINCT episode_id) FROM usage").fetchall()
     damaged = tuple(f"what {identity} cost" for identity in checksums.costs_that_differ(database))
-    return Part(what="costs", checked=count, damaged=damaged)
+    return VerifiedPart(what="costs", checked=count, damaged=damaged)
 
 
-def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
+def _rows(database: sqlite3.Connection, comparison: Comparison) -> VerifiedPart:
     checked, damaged = 0, list[str]()
     for source in sources_of(database, comparison):
         if problem := damaged_rows(database, comparison, source):
             damaged.append(problem)
         with suppress(ValueError):  # reported above
             checked += count_rows(database, comparison, source)
-    return Part(what="rows", checked=checked, damaged=tuple(damaged))
+    return VerifiedPart(what="rows", checked=checked, damaged=tuple(damaged))

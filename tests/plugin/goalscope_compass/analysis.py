@@ -3,14 +3,14 @@
 import numpy as np
 
 from goalscope.activations import Activations
-from goalscope.probing import Place, ProbeInputs, Reader, analysis
+from goalscope.probing import AnalysisReader, Place, ProbeInputs, analysis
 from goalscope.rows import Rows
 
 SPREAD = "spread of the activations"
 
 
 @analysis("spread", title="Spread of the activations", headline=[("spread", {"measure": SPREAD})])
-def spread(reader: Reader, place: Place, data: ProbeInputs) -> Rows:
+def spread(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     """One row a grid and network: the root mean square distance of its steps from their mean, by the mean's length."""
     rows = [_of_network(data.activations[0], "none", None)]
     rows += [_of_network(one, kind, draw) for (kind, draw), [one] in data.random.items()]

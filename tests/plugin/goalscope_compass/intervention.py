@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from goalscope.interventions import Edit, Pair
-from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
 from goalscope.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
 from goalscope.rows import Rows
 
@@ -28,13 +28,13 @@ class Mixture(BaseModel):
     layer: int = 0
     parts: tuple[float, ...] = (0.0, 0.5, 1.0)
 
-    def run(self, subject: Subject) -> Mapping[str, Any]:
+    def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
         """Mix each pair; what is stored is not done again."""
         found = subject.pairs(self.pairs)
         subject.work({pair.id: (subject, pair) for pair in found.kept}, self._mixed)
         return {"settings": self.model_dump(mode="json"), "pairs": len(found.kept)}
 
-    def _mixed(self, subject: Subject, pair: Pair) -> Rows:
+    def _mixed(self, subject: ExperimentSubject, pair: Pair) -> Rows:
         def changes(pair: Pair, own: Passage, first: Array, second: Array) -> list[tuple[float, list[Edit]]]:
             return [(part, added(own, self.layer, part * (second - first))) for part in self.parts]
 

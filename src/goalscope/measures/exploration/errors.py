@@ -22,8 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
-from goalscope.measures.exploration.score import EpisodeScore, Outcome, Steps, Summary, counted, judge, score_episode
-from goalscope.measures.exploration.view import CASES, View
+from goalscope.measures.exploration.score import (
+    EpisodeScore,
+    Outcome,
+    ScoredSteps,
+    Summary,
+    counted,
+    judge,
+    score_episode,
+)
+from goalscope.measures.exploration.view import CASES, MapView
 from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
@@ -76,7 +84,7 @@ def score_walk(
         nodes=0,
         distances="revealed",
     )
-    return EpisodeScore(steps=Steps(len(steps), lambda: iter(steps), steps), summary=summary)
+    return EpisodeScore(steps=ScoredSteps(len(steps), lambda: iter(steps), steps), summary=summary)
 
 
 class _FoggedWalk:
@@ -112,7 +120,7 @@ class _FoggedWalk:
             self.fog = fog
         return event
 
-    def view(self) -> View:
+    def view(self) -> MapView:
         board, fog = self.board, self.fog
         revealed = board.cells & _bits(fog.seen)
         reachable = 1 << self.position  # reachable cells among the revealed ones
@@ -126,7 +134,7 @@ class _FoggedWalk:
             return position == self.goal or bool((fog.look(position).seen & ~fog.seen).any())
 
         border = reachable & board.grow(_bits(~fog.seen))
-        return View(board, border, pending, pending, reachable, reachable, progress)
+        return MapView(board, border, pending, pending, reachable, reachable, progress)
 
 
 def _bits(cells: npt.NDArray[np.bool_]) -> int:

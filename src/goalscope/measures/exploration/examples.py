@@ -46,7 +46,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class WalkCounts:
     """Counts of the metric on the moves of one walk of an example, without those before it.
 
     Attributes:
@@ -66,10 +66,10 @@ class Counts:
     cases: tuple[int, ...]
 
 
-def counts(example: Example, walk: str) -> Counts:
+def counts(example: Example, walk: str) -> WalkCounts:
     """Return the counts of the metric on a walk of an example."""
     steps = list(example.score(walk).steps)[len(example.before) :]
-    return Counts(
+    return WalkCounts(
         steps=len(steps),
         errors=sum(step.error for step in steps),
         without_gain=sum(not step.gain and not step.progress for step in steps),

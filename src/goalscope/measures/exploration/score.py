@@ -1,7 +1,7 @@
 """Exact scores of an episode from its actions alone: one record a step, based on the agent's knowledge before it.
 
 Steps that make progress need no search. In a stretch without progress the targets and the graph are constant, so each
-move is searched once and cached (`View`), and the stale score needs only counters (`StaleScore`).
+move is searched once and cached (`MapView`), and the stale score needs only counters (`StaleScore`).
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
-from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, StaleScore, View
+from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, MapView, StaleScore
 from goalscope.runs.record import Episode
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.tasks._fast import Board
@@ -48,7 +48,7 @@ class StepScore(NamedTuple):
     there: int
     action: Action | None
     rejected: Rejection | None
-    view: View
+    view: MapView
     new_cell: bool
     achieved: str | None
     error: bool
@@ -117,7 +117,7 @@ class StepScore(NamedTuple):
         return {name: getattr(self, name) for name in names.split()}
 
 
-class Steps(Sequence[StepScore]):
+class ScoredSteps(Sequence[StepScore]):
     """The steps of an episode; those of a large map are not stored, but scored again by `again` on access."""
 
     def __init__(
@@ -219,7 +219,7 @@ class Summary:
 class EpisodeScore:
     """A scored episode: one record an action, and the episode in numbers."""
 
-    steps: Steps
+    steps: ScoredSteps
     summary: Summary
 
 
@@ -248,7 +248,7 @@ def score_episode(
     moves = [read_action(action) for action in actions]
 
     def scored(knowledge: TaskState) -> Iterator[StepScore]:
-        return judge(knowledge, moves, lambda: View.of(knowledge, distances))
+        return judge(knowledge, moves, lambda: MapView.of(knowledge, distances))
 
     knowledge = TaskState(task_map)
     steps = scored(knowledge)
@@ -264,7 +264,7 @@ def score_episode(
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=Steps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
+    return EpisodeScore(steps=ScoredSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
 
 
 def score_recorded(episode: Episode) -> EpisodeScore:
@@ -297,7 +297,7 @@ class _Walk(Protocol):
     def move(self, action: Action | None) -> int: ...
 
 
-def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], View]) -> Iterator[StepScore]:
+def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapView]) -> Iterator[StepScore]:
     """Take the actions one by one and yield their scores; `look` returns the knowledge after progress."""
     board, view, stale = walk.board, look(), StaleScore(walk.position)
     for index, action in enumerate(actions):

@@ -19,7 +19,7 @@ CASES = {"exploration": frozenset({1, 4}), "exploitation": frozenset({2, 3, 4})}
 """The cases whose steps call for exploration, and those whose steps call for exploitation (4 for either)."""
 
 
-class View:
+class MapView:
     """The knowledge between two events of progress; immutable.
 
     Sets of cells are bits of the board. The case is 1 to 4, 0 where nothing is left to explore or to exploit, which no
@@ -50,7 +50,7 @@ class View:
         self._fields: list[list[int]] | None = None
 
     @classmethod
-    def of(cls, knowledge: TaskState, distances: Distances) -> "View":
+    def of(cls, knowledge: TaskState, distances: Distances) -> "MapView":
         """Return the current knowledge in a task world."""
         board = knowledge.board
         goals = knowledge.pending_goals
@@ -62,7 +62,7 @@ class View:
         return cls(board, unobserved, pending, goals, known, through)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, View) and all(
+        return isinstance(other, MapView) and all(
             getattr(self, name) == getattr(other, name)
             for name in ("case", "targets", "progressing", "known", "through")
         )

@@ -2,8 +2,8 @@
 
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
 from goalscope.measures.goals.estimate import measure_goals, measure_goals_by_parts
-from goalscope.measures.goals.heldout import held_out_goals, held_out_goals_by_parts
-from goalscope.measures.goals.restricted import measure_restricted, measure_restricted_by_parts
+from goalscope.measures.goals.heldout import held_out_goals
+from goalscope.measures.goals.restricted import measure_restricted
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
 from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
 
@@ -19,12 +19,10 @@ __all__ = [
     "HypothesisDraw",
     "goal_settings",
     "held_out_goals",
-    "held_out_goals_by_parts",
     "joined",
     "measure_beliefs",
     "measure_decoded_beliefs",
     "measure_goals",
     "measure_goals_by_parts",
     "measure_restricted",
-    "measure_restricted_by_parts",
 ]

@@ -33,7 +33,7 @@ from goalscope.measures.goals.results import (
     one_family,
 )
 from goalscope.measures.goals.returns import Returns, work_items
-from goalscope.measures.goals.separability import Separability
+from goalscope.measures.goals.separability import DividedWorlds
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
 from goalscope.measures.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
@@ -173,7 +173,7 @@ class _Estimator:
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
-        self._apart = Separability(bank.settings.utility, bank.settings.invalid)
+        self._apart = DividedWorlds(bank.settings.utility, bank.settings.invalid)
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
         """Measure the agents in a cell; contrasts and rows only for cells of conditions."""

@@ -24,13 +24,12 @@ from goalscope.measures.goals.returns import (
     first_states,
     visits,
 )
-from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings, process
+from goalscope.measures.goals.settings import GoalSettings, cells_of, process
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 from goalscope.rows import Tag
-from goalscope.runs.record import Episode
 from goalscope.stats import estimate_mean
 from goalscope.stats.groups import natural_order
 
@@ -52,34 +51,6 @@ class _Scored:
 
 
 def held_out_goals(
-    episodes: Iterable[Episode] | StepTable,
-    settings: GoalSettings | None = None,
-    *,
-    ridge: float = 1.0,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[HeldOut, ...]:
-    """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
-
-    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent without any
-    action has no score (NaN).
-
-    Args:
-        episodes: the episodes, or their table.
-        settings: only `GoalSettings.invalid`, `confidence` and `seed` are used.
-        ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), that
-            of a normal prior of variance ``1 / ridge``; > 0.
-        progress: called with (done, total) episodes.
-
-    Raises:
-        ValueError: a ridge that is not above 0.
-    """
-    table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
-    halves = _Halves(settings or goal_settings(table.worlds), ridge, len(table.length), progress)
-    halves.add(table)
-    return halves.found()
-
-
-def held_out_goals_by_parts(
     parts: Iterable[StepTable],
     settings: GoalSettings,
     *,
@@ -87,12 +58,17 @@ def held_out_goals_by_parts(
     ridge: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
-    """Return what `held_out_goals` returns from tables of different worlds; only one table is in memory at a time.
+    """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
+
+    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent without any
+    action has no score (NaN). Only one table is in memory at a time.
 
     Args:
         parts: tables of the episodes; no world is in two of them.
-        settings, ridge: as there.
+        settings: only `GoalSettings.invalid`, `confidence` and `seed` are used.
         total: number of episodes in all parts, for `progress`.
+        ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), that
+            of a normal prior of variance ``1 / ridge``; > 0.
         progress: called with (done, total) episodes.
 
     Raises:
@@ -101,7 +77,7 @@ def held_out_goals_by_parts(
     halves = _Halves(settings, ridge, total, progress)
     for part in parts:
         halves.add(part)
-    return halves.found(by_world=True)
+    return halves.found()
 
 
 class _Halves:
@@ -169,8 +145,8 @@ class _Halves:
             exact=exact,
         )
 
-    def found(self, *, by_world: bool = False) -> tuple[HeldOut, ...]:
-        """Return the estimates; worlds are in the order of their addition, or of their ids."""
+    def found(self) -> tuple[HeldOut, ...]:
+        """Return the estimates; worlds are in the order of their ids."""
         varied = [name for name, values in self._values.items() if len(values) > 1]
         cells: dict[tuple[Tag, ...], dict[str, Tag]] = {}
         for _, tags in self._scored:
@@ -179,8 +155,7 @@ class _Halves:
         estimates = []
         for tags, cell in sorted(cells.items(), key=lambda item: [natural_order(value) for value in item[1].values()]):
             for agent in sorted(agent for agent, condition in self._scored if condition == tags):
-                worlds = self._scored[agent, tags]
-                worlds = sorted(worlds, key=lambda world: world.world_id) if by_world else worlds
+                worlds = sorted(self._scored[agent, tags], key=lambda world: world.world_id)
                 estimates.append(self._estimate(agent, cell, worlds, acts=(agent, tags) in self._acting))
         return tuple(estimates)
 

@@ -64,28 +64,6 @@ def restricted_name(unseen: Unseen) -> str:
 
 
 def measure_restricted(
-    table: StepTable,
-    settings: GoalSettings | None = None,
-    *,
-    unseen: Unseen,
-    progress: Callable[[int, int], None] | None = None,
-) -> GoalFindings:
-    """Measure the MEG of each agent towards the goal in the class of policies that plan from observations.
-
-    Args:
-        table: episodes, some in mazes under fog without key and door; others are left out.
-        settings: utility, invalid, by, confidence and seed count; the hypothesis is the goal.
-        unseen: the assumption of the class about unseen cells.
-        progress: called with (done, total) episodes.
-
-    Raises:
-        ValueError: no episode in such a maze, or an unknown assumption.
-    """
-    settings, count = settings or GoalSettings(), len(table.length)
-    return measure_restricted_by_parts([table], settings, unseen=unseen, total=count, progress=progress)
-
-
-def measure_restricted_by_parts(
     parts: Iterable[StepTable],
     settings: GoalSettings,
     *,
@@ -93,16 +71,18 @@ def measure_restricted_by_parts(
     total: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> GoalFindings:
-    """Return what `measure_restricted` returns from tables of different worlds; only one table is in memory at a time.
+    """Measure the MEG of each agent towards the goal in the class of policies that plan from observations.
 
     Args:
-        parts: tables of the episodes; no world is in two of them.
-        settings, unseen: as there.
+        parts: tables of the episodes, of which one is in memory at a time; no world is in two of them. Episodes in
+            other worlds than mazes under fog without key and door are left out.
+        settings: utility, invalid, by, confidence and seed count; the hypothesis is the goal.
+        unseen: the assumption of the class about unseen cells.
         total: number of episodes in all parts, for `progress`.
         progress: called with (done, total) episodes.
 
     Raises:
-        ValueError: as there.
+        ValueError: no episode in such a maze, or an unknown assumption.
     """
     if unseen not in _WHAT:
         raise ValueError(f"what is assumed of unseen cells must be one of {', '.join(_WHAT)}, got {unseen!r}")

@@ -49,7 +49,7 @@ def told_apart(unit: Unit, first: str, second: str, *, utility: Utility, invalid
     return min(_nats(left, right, left_mass), _nats(right, left, right_mass)) >= ENOUGH
 
 
-class Separability:
+class DividedWorlds:
     """The worlds that tell pairs of hypotheses apart, each computed once.
 
     Args:

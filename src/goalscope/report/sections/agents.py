@@ -9,7 +9,7 @@ from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import counted, number
-from goalscope.report.comparison import Side, family_table
+from goalscope.report.comparison import SideRows, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
 from goalscope.report.pictures import episode_picture
@@ -35,7 +35,7 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         # The condition with most grids, the first of ties.
         group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("cluster")[1]))
         group_rows = _of_group(rows, group)
-        sides = [Side(agent, group_rows.select(agent=agent)) for agent in agents]
+        sides = [SideRows(agent, group_rows.select(agent=agent)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
         text = f"All pairs of agents on the grids that both acted on{where}"
         yield _compared(list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text)
@@ -62,8 +62,8 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
         suffix = f", {where}" if len(set(shared)) > 1 and where else ""
         for agent in run.ledger.agents:
             agent_rows = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
-            first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(agent_rows, group))
-            pairs.append((first, Side(f"{agent}{suffix}", _of_group(agent_rows, base_group))))
+            first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(agent_rows, group))
+            pairs.append((first, SideRows(f"{agent}{suffix}", _of_group(agent_rows, base_group))))
     if pairs:
         caution = (
             " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
@@ -74,7 +74,7 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
 
 
 def _compared(
-    pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, text: str, closing: str = ""
+    pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, text: str, closing: str = ""
 ) -> Declared:
     tests, table = family_table(pairs, "", name=name)
     text += (

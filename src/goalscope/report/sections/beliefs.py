@@ -48,7 +48,7 @@ from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 
 _TAGS = ("head", "control", "site", "layer")
-_TOP = "accuracy against top-"
+_TOPS = {count: names.top_name(count) for count in names.TOPS}
 _COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
 _IN_PROBE_TABLES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
 _IN_SENTENCES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
@@ -58,7 +58,9 @@ _ON_PAGE = frozenset(
     name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
 )
 _MEASURES = frozenset((names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP)) | {
-    name + end for name in names.SHARES for end in ("", names.SHUFFLED, names.DIFFERENCE, *_BEYOND.values())
+    name + end
+    for name in (*names.SHARES, *_TOPS.values())
+    for end in ("", names.SHUFFLED, names.DIFFERENCE, *_BEYOND.values())
 }
 _HEADINGS = {
     names.TRUTH: "optimal in truth",
@@ -67,7 +69,7 @@ _HEADINGS = {
     names.BOTH: "agreement: both optimal",
     names.VERDICT: "agreement: same verdict",
     names.EXPECTED: "expected optimality",
-    **{names.top_name(count): f"optimal for top-{count}" for count in names.TOPS},
+    **{name: f"optimal for top-{count}" for count, name in _TOPS.items()},
 }
 _FLOORS = {"position": "position alone"}
 _SYMBOLS = {"size": "n", "density": "d"}
@@ -146,7 +148,7 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
 @probe_section(
     "beliefs",
     source="behavioural and representational evaluation, section 5.2, Table 2 and Figure 9",
-    measures=lambda measure: measure in _MEASURES or measure.startswith(_TOP),
+    measures=_MEASURES.__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Actions against the grid that a probe decodes from the activations of their step."""
@@ -317,21 +319,21 @@ def _pooled(rows: ProbeRows) -> Table:
 
 def _tops(rows: ProbeRows) -> list[int]:
     """Return the numbers of candidates that rows have accuracies for, ascending."""
-    numbers = (str(name).removeprefix(_TOP).split()[0] for name in rows.values("measure") if str(name).startswith(_TOP))
-    return sorted({int(text) for text in numbers if text.isdecimal()})
+    measured = rows.values("measure")
+    return [count for count, name in _TOPS.items() if name in measured]
 
 
 def _as_published(rows: ProbeRows) -> list[str]:
     """Return the measures of Table 2, and those of Figure 9."""
     table = (names.TRUTH, names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE)
-    return [*table, *map(names.top_name, _tops(rows))]
+    return [*table, *(_TOPS[count] for count in _tops(rows))]
 
 
 def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
     """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
     tops = _tops(rows)
-    measures = {"truth": names.TRUTH, **{f"top-{count}": names.top_name(count) for count in tops}}
-    measures |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
+    measures = {"truth": names.TRUTH, **{f"top-{count}": _TOPS[count] for count in tops}}
+    measures |= {f"top-{count}, shuffled": _TOPS[count] + names.SHUFFLED for count in tops[:1] + tops[-1:]}
     selected_rows = rows.where(measure=tuple(measures.values()))
     curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in measures.items()]
     estimates = {tag: selected_rows.estimated(estimate_rows, (tag,)) for tag in _SYMBOLS}

@@ -12,7 +12,7 @@ from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
-from goalscope.report.charts import Difference, Forest, HeatMap
+from goalscope.report.charts import DifferenceBar, Forest, HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.cognitive_map_curves import (
     AVERAGE,
@@ -278,7 +278,7 @@ def _forests(differences: Estimates, point: ReadPoint, measure: str) -> Iterator
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         bars = [
-            Difference(label, style, plural, estimate)
+            DifferenceBar(label, style, plural, estimate)
             for plural, key in _parts({"head": head}, measure)
             for style, (against, label) in enumerate(legend.items())
             if (estimate := differences.get(key, {"less": against})) is not None

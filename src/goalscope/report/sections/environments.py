@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 from goalscope.measures.exploration.errors import KINDS, UNDER_FOG
 from goalscope.report.blocks import Cell, Table, estimates_table, listed
-from goalscope.report.comparison import LEVEL, Side, family_table
+from goalscope.report.comparison import LEVEL, SideRows, family_table
 from goalscope.report.definitions import KEY_POOLED, title_of
 from goalscope.report.ledger import Key, Ledger, RunData, describe_key
 from goalscope.report.sections.results import NO_INVALID, any_invalid, error_tables
@@ -174,8 +174,8 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
             control_group = columns[kind, True]
             pairs = [
                 (
-                    Side(f"{agent}, with key", rows.select(agent=agent, **group)),
-                    Side(f"{agent}, control", rows.select(agent=agent, **control_group)),
+                    SideRows(f"{agent}, with key", rows.select(agent=agent, **group)),
+                    SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)),
                 )
                 for agent in agents
             ]
@@ -290,7 +290,9 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
             f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
             "matter, goalscope compare RUN --agents 'A;B'."
         )
-    sides = {agent: Side(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)}
+    sides = {
+        agent: SideRows(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)
+    }
     caption = (
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
         f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"

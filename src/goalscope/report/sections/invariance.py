@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from goalscope.measures.definition import PAPER
-from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
+from goalscope.measures.invariance import TransformTest, check_transformed, compare_transforms
 from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, plain_table
-from goalscope.report.charts import Difference, Forest
+from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.comparison import p_text, tests_table
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import short
@@ -71,7 +71,7 @@ def invariance(run: RunData) -> Iterator[Declared]:
     )
 
 
-def in_order(contrasts: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
+def in_order(contrasts: Sequence[TransformTest], agents: Sequence[str]) -> list[TransformTest]:
     """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
     measures = list(dict.fromkeys(contrast.measure for contrast in contrasts))
     transforms = list(_TRANSFORM_TITLES)
@@ -86,22 +86,22 @@ def in_order(contrasts: Sequence[Contrast], agents: Sequence[str]) -> list[Contr
     )
 
 
-def means_table(contrasts: Sequence[Contrast], *, caption: str = "") -> Table:
+def means_table(contrasts: Sequence[TransformTest], *, caption: str = "") -> Table:
     """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more."""
     return tests_table(contrasts, _NAMED, caption=caption)
 
 
-def grids_table(contrasts: Sequence[Contrast], *, caption: str = "") -> Table:
+def grids_table(contrasts: Sequence[TransformTest], *, caption: str = "") -> Table:
     """Return how far single grids differ, one transform a line."""
     footnotes = Footnotes()
 
-    def ends(contrast: Contrast) -> str:
+    def ends(contrast: TransformTest) -> str:
         low, high = (
             short(end, contrast.paired.difference.unit) for end in (contrast.sensitivity.low, contrast.sensitivity.high)
         )
         return "undefined" if math.isnan(contrast.sensitivity.low) else f"[{low}, {high}]"
 
-    def method(contrast: Contrast) -> str:
+    def method(contrast: TransformTest) -> str:
         square, test_method = contrast.sensitivity.square, contrast.sensitivity.method
         text = (
             f"root of a mean over grids ({square.method}); {test_method}" if square.clusters else "no interval, no test"
@@ -123,22 +123,22 @@ def grids_table(contrasts: Sequence[Contrast], *, caption: str = "") -> Table:
     return plain_table(contrasts, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
 
 
-def _transform(contrast: Contrast) -> str:
+def _transform(contrast: TransformTest) -> str:
     where, title = describe_key(contrast.condition), _TRANSFORM_TITLES.get(contrast.transform, contrast.transform)
     return f"{title}, {where}" if where else title
 
 
-_NAMED: Final[TextColumns[Contrast]] = (
+_NAMED: Final[TextColumns[TransformTest]] = (
     ("metric", lambda contrast: title_of(contrast.measure)),
     ("transformation", _transform),
 )
 
 
-def _figures(contrasts: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figure]:
+def _figures(contrasts: Sequence[TransformTest], agents: Sequence[str]) -> Iterator[Figure]:
     for measure in dict.fromkeys(contrast.measure for contrast in contrasts):
         of_measure = [contrast for contrast in contrasts if contrast.measure == measure]
         drawn = [
-            Difference(
+            DifferenceBar(
                 contrast.agent,
                 agents.index(contrast.agent),
                 _transform(contrast),

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Table, TextColumns, counted, plain_table
-from goalscope.report.charts import Difference, Forest
+from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.figures import short
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
@@ -236,7 +236,7 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
             unit="nats",
             confidence=entry.confidence,
         )
-        differences.append(Difference(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
+        differences.append(DifferenceBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
     return Figure(Forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)

@@ -15,7 +15,6 @@ from goalscope.report.blocks import counted
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.specs import (
     MEAN,
-    Claim,
     Column,
     Curve,
     CurveSpec,
@@ -24,6 +23,7 @@ from goalscope.report.specs import (
     Line,
     MapSpec,
     TableSpec,
+    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
@@ -210,12 +210,12 @@ def _paired_differences(rows: Rows) -> Estimates:
     )
 
 
-def _claim(site: str, estimates: Estimates, differences: Estimates) -> Claim:
+def _claim(site: str, estimates: Estimates, differences: Estimates) -> WordedClaim:
     """Return the claim about a site: single layers, and all of them."""
     site_key = {"measure": FOLLOWS, "site": site, "component": "residual"}
     keys = filter(_single_or_all_layers, estimates.keys("layers", "layer", "component", patch="source", **site_key))
     parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}) for key in keys]
-    return Claim(
+    return WordedClaim(
         site_name(site), differences, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",)
     )
 

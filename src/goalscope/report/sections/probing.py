@@ -22,13 +22,13 @@ from goalscope.report.specs import (
     MEAN,
     SHARE,
     Bounds,
-    Claim,
     Column,
     Curve,
     CurveSpec,
     Declared,
     Line,
     TableSpec,
+    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
@@ -176,7 +176,7 @@ def claims(
     *,
     floors: Mapping[str, str],
     higher: bool = True,
-) -> Iterator[Claim]:
+) -> Iterator[WordedClaim]:
     """Yield the claims "readable" and "made more readable by training", see `goalscope.report.verdicts`.
 
     Args:
@@ -187,8 +187,10 @@ def claims(
     """
     floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
-        yield Claim(f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher)
-        yield Claim(f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher)
+        yield WordedClaim(f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher)
+        yield WordedClaim(
+            f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from goalscope.report.sections.patching import by_thing, pair_facts, site_name
 from goalscope.report.specs import (
     BANDS,
     MEAN,
-    Claim,
     Column,
     Curve,
     CurveSpec,
@@ -22,6 +21,7 @@ from goalscope.report.specs import (
     FoldSpec,
     Line,
     TableSpec,
+    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
@@ -97,9 +97,9 @@ def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Seq
 
 def _claim(
     differences: Estimates, title: str, key: Key, by: Sequence[str], rivals: Iterable[str], word: Word, label: Any
-) -> Claim:
+) -> WordedClaim:
     parts = [(label(part), {**key, **part}) for part in differences.keys(*by, **key)]
-    return Claim(title, differences, parts, {name: name for name in rivals}, word)
+    return WordedClaim(title, differences, parts, {name: name for name in rivals}, word)
 
 
 def _steering(rows: Rows, title_suffix: str) -> Declared:

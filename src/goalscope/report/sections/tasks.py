@@ -12,7 +12,7 @@ from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHA
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.blocks import TextColumns, counted, interval, plain_table
 from goalscope.report.charts import Point, Points
-from goalscope.report.comparison import LEVEL, Compared, Side, family_table
+from goalscope.report.comparison import LEVEL, Compared, SideRows, family_table
 from goalscope.report.figures import short
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
@@ -30,7 +30,7 @@ _MAX_PAIRS = 3
 def declared_pairs(run: RunData) -> Iterator[Declared]:
     """The pairs of agents that the study declared, tested as one family, with a summary in words."""
     pairs = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
-    sides = {name: Side(name, run.rows.select(agent=name)) for pair in pairs for name in pair}
+    sides = {name: SideRows(name, run.rows.select(agent=name)) for pair in pairs for name in pair}
     yield from _paired(
         [(sides[second], sides[first]) for first, second in pairs],
         "declared pairs",
@@ -47,14 +47,16 @@ def names(run: RunData) -> Iterator[Declared]:
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         of_agent = run.rows.select(agent=agent)
-        first, second = (Side(f"{agent}, {kind}", of_agent.select(names=kind)) for kind in ("semantic", "symbolic"))
+        first, second = (SideRows(f"{agent}, {kind}", of_agent.select(names=kind)) for kind in ("semantic", "symbolic"))
         if len(first.rows) and len(second.rows):
             pairs.append((first, second))
     caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
     yield from _paired(pairs, "names", "names", "Names with and without meaning", caption)
 
 
-def _paired(pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, caption: str) -> Iterator[Declared]:
+def _paired(
+    pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, caption: str
+) -> Iterator[Declared]:
     """Yield paired comparisons, where there are any, as a table and in words: first of each pair against the second."""
     if pairs:
         tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
@@ -219,7 +221,7 @@ def progress(run: RunData) -> Iterator[Declared]:
     ]
     parted = divergences(run.rows, run.ledger.agents)
     figures = [_course(run, "Exploration share over the course of an episode", agents, estimates)]
-    if len(called_for):  # runs measured by an earlier version have none
+    if len(called_for):
         figures.append(_course(run, "Exploration-only steps (Fig. 4a)", agents, estimates, measure=ONLY_EXPLORATION))
     for entry in sorted(
         (divergence for divergence in parted if divergence.begins), key=lambda divergence: -divergence.apart

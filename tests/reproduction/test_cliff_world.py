@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from goalscope.cli import app
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.planning import TabularMDP, value_iteration
-from goalscope.studies.cliff_world import (
+from goalscope.reproduction.cliff_world import (
     GOAL_LENGTHS,
     HORIZON,
     PRINTED,
@@ -258,10 +258,10 @@ def test_bad_input_is_refused_in_words() -> None:
 def test_the_command_prints_the_tables_and_writes_figures(
     study: CliffStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.cli.meg.cliff_study", lambda **_: study)
-    result = CliRunner().invoke(app, ["cliff-world", "--out", str(tmp_path / "cliff")])
+    monkeypatch.setattr("goalscope.reproduction.cliff_world.cliff_study", lambda: study)
+    result = CliRunner().invoke(app, ["reproduce", "meg table k", "--out", str(tmp_path / "cliff")])
     assert result.exit_code == 0, result.output
-    for shown in ("40.2025", "37.8398", "16.7935", "2.0113", "off by one", "docs/cliff-world.md"):
+    for shown in ("40.2", "37.8", "16.8", "off by one"):
         assert shown in result.output
     for name in ("meg.png", "meg.svg", "occupancy.png", "occupancy.svg"):
         assert (tmp_path / "cliff" / name).stat().st_size > 5000

@@ -16,8 +16,8 @@ from goalscope.agents.chat import turn
 from goalscope.extras import lacking
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
-from goalscope.importers.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
 from goalscope.models.base import Completion
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
@@ -36,8 +36,10 @@ _HEAD: Final = 4096
 _MOST_MESSAGE: Final = 300
 
 
-def is_inspect_json(path: Path) -> bool:
-    """Return whether a JSON file is a log of Inspect, by its beginning."""
+def is_inspect_log(path: Path) -> bool:
+    """Return whether a file is a log of Inspect: by its ending, or a JSON file by its beginning."""
+    if path.suffix.lower() == ".eval":
+        return True
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD)

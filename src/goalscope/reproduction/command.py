@@ -7,14 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goalscope.cli.console import say, table
+from goalscope.cli.further import command
 from goalscope.cli.help import flag, option
-from goalscope.cli.reproducing import compute_exact, published_study, read_run, run_item, takes
 from goalscope.cli.studies import Settings
+from goalscope.reproduction.working import compute_exact, published_study, read_run, run_item, takes
 
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
 
 
+@command(
+    "reproduce",
+    summary="Make one figure or table of a paper, beside the printed one.",
+    examples=(
+        "goalscope reproduce --list",
+        "goalscope reproduce --all --scale small --out runs/all",
+        "goalscope reproduce 'meg table k' --out runs/cliff",
+        "goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms",
+        "goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2",
+        "goalscope reproduce 'telos figure 12' --logs recorded --out runs/recorded",
+    ),
+)
 def reproduce(
     item: Annotated[
         str, typer.Argument(metavar="ITEM", help="A figure or table, e.g. 'telos table 2'; --list prints all.")
@@ -54,7 +67,7 @@ def reproduce(
         list_items()
         return
     if every and out is not None:
-        from goalscope.cli.reproduce_all import reproduce_all
+        from goalscope.reproduction.all_items import reproduce_all
 
         if model or logs or template or settings:
             raise ValueError("--all runs the bundled models, it takes no --model, --logs, --template and --set")

@@ -12,7 +12,7 @@ from goalscope.progress import duration
 if TYPE_CHECKING:
     from goalscope.reproduction import Item
     from goalscope.reproduction.claims import Tested
-    from goalscope.reproduction.readings import Line
+    from goalscope.reproduction.readings import ItemLine
     from goalscope.runs import Study
 
 
@@ -56,7 +56,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     """Measure a run if necessary, and print and write the lines of an item."""
     from goalscope.cli.measuring import warn_of_few
     from goalscope.front.measuring import can_report, measured_rows
-    from goalscope.reproduction import Subject, read
+    from goalscope.reproduction import ReadAgents, read
     from goalscope.reproduction.claims import decide
     from goalscope.reproduction.comparable import other_worlds
     from goalscope.reproduction.readings import with_all_agents
@@ -70,7 +70,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
     described = {name: descriptions.get(name, {}) for name in read_agents}
-    subject = Subject(
+    subject = ReadAgents(
         agents=tuple(read_agents),
         model=_paper_name(read_agents, descriptions),
         descriptions=described,
@@ -103,7 +103,7 @@ def takes(seconds: Sequence[float] | None) -> str:
     return f"about {middle} ({low} to {high}) on two cores"
 
 
-def _show(item: "Item", lines: Sequence["Line"]) -> None:
+def _show(item: "Item", lines: Sequence["ItemLine"]) -> None:
     from goalscope.reproduction.page import table_of
 
     show(table_of(item, lines), title=f"{item.name}: {item.title}")
@@ -112,7 +112,7 @@ def _show(item: "Item", lines: Sequence["Line"]) -> None:
 def _write(
     item: "Item",
     out: Path,
-    lines: Sequence["Line"],
+    lines: Sequence["ItemLine"],
     tested: Sequence["Tested"],
     agents: Sequence[str],
     *,

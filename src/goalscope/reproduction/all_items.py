@@ -4,7 +4,6 @@ from pathlib import Path
 from time import process_time
 
 from goalscope.cli.console import fail, say
-from goalscope.cli.reproducing import compute_exact, published_study, read_run, run_item, takes
 from goalscope.front.measuring import can_report
 from goalscope.ids import content_id
 from goalscope.plain_files import write_text
@@ -12,6 +11,7 @@ from goalscope.report.exports import as_markdown
 from goalscope.reproduction.costs import scale_of, seconds
 from goalscope.reproduction.items import Item, items
 from goalscope.reproduction.stored import key_of, overview, read_result, write_all
+from goalscope.reproduction.working import compute_exact, published_study, read_run, run_item, takes
 from goalscope.runs import Study
 
 _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")

@@ -1,6 +1,6 @@
 """Episodes of other tasks: the return values of a user's reader for each sample of a log of Inspect."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +68,6 @@ class RecordedEpisode:
         if invalid:
             raise TypeError(f"turns must be RecordedTurn, got {shorten(invalid[0])}")
         unreserved(dict(self.tags))
-
-
-Reader = Callable[[Any, Any], RecordedEpisode | None]
-"""Function of a sample (`inspect_ai.log.EvalSample`) and the header of its log (`EvalLog`); None skips the sample."""
 
 
 def model_events(sample: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from goalscope import __version__
 from goalscope.extras import lacking
 from goalscope.plain_files import replacing, write_text
-from goalscope.studies.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
+from goalscope.reproduction.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 

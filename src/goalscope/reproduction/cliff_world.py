@@ -8,7 +8,7 @@ Source: MacDermott et al. 2024, Section 6 and Appendix D.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,40 +49,33 @@ PRINTED: Mapping[str, Mapping[float, tuple[float, float, float]]] = {
 """The paper's Appendix D.1: known utility, unknown utility and its two standard deviations."""
 
 
-def cliff_world(
-    goal_length: int = 1, *, width: int = WIDTH, height: int = HEIGHT, horizon: int = HORIZON, wind: float = WIND
-) -> TabularMDP:
+def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
     """Return a Cliff World: walk from the top left to the goal at the top right, past the cliff between them.
 
-    State ``row * width + col``, row 0 at the top. An action moves diagonally, clamped to the grid; with the chance of
+    State ``row * 10 + col``, row 0 at the top. An action moves diagonally, clamped to the grid; with the chance of
     wind one row more upwards. A decision is worth +10 in the goal region, -10 on the cliff and -1 elsewhere.
 
     Args:
         goal_length: k squares along the top row and k down the right column, 2 k - 1 in all.
-        width, height: of the grid, in cells.
-        horizon: number of decisions.
         wind: chance of wind.
 
     Raises:
-        ValueError: a goal region or grid that does not fit, or wind that is no probability.
+        ValueError: a goal region that does not fit, or wind that is no probability.
     """
-    if not (height >= 1 and width >= 2 and 1 <= goal_length <= min(height, width - 1)):
-        raise ValueError(
-            f"the goal region must fit into the grid beside the start (1 to {min(height, width - 1)} squares), got "
-            f"{goal_length} in {height} rows and {width} columns"
-        )
+    if goal_length not in GOAL_LENGTHS:
+        raise ValueError(f"the goal region must fit into the grid (1 to {GOAL_LENGTHS[-1]} squares), got {goal_length}")
     check_probability("wind", wind)
-    moves = np.zeros((height * width, len(MOVES), height * width))
-    for row, col in np.ndindex(height, width):
+    moves = np.zeros((HEIGHT * WIDTH, len(MOVES), HEIGHT * WIDTH))
+    for row, col in np.ndindex(HEIGHT, WIDTH):
         for action, (down, right) in enumerate(MOVES):
             for gust, chance in ((0, 1 - wind), (-1, wind)):
-                target = min(max(row + down + gust, 0), height - 1), min(max(col + right, 0), width - 1)
-                moves[row * width + col, action, target[0] * width + target[1]] += chance
-    utility = np.full((height, width), -1.0)
+                target = min(max(row + down + gust, 0), HEIGHT - 1), min(max(col + right, 0), WIDTH - 1)
+                moves[row * WIDTH + col, action, target[0] * WIDTH + target[1]] += chance
+    utility = np.full((HEIGHT, WIDTH), -1.0)
     utility[0, 1:-1] = -10.0
-    utility[0, width - goal_length :] = 10.0
+    utility[0, WIDTH - goal_length :] = 10.0
     utility[:goal_length, -1] = 10.0
-    return TabularMDP(transitions=moves, utility=utility.reshape(-1), horizon=horizon, start=np.eye(height * width)[0])
+    return TabularMDP(transitions=moves, utility=utility.reshape(-1), horizon=HORIZON, start=np.eye(HEIGHT * WIDTH)[0])
 
 
 def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "true"] = "computed") -> Array:
@@ -213,24 +206,20 @@ class CliffStudy:
     by_goal_length: tuple[CliffCase, ...]
 
 
-def cliff_study(*, neural_seeds: int = 0, progress: Callable[[int, int], None] | None = None) -> CliffStudy:
+def cliff_study(*, neural_seeds: int = 0) -> CliffStudy:
     """Compute both experiments.
 
     Args:
         neural_seeds: number of networks for each row (extra ``lm``), 0 for none.
-        progress: called with (done, total).
 
     Raises:
         ImportError: networks are asked for and PyTorch is not installed.
     """
-    total = len(EPSILONS) + len(GOAL_LENGTHS)
-    cases: list[CliffCase] = []
-    for experiment, settings in (("epsilon", EPSILONS), ("goal length", GOAL_LENGTHS)):
-        for setting in settings:
-            cases.append(_case(experiment, setting, neural_seeds))
-            if progress is not None:
-                progress(len(cases), total)
-    return CliffStudy(by_epsilon=tuple(cases[: len(EPSILONS)]), by_goal_length=tuple(cases[len(EPSILONS) :]))
+    by_epsilon, by_goal_length = (
+        tuple(_case(experiment, setting, neural_seeds) for setting in settings)
+        for experiment, settings in (("epsilon", EPSILONS), ("goal length", GOAL_LENGTHS))
+    )
+    return CliffStudy(by_epsilon=by_epsilon, by_goal_length=by_goal_length)
 
 
 def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:

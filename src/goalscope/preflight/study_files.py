@@ -1,0 +1,72 @@
+"""Studies by name or path: those that packages register, goalscope's own among them, and files."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+
+from goalscope import registry
+from goalscope.checks import did_you_mean, note_namesake
+from goalscope.measures.invariance import check_declared
+from goalscope.runs import Study
+from goalscope.yaml_text import read_yaml_text
+
+SUFFIX: Final = ".yaml"
+
+
+def register_studies(package: str) -> None:
+    """Register the YAML files of a package as studies, each under the name of its file.
+
+    Args:
+        package: name of the package, in whose folder they are.
+    """
+    for entry in files(package).iterdir():
+        if entry.name.endswith(SUFFIX):
+            name = entry.name.removesuffix(SUFFIX)
+            read = partial(entry.read_text, encoding="utf-8")
+            registry.register("study", name, made_of=SimpleNamespace(__module__=package, __qualname__=name))(read)
+
+
+def names() -> list[str]:
+    """Return the names of the registered studies, sorted."""
+    return sorted(registry.names("study"))
+
+
+def text(name: str) -> str:
+    """Return the YAML text of a registered study.
+
+    Raises:
+        ValueError: there is no study of this name.
+    """
+    read: Callable[[], str] = registry.resolve("study", name)
+    return read()
+
+
+def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> Study:
+    """Return a study from a file, or the registered study of that name.
+
+    Args:
+        name: a path, or one of `names`.
+        change: returns the study that is wanted instead of the one that was read.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: it is no study, or declares tests that no study can have.
+    """
+    path, registered = Path(name), names()
+    if isinstance(name, str) and name in registered:  # a path of that name is a path
+        note_namesake(name, "study")
+        study = Study.parse(read_yaml_text(text(name), name))
+    elif path.exists():
+        study = Study.load(path)
+    else:
+        close = "" if path.suffix else did_you_mean(str(name), registered)
+        raise FileNotFoundError(
+            f"a study must be a file or the name of a shipped study ({', '.join(registered)}), got {str(name)!r}{close}"
+        )
+    study = study if change is None else change(study)
+    if study.analysis is not None and study.analysis.invariance is not None:
+        check_declared(study.analysis.invariance.margin)
+    return study

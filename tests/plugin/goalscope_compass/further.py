@@ -1,0 +1,30 @@
+"""A command, a study of the package's own, and a format of logs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from goalscope.cli.further import command
+from goalscope.importers import Format, importer
+from goalscope.importers.problems import Context
+from goalscope.preflight.study_files import register_studies
+from goalscope.runs import Store
+from goalscope.runs.record import Episode
+
+register_studies(__package__)  # each YAML file in the folder of the package, under the name of its file
+
+
+@command("agents-of", summary="Print the agents of a run.", examples=("goalscope agents-of runs/ice",))
+def agents_of(run: Path) -> None:
+    """Print the agents of a run."""
+    with Store(run) as store:
+        typer.echo(", ".join(store.agent_names()))
+
+
+def _read(path: Path, name: str, context: Context) -> Iterator[Episode]:
+    context.ledger.report(name, "line 1", "a wind must blow", path.read_text(encoding="utf-8"))
+    yield from ()
+
+
+importer("winds", Format(endings=(".wind",), read=_read))
