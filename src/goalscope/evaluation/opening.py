@@ -99,7 +99,7 @@ def check_claims(directory: Path) -> str:
     stored, left = read_ledger(directory), ""
     if not (directory / PLAN).is_file():
         left = "the plan of the evaluation is needed to decide them again"
-    elif Plan.read(directory / PLAN).look != stored.models[0].look:
+    elif stored.origin is None or Plan.read(directory / PLAN).id != stored.origin.plan:
         left = "the evaluation grew since: run the same goalscope evaluate again"
     elif any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON:
         left = f"goalscope verify {quote(str(directory))} decides them again"
