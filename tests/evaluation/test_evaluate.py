@@ -14,18 +14,21 @@ import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
+import goalscope
 from command_line import call
 from goalscope.cli import app, claims
 from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_of
 from goalscope.evaluation.budget import Budget, divide
+from goalscope.evaluation.claims import runs_in
 from goalscope.evaluation.evidence import ArmRun
+from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
 from goalscope.progress import aloud
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
 from goalscope.rows import Row, Rows
-from goalscope.runs import Store
+from goalscope.runs import Store, content_hash
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -375,3 +378,55 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
     logs.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="must lie beside"):
         page.named_of(tmp_path / "judged")
+
+
+def runs_of(directory: Path) -> dict[str, tuple[str, int]]:
+    """The content hash of each run of an evaluation, and the number of sessions that worked on it."""
+    found = {}
+    for name, run in runs_in(directory).items():
+        with Store(run.path) as store:
+            found[name] = content_hash(store), len(store.info()["sessions"])
+    return found
+
+
+def test_a_model_and_an_arm_are_added_and_nothing_is_asked_again(tmp_path: Path) -> None:
+    place, options = tmp_path / "one", {"quick": True, "sizes": [5], "seed": 7}
+    first = goalscope.evaluate("optimal", place, arms=["grids"], **options)
+    before = runs_of(place)
+    both = goalscope.evaluate(["random", "optimal"], place, arms=["grids"], **options)
+    assert both.models[0] == first.models[0] and [one.model for one in both.models] == ["optimal", "random"]
+    more = goalscope.evaluate(["optimal", "random"], place, arms=["grids", "fog"], **options)
+    after = runs_of(place)
+    assert {*after} == {"grids", "grids-2", "fog", "fog-2"} and after["grids"][0] == before["grids"][0]
+    assert {claim.look for claim in more.models} == {1} and more.models[0].claims[:5] == first.models[0].claims[:5]
+    whole = goalscope.evaluate(["optimal", "random"], tmp_path / "two", arms=["grids", "fog"], **options)
+    assert (whole.models, whole.differences) == (more.models, more.differences)
+    with pytest.raises(ValueError, match="kind: random} stored, not given"):
+        goalscope.evaluate(["optimal", "wrong-goal"], place, arms=["grids", "fog"], **options)
+    with pytest.raises(ValueError, match="--arms fog,grids stored, not given"):
+        goalscope.evaluate(["optimal", "random"], place, arms=["grids"], **options)
+
+
+def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
+    words = ("--quick", "--arms", "grids", "--sizes", "5", "--seed", "7")
+    models = ("optimal", "epsilon-greedy:epsilon=0.5")
+    printed = call("evaluate", *models, *words, "--dry-run", "--json", "--out", tmp_path / "x")
+    (tmp_path / "plan.json").write_text(printed)
+    plan = Plan.read(tmp_path / "plan.json")
+    assert plan.sizes == {"grids": 6} and plan.names == ["optimal", "epsilon-greedy(0.5)"]
+    call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
+    call("evaluate", *models, *words, "--out", tmp_path / "two")
+    first, second = (Evaluation.read(tmp_path / name / judging.LEDGER) for name in ("one", "two"))
+    assert (first.models, first.differences) == (second.models, second.differences)
+    assert Plan.read(tmp_path / "one" / judging.PLAN) == Plan.read(tmp_path / "two" / judging.PLAN) == plan
+    edited = json.loads(printed)
+    edited["looks"] = [{"grids": 1}]
+    (tmp_path / "plan.json").write_text(json.dumps(edited))
+    assert "changed since" in call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "3", status=2)
+    del edited["digest"]
+    (tmp_path / "plan.json").write_text(json.dumps(edited))
+    found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
+    assert found.models[0].arms[0].worlds == 2
+    assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
+    refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
+    assert "leave budget" in refused

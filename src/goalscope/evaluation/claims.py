@@ -223,6 +223,7 @@ class Origin(_Record):
         seed: root seed of the worlds.
         plan: content id of the plan that was judged.
         runs: name of a run's folder -> its content hash when it was judged.
+        recorded: the same without rows, activations and probes, which can be made again and be joined by others.
     """
 
     goalscope: str
@@ -232,6 +233,7 @@ class Origin(_Record):
     seed: int
     plan: str = ""
     runs: dict[str, str] = Field(default_factory=dict)
+    recorded: dict[str, str] = Field(default_factory=dict)
 
 
 class Evaluation(_Record):

@@ -23,7 +23,7 @@ from goalscope.plain_files import path_in
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
-from goalscope.runs.hashing import kept_content_hash
+from goalscope.runs.hashing import content_hash, kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import shorten
@@ -174,13 +174,15 @@ def _origin(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None
 ) -> Origin:
     """Return what judges now, and what it judges: a run whose hash cannot be found is damaged, and left out."""
-    stores, hashes = {run.store.path.name: run.store for run in runs.values()}, dict[str, str]()
+    stores, hashes, recorded = {run.store.path.name: run.store for run in runs.values()}, dict[str, str](), {}
     for name, store in sorted(stores.items()):
         with evaluation.failures.kept_apart(f"the content hash of {name}"):
-            hashes[name] = kept_content_hash(store)
+            hashes[name], recorded[name] = kept_content_hash(store), content_hash(store, derived=False)
     session, passed = provenance.session(), provenance.scrub(arguments or {})
     known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
-    return Origin(**known, arguments=passed, seed=evaluation.plan.seed, plan=evaluation.plan.id, runs=hashes)
+    return Origin(
+        **known, arguments=passed, seed=evaluation.plan.seed, plan=evaluation.plan.id, runs=hashes, recorded=recorded
+    )
 
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:

@@ -116,12 +116,14 @@ class Plan(BaseModel):
             ValueError: the given one lacks a model or an arm of this one, or has another seed, worlds or settings.
         """
         for_models = [described(model) for model in self.models], [described(model) for model in given.models]
-        chosen = [self.choices, given.choices]
-        if self.choices.arms and set(self.choices.arms) <= set(given.choices.arms or self.choices.arms):
-            chosen[0] = given.choices
+        choices = self.choices
+        if choices.arms and set(choices.arms) <= set(given.choices.arms or choices.arms):
+            choices = choices.model_copy(update={"arms": given.choices.arms})
         adds = set(for_models[0]) <= set(for_models[1])
-        stored = {"": chosen[0].words, "seed ": [str(self.seed)], "model ": for_models[1 if adds else 0]}
-        if differ := differences(stored, {"": chosen[1].words, "seed ": [str(given.seed)], "model ": for_models[1]}):
+        stored = {"": choices.words, "seed ": [str(self.seed)], "model ": for_models[1 if adds else 0]}
+        if differ := differences(
+            stored, {"": given.choices.words, "seed ": [str(given.seed)], "model ": for_models[1]}
+        ):
             raise ValueError(
                 f"{place} holds another evaluation ({differ}): give the same models and options, and more models or "
                 "arms where some are to be added, or choose another directory"
@@ -168,8 +170,7 @@ class EvaluationRun:
 
     def path(self, arm: str, subject: Subject) -> Path:
         """Return the run directory of a model in an arm: ``arms/grids`` of the first model, ``arms/grids-2``, ..."""
-        number = self.plan.names.index(subject.name)
-        return path_in(self.directory, ARMS, f"{arm}-{number + 1}" if number else arm)
+        return path_in(self.directory, ARMS, folder_of(arm, self.plan.names.index(subject.name)))
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
@@ -222,6 +223,11 @@ class EvaluationRun:
                     with Store(path) as store:
                         total += count_episodes(store)
         return total
+
+
+def folder_of(arm: str, number: int) -> str:
+    """Return the name of the run directory of an arm and a model, by its number in the plan from 0."""
+    return f"{arm}-{number + 1}" if number else arm
 
 
 def check_directory(out: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.evaluation.claims import Evaluation, runs_in
-from goalscope.evaluation.opening import is_evaluation
+from goalscope.evaluation.claims import Evaluation
+from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
 from goalscope.parts import raised_by_a_check
 from goalscope.progress import Stage, aloud, lines
@@ -70,7 +70,7 @@ def compare(
     """Compare agents and runs on the worlds that they share; evaluations arm by arm.
 
     Args:
-        paths: one run, to compare its agents, or several; or evaluations.
+        paths: one run, to compare its agents, or several; or evaluations, one to compare its models.
         measures: the family; None for those of ``margin``, else success and action accuracy.
         agents: those that are compared; empty for all.
         margin: measure -> equivalence margin that is tested, too.
@@ -108,14 +108,15 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     if len(whole) < len(paths):
         others = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
-    runs = [runs_in(path) for path in paths]
+    runs = [runs_by_arm(path) for path in paths]
     common = [name for name in runs[0] if all(name in others for others in runs)]
     if not common:
         raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
     families, left_out = dict[str, RunComparison](), dict[str, str]()
     for name in common:
         try:
-            families[name] = _compared([each[name].path for each in runs], settings, stage)
+            together = [number for number, each in enumerate(runs) for _ in each[name]]
+            families[name] = _compared([run.path for each in runs for run in each[name]], settings, stage, together)
         except ValueError as refusal:
             if not raised_by_a_check(refusal):
                 raise
@@ -125,12 +126,16 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     return RunComparisons(families, left_out)
 
 
-def _compared(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> RunComparison:
+def _compared(
+    paths: Sequence[Path], settings: ComparisonSettings, stage: Stage, together: Sequence[int] | None = None
+) -> RunComparison:
     for path in paths:
         measure_compared(path, stage)
     with ExitStack() as stores:
         opened = {path: stores.enter_context(Store(path)) for path in paths}
-        found = compare_runs([(path, MeasuredRows(store)) for path, store in opened.items()], settings)
+        found = compare_runs(
+            [(path, MeasuredRows(store)) for path, store in opened.items()], settings, together=together
+        )
         goals = any(measure.startswith("MEG towards") for measure in found.measures)
         untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
     return replace(found, notes=[*found.notes, *untold])
