@@ -430,3 +430,35 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
     refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
     assert "leave budget" in refused
+
+
+def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) -> None:
+    options = {"arms": ["grids"], "quick": True, "sizes": [5], "seed": 7}
+    both = goalscope.evaluate(["optimal", "random"], tmp_path / "both", **options)
+    for model in ("optimal", "random"):
+        goalscope.evaluate(model, tmp_path / model, **options)
+    said = call("merge", tmp_path / "out", tmp_path / "optimal", tmp_path / "random")
+    assert "Side by side" in said
+    found = goalscope.open(tmp_path / "out")
+    assert isinstance(found, Evaluation)
+    assert (found.models, found.differences) == (both.models, both.differences)
+    assert {name: one[0] for name, one in runs_of(tmp_path / "out").items()} == {
+        name: one[0] for name, one in runs_of(tmp_path / "both").items()
+    }
+    assert "every claim is the one" in call("verify", tmp_path / "out")
+    before = runs_of(tmp_path / "out")
+    again = goalscope.evaluate(["optimal", "random"], tmp_path / "out", **options)
+    assert again.models == found.models and {n: one[0] for n, one in before.items()} == {
+        name: one[0] for name, one in runs_of(tmp_path / "out").items()
+    }
+    other = goalscope.evaluate("wrong-goal", tmp_path / "other", **{**options, "seed": 8})
+    refusals = {
+        "seed 7 stored, not given": (tmp_path / "optimal", other.directory),
+        "different models": (tmp_path / "optimal", tmp_path / "both"),
+        "at least two": (tmp_path / "optimal",),
+        "got both": (tmp_path / "optimal", tmp_path / "optimal" / "arms" / "grids"),
+    }
+    for reason, given in refusals.items():
+        assert reason in " ".join(call("merge", tmp_path / "new", *given, status=2).split())
+        assert not (tmp_path / "new").exists()
+    assert "new directory" in call("merge", tmp_path / "both", tmp_path / "optimal", tmp_path / "random", status=2)

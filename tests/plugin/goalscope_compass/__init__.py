@@ -3,6 +3,8 @@
 from goalscope_compass import (
     agent,
     analysis,
+    arm,
+    claim,
     environment,
     head,
     hypothesis,
@@ -16,6 +18,8 @@ from goalscope_compass import (
 __all__ = [
     "agent",
     "analysis",
+    "arm",
+    "claim",
     "environment",
     "head",
     "hypothesis",
