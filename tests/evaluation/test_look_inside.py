@@ -377,9 +377,14 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
     for subject in subjects:
         with Store(run.path("grids", subject)) as store:
             assert store.agent_names() == [subject.name] and not damage(store)
+    with Store(run.path("grids", subjects[0]), "w") as store:  # as `patch` with other settings does
+        store.put_rows(patched(0.0, 0.0), source="patching/optimal")
+    judging.play(run, quiet)
+    assert tried == ["grids", "grids-2", "grids"], "what the plan asks for is looked at again"
+    tried.clear()
     larger = judging.prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
     judging.play(larger, quiet)
-    assert tried == ["grids", "grids-2"] * 2, "looked into anew with more worlds"
+    assert tried == ["grids", "grids-2"], "looked into anew with more worlds"
 
 
 ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans": 2, "beliefs": 2}

@@ -11,7 +11,7 @@ from goalscope.ids import content_id
 from goalscope.plain_files import check_file, path_in, write_text
 from goalscope.report.figures import short
 from goalscope.report.reading import Run, frame, html_table
-from goalscope.untrusted import decode_object, explain, read_octets
+from goalscope.untrusted import decode_object, explain, read_octets, shorten
 
 if TYPE_CHECKING:
     import pandas
@@ -46,6 +46,9 @@ def sealed(kind: type[_Sealed], path: Path, what: str, advice: str, *, edited: b
     """
     try:
         fields = dict(decode_object(read_octets(check_file(path))))
+        if fields.get("version") != (version := kind.model_fields["version"].default):
+            advice = "another version of goalscope wrote it: evaluate again into another directory"
+            raise ValueError(f"version {version} is needed, got {shorten(fields.get('version'))}")
         edited, digest = edited and "digest" not in fields, fields.pop("digest", None)
         record = kind.model_validate(fields)
         if not edited and digest != content_id("sealed", record.model_dump(mode="json")):

@@ -1,7 +1,10 @@
 """Arms are run and measured, each apart from the others; what is stored is not done again."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.failures import does_not_fit, not_played
@@ -18,7 +21,7 @@ from goalscope.untrusted import DamagedError, StrangeFileError
 
 _LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
 LOOKS: Final = "evaluation inside"
-"""Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
+"""Name of a run's note with the record of each arm that looks inside: settings, rows, model, reason of a refusal."""
 
 
 def play(
@@ -85,6 +88,8 @@ def _play_worlds(
 def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:
     """Read or change activations, unless that was done before with the same settings on as many worlds.
 
+    Where `probe` or `patch` stored other rows in their place since, it is done again, from the probes that are there.
+
     Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
     """
     sizes, path = evaluation.plan.sizes, evaluation.path(look.at, subject)
@@ -92,7 +97,8 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
     declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
     request_id = content_id("look", {**declared, "worlds": sizes[look.at]})
     with Store(path) as store:
-        if inside_record(store, arm).get("mark") == request_id:
+        known = inside_record(store, arm)
+        if known.get("mark") == request_id and known.get("rows") == _rows_of(store, settings):
             return
     refused = ""
     try:
@@ -113,8 +119,15 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
             raise
         refused = " ".join(str(refusal).split())
     with Store(path, "w") as store:
-        record = {"mark": request_id, "model": subject.name, "refused": refused}
+        record = {"mark": request_id, "rows": _rows_of(store, settings), "model": subject.name, "refused": refused}
         note(store, LOOKS, {arm.name: record})
+
+
+def _rows_of(store: Store, settings: BaseModel) -> str:
+    """Return a hash of the rows of a look, which commands with other settings replace, by their checksums."""
+    names = settings.reads if isinstance(settings, Inside) else (getattr(settings, "kind", ""),)
+    sums = store.query("SELECT key, value FROM checksums WHERE kind = 'rows' ORDER BY key")
+    return content_id("rows", [[key, value] for key, value in sums if re.split(r"[/\0]", str(key))[0] in names])
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:

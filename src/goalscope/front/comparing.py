@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
+from goalscope.measures.invariance import Contrast, compare_transforms
+from goalscope.measures.table import CONDITIONS
 from goalscope.parts import raised_by_a_check
-from goalscope.progress import Stage, aloud, lines
-from goalscope.report.comparison import comparison_records
+from goalscope.progress import TALLY, Stage, aloud, lines
+from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run, frame, html_table
-from goalscope.report.run_comparison import ComparisonSettings, RunComparison, compare_runs
+from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
+from goalscope.report.sections.invariance import in_order
 from goalscope.report.sections.meg import untold_in
+from goalscope.rows import Rows
 from goalscope.runs import Store
 
 if TYPE_CHECKING:
@@ -139,3 +143,63 @@ def _compared(
         goals = any(measure.startswith("MEG towards") for measure in found.measures)
         untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
     return replace(found, notes=[*found.notes, *untold])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformComparison:
+    """Each agent of a run on transformed grids less on the original ones.
+
+    Attributes:
+        contrasts: the comparisons, an agent after the other.
+        agents: the agents, in the order of the study.
+        measures: the measures of the family, which each agent has.
+        level: its family-wise level.
+    """
+
+    contrasts: Sequence[Contrast]
+    agents: Sequence[str]
+    measures: Sequence[str]
+    level: float
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: agent, transform, measure, the difference with its interval, p."""
+        return contrast_records(self.contrasts)
+
+
+def compare_transformed(path: Path, settings: ComparisonSettings, stage: Stage = lines) -> TransformComparison:
+    """Compare each agent of one run under each transform with itself on the original grids.
+
+    The family and its margins are those of the run's study, unless measures or margins are given.
+
+    Raises:
+        ValueError: no family, unknown measures or agents, no transformed grids.
+    """
+    with Store(path) as store:
+        study = store.study()
+        study_agents = store.agent_names() if study else []
+    declared = study.analysis.invariance if study and study.analysis else None
+    if not settings.margin and settings.measures is None:
+        if declared is None:
+            raise ValueError(
+                f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
+                "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
+            )
+        settings = replace(settings, margin=dict(declared.margin))
+    elif declared is not None:
+        TALLY.tell("family and margins as given here, not as the study declared them before the data")
+    names = settings.family(())
+    measure_compared(path, stage)
+    with Store(path) as store:
+        measured = MeasuredRows(store)
+        check_known(path, measured.every_measure, names, settings)
+        parts = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
+        outside = Rows.concatenate(parts)  # one row of other measures for each combination of agent and conditions
+        rows = Rows.concatenate([outside.where(~outside.among("measure", names)), measured.every_of(*names)])
+    order = {name: index for index, name in enumerate(study_agents)}
+    present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
+    agents = sorted(present, key=lambda name: order.get(name, len(order)))
+    selected = rows.where(rows.among("agent", agents))
+    level = declared.level if declared is not None else LEVEL
+    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
+    return TransformComparison(contrasts=contrasts, agents=agents, measures=names, level=level)
