@@ -15,7 +15,7 @@ from goalscope.evaluation import Evaluation, judging, subject_of, subjects_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.identity import told
-from goalscope.evaluation.subject import describe, told_apart
+from goalscope.evaluation.subject import described, planned_entry, told_apart
 from goalscope.importers import import_into
 from goalscope.runs import Store
 
@@ -53,7 +53,7 @@ def test_a_parameter_reaches_the_description_of_the_agent(
     found: Any = agent.describe()
     for key in place:
         found = found[key]
-    assert found == value and setting.replace("=", ": ") in describe(subject)
+    assert found == value and setting.replace("=", ": ") in described(planned_entry(subject))
     assert subject.name == agent.name and ("likelihood" in subject.name) is (setting == "answer=likelihood")
 
 
@@ -83,12 +83,12 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
     plan = (out / judging.PLAN).read_bytes()
     call(*words, *options)
     assert (out / judging.PLAN).read_bytes() == plan
-    other = " ".join(call(*words, *options[2:], "--arms", "grids,keys", status=2).split())
-    assert "--arms grids stored, not given" in other and "--arms grids,keys given, not stored" in other
+    other = " ".join(call(*words, *options[2:], "--arms", "keys", status=2).split())
+    assert "--arms grids stored, not given" in other and "--arms keys given, not stored" in other
     fewer = " ".join(call(*words, *options[:-2], status=2).split())
     assert "horizon={steps: 2} stored, not given" in fewer and "--sizes" not in fewer
     evaluation, _ = judging.reopen(out)
-    assert evaluation.choices.sizes == (7,) and evaluation.arm("grids").full == 3 * ARMS["grids"].full
+    assert evaluation.plan.choices.sizes == (7,) and evaluation.arms[0].full == 3 * ARMS["grids"].full
 
 
 def test_a_study_that_was_run_keeps_its_agent_and_imported_logs_stay_logs(folder: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_imported_logs_stay_logs(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
     assert import_into(tmp_path / "log.jsonl", tmp_path / "run").exit_status == 0
     [subject] = subjects_of(str(tmp_path / "run"))
-    assert (subject.kind, subject.parameters) == ("logs", {}) and describe(subject).startswith(
+    assert (subject.kind, subject.parameters) == ("logs", {}) and described(planned_entry(subject)).startswith(
         "{agent: recorded, kind: logs"
     )
     with pytest.raises(ValueError, match="judged as they are"):

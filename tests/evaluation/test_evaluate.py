@@ -14,18 +14,21 @@ import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
+import goalscope
 from command_line import call
 from goalscope.cli import app, claims
 from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_of
 from goalscope.evaluation.budget import Budget, divide
+from goalscope.evaluation.claims import runs_in
 from goalscope.evaluation.evidence import ArmRun
+from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
 from goalscope.progress import aloud
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
 from goalscope.rows import Row, Rows
-from goalscope.runs import Store
+from goalscope.runs import Store, content_hash
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -94,7 +97,7 @@ def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -
     judged(small, SMALL, "optimal", "random")
     assert (small / judging.LEDGER).read_bytes() == before
     with Store(small / "arms" / "grids") as store:
-        assert len(store.info()["sessions"]) == sessions + 2, "one for each model"
+        assert len(store.info()["sessions"]) == sessions + 1
 
 
 def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) -> None:
@@ -110,19 +113,7 @@ def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) ->
     whole = judged(tmp_path / "whole", {"grids": 2}, "epsilon-greedy:epsilon=0.5")
     assert [one.value for one in found.models[0].claims] == [one.value for one in whole.models[0].claims]
     again = judging.prepare(tmp_path / "one", [subject_of("epsilon-greedy:epsilon=0.5")], {"grids": 1}, seed=7)
-    assert again.sizes == {"grids": 2} and again.look == 2
-
-
-def test_a_growth_that_was_cut_short_loses_nothing(tmp_path: Path) -> None:
-    judged(tmp_path / "one", {"grids": 1}, "optimal")
-    place, old = (tmp_path / "one" / "arms" / name for name in ("grids", ".grids.old"))
-    place.rename(old)  # died between the two names
-    found = judged(tmp_path / "one", {"grids": 1}, "optimal").models[0]
-    with Store(place) as store:
-        assert len(store.info()["sessions"]) == 2 and not old.exists()
-    shutil.copytree(place, old)  # died before the old one was removed
-    again = judged(tmp_path / "one", {"grids": 2}, "optimal").models[0]
-    assert not old.exists() and (again.look, found.look) == (2, 1)
+    assert again.plan.sizes == {"grids": 2} and again.plan.look == 2
 
 
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
@@ -132,7 +123,7 @@ def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path)
         judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
     (tmp_path / "plan" / judging.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
-    with pytest.raises(ValueError, match="models"):
+    with pytest.raises(ValueError, match=r"version 4.*got 1.*another directory"):
         judging.prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
@@ -387,3 +378,87 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
     logs.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="must lie beside"):
         page.named_of(tmp_path / "judged")
+
+
+def runs_of(directory: Path) -> dict[str, tuple[str, int]]:
+    """The content hash of each run of an evaluation, and the number of sessions that worked on it."""
+    found = {}
+    for name, run in runs_in(directory).items():
+        with Store(run.path) as store:
+            found[name] = content_hash(store), len(store.info()["sessions"])
+    return found
+
+
+def test_a_model_and_an_arm_are_added_and_nothing_is_asked_again(tmp_path: Path) -> None:
+    place, options = tmp_path / "one", {"quick": True, "sizes": [5], "seed": 7}
+    first = goalscope.evaluate("optimal", place, arms=["grids"], **options)
+    before = runs_of(place)
+    both = goalscope.evaluate(["random", "optimal"], place, arms=["grids"], **options)
+    assert both.models[0] == first.models[0] and [one.model for one in both.models] == ["optimal", "random"]
+    more = goalscope.evaluate(["optimal", "random"], place, arms=["grids", "fog"], **options)
+    after = runs_of(place)
+    assert {*after} == {"grids", "grids-2", "fog", "fog-2"} and after["grids"][0] == before["grids"][0]
+    assert {claim.look for claim in more.models} == {1} and more.models[0].claims[:5] == first.models[0].claims[:5]
+    whole = goalscope.evaluate(["optimal", "random"], tmp_path / "two", arms=["grids", "fog"], **options)
+    assert (whole.models, whole.differences) == (more.models, more.differences)
+    with pytest.raises(ValueError, match="kind: random} stored, not given"):
+        goalscope.evaluate(["optimal", "wrong-goal"], place, arms=["grids", "fog"], **options)
+    with pytest.raises(ValueError, match="--arms fog,grids stored, not given"):
+        goalscope.evaluate(["optimal", "random"], place, arms=["grids"], **options)
+
+
+def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
+    words = ("--quick", "--arms", "grids", "--sizes", "5", "--seed", "7")
+    models = ("optimal", "epsilon-greedy:epsilon=0.5")
+    printed = call("evaluate", *models, *words, "--dry-run", "--json", "--out", tmp_path / "x")
+    (tmp_path / "plan.json").write_text(printed)
+    plan = Plan.read(tmp_path / "plan.json")
+    assert plan.sizes == {"grids": 6} and plan.names == ["optimal", "epsilon-greedy(0.5)"]
+    call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
+    call("evaluate", *models, *words, "--out", tmp_path / "two")
+    first, second = (Evaluation.read(tmp_path / name / judging.LEDGER) for name in ("one", "two"))
+    assert (first.models, first.differences) == (second.models, second.differences)
+    assert Plan.read(tmp_path / "one" / judging.PLAN) == Plan.read(tmp_path / "two" / judging.PLAN) == plan
+    edited = json.loads(printed)
+    edited["looks"] = [{"grids": 1}]
+    (tmp_path / "plan.json").write_text(json.dumps(edited))
+    assert "changed since" in call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "3", status=2)
+    del edited["digest"]
+    (tmp_path / "plan.json").write_text(json.dumps(edited))
+    found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
+    assert found.models[0].arms[0].worlds == 2
+    assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
+    refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
+    assert "leave budget" in refused
+
+
+def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) -> None:
+    options = {"arms": ["grids"], "quick": True, "sizes": [5], "seed": 7}
+    both = goalscope.evaluate(["optimal", "random"], tmp_path / "both", **options)
+    for model in ("optimal", "random"):
+        goalscope.evaluate(model, tmp_path / model, **options)
+    said = call("merge", tmp_path / "out", tmp_path / "optimal", tmp_path / "random")
+    assert "Side by side" in said
+    found = goalscope.open(tmp_path / "out")
+    assert isinstance(found, Evaluation)
+    assert (found.models, found.differences) == (both.models, both.differences)
+    assert {name: one[0] for name, one in runs_of(tmp_path / "out").items()} == {
+        name: one[0] for name, one in runs_of(tmp_path / "both").items()
+    }
+    assert "every claim is the one" in call("verify", tmp_path / "out")
+    before = runs_of(tmp_path / "out")
+    again = goalscope.evaluate(["optimal", "random"], tmp_path / "out", **options)
+    assert again.models == found.models and {n: one[0] for n, one in before.items()} == {
+        name: one[0] for name, one in runs_of(tmp_path / "out").items()
+    }
+    other = goalscope.evaluate("wrong-goal", tmp_path / "other", **{**options, "seed": 8})
+    refusals = {
+        "seed 7 stored, not given": (tmp_path / "optimal", other.directory),
+        "different models": (tmp_path / "optimal", tmp_path / "both"),
+        "at least two": (tmp_path / "optimal",),
+        "got both": (tmp_path / "optimal", tmp_path / "optimal" / "arms" / "grids"),
+    }
+    for reason, given in refusals.items():
+        assert reason in " ".join(call("merge", tmp_path / "new", *given, status=2).split())
+        assert not (tmp_path / "new").exists()
+    assert "new directory" in call("merge", tmp_path / "both", tmp_path / "optimal", tmp_path / "random", status=2)

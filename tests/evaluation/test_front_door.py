@@ -23,6 +23,7 @@ from goalscope.evaluation.opening import Checked, judged_again
 from goalscope.ids import content_id
 from goalscope.report.reading import html_table
 from goalscope.runs import Store
+from goalscope.runs.tables import remove_episodes
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
 
@@ -69,9 +70,9 @@ def test_meg_is_a_package_and_can_be_called(found: Evaluation) -> None:
     from goalscope.meg import meg_known
 
     assert goalscope.meg.meg_known is meg_known  # type: ignore[attr-defined]
-    run = shutil.copytree(found.directory / "arms" / "grids", found.directory.parent / "copy")
+    run = shutil.copytree(found.directory / "arms" / "grids-2", found.directory.parent / "copy")
     goals = goalscope.meg(run, hypotheses=("goal",))
-    assert {one.agent for one in goals.estimates} == {"optimal", "random"}
+    assert {one.agent for one in goals.estimates} == {"random"}
 
 
 def test_an_evaluation_is_records_a_frame_and_a_table(found: Evaluation, tmp_path: Path) -> None:
@@ -83,7 +84,11 @@ def test_an_evaluation_is_records_a_frame_and_a_table(found: Evaluation, tmp_pat
     assert found._repr_html_().count("<tr>") == len(found.claims) + 1
     assert found.report(tmp_path / "page.html").read_bytes() == found.report().read_bytes()
     again = goalscope.open(found.directory)
-    assert isinstance(again, Evaluation) and again.models == found.models and set(again.runs) == {"grids", "keys"}
+    assert (
+        isinstance(again, Evaluation)
+        and again.models == found.models
+        and set(again.runs) == {*("grids", "grids-2", "keys", "keys-2")}
+    )
 
 
 def test_texts_of_strangers_are_text_in_a_notebook() -> None:
@@ -94,12 +99,13 @@ def test_texts_of_strangers_are_text_in_a_notebook() -> None:
 def test_a_run_is_read_by_one_model(found: Evaluation) -> None:
     run = found.runs["grids"]
     episodes = run.episodes()
-    assert len(episodes) == 108 and {one["agent"] for one in episodes} == {"optimal", "random"}
+    assert len(episodes) == 54 and {one["agent"] for one in episodes} == {"optimal"}
     steps = run.steps(episodes[0]["episode_id"])
     assert len(steps) == episodes[0]["steps"]
-    assert len(run.rows(measure="success")) == 108 and "success" in {one["measure"] for one in run.estimates().records}
-    compared = goalscope.compare(run, measures=["success"])
-    assert [one["measure"] for one in compared.records] == ["success"] and "optimal" in compared._repr_html_()
+    assert len(run.rows(measure="success")) == 54 and "success" in {one["measure"] for one in run.estimates().records}
+    compared = goalscope.compare(found, measures=["success"])
+    assert [(one["arm"], one["measure"]) for one in compared.records[:2]] == [("grids", "success"), ("keys", "success")]
+    assert "optimal" in compared._repr_html_()
     opened = goalscope.open(run.path)
     assert not isinstance(opened, Evaluation) and opened.agents == run.agents
     with pytest.raises(KeyError, match="nothing"):
@@ -133,7 +139,7 @@ def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tm
     plain = CliRunner().invoke(app, ["ledger", str(one)])
     assert plain.exit_code == 2 and "goalscope evaluate again" in plain.output
     (one / "ledger.json").write_text(text)
-    assert judged_again(one) == Checked(deviations=(), changed=(), failed=())
+    assert judged_again(one) == Checked(deviations=(), changed=(), added=(), failed=())
     sealed(one, say_yes)
     shown = CliRunner().invoke(app, ["ledger", str(one)])
     assert shown.exit_code == 2 and "goalscope evaluate again" in " ".join(shown.output.split())
@@ -173,12 +179,20 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
 
 
-def test_rows_that_were_added_after_the_verdict_are_told(found: Evaluation, tmp_path: Path) -> None:
+def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
+    found: Evaluation, tmp_path: Path
+) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
     goalscope.meg(one / "arms" / "keys", hypotheses=("goal",))
     checked = judged_again(one)
-    assert not checked.deviations and len(checked.changed) == 1 and "keys" in checked.changed[0]
+    assert not checked.deviations and not checked.changed
+    assert len(checked.added) == 1 and "keys" in checked.added[0]
     assert CliRunner().invoke(app, ["ledger", str(one)]).exit_code == 0
+    verified = CliRunner().invoke(app, ["verify", str(one)])
+    assert verified.exit_code == 0 and "every claim is the one" in verified.output and "the run keys" in verified.output
+    with Store(one / "arms" / "grids", "w") as store, store.transaction() as database:
+        remove_episodes(database, [min(store.episode_ids())])
+    assert len(judged_again(one).changed) == 1
 
 
 def test_a_larger_evaluation_is_verified_on_demand(

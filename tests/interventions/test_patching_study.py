@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from command_line import call
+from goalscope.cli.interventions import show_intervention
 from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
 from goalscope.models import LocalModel
@@ -172,12 +173,13 @@ def test_the_report_says_it_by_the_thing_moved_and_pools_nothing(patched: Path, 
 def test_too_few_pairs_are_said_on_the_screen_and_on_the_page(
     bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from goalscope.cli.interventions import change
     from goalscope.measures import measure_store
 
     asked = {**SETTINGS, "pairs": {"per_size": 8, "controls": 0, "moved": ["goal", "key"]}, "sites": ["changed"]}
     run_of = Path(shutil.copytree(bare, tmp_path / "run"))
-    change(run_of, [Patching.model_validate({**asked, "layers": [-1], "forced": False, "controls": []})])
+    settings = Patching.model_validate({**asked, "layers": [-1], "forced": False, "controls": []})
+    for done in study_interventions(run_of, [settings]):
+        show_intervention(done)
     said = " ".join(capsys.readouterr().out.split())
     assert "of 4 pairs with the goal moved" in said and "0 of 4 pairs with the key moved" in said
     with Store(run_of, "w") as store:
@@ -214,9 +216,8 @@ def test_wrong_keys_models_and_kinds_are_refused(patched: Path) -> None:
 def test_the_screen_has_a_line_a_site_where_no_last_layer_was_patched(
     bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from goalscope.cli.interventions import change
-
     asked = {**SETTINGS, "sites": ["changed"], "layers": [-1], "forced": False, "controls": []}
     shutil.copytree(bare, tmp_path / "run")
-    change(tmp_path / "run", [Patching.model_validate(asked)])
+    for done in study_interventions(tmp_path / "run", [Patching.model_validate(asked)]):
+        show_intervention(done)
     assert re.search(r"changed +-1 +1\.0", capsys.readouterr().out)

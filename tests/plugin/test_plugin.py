@@ -17,6 +17,7 @@ import pytest
 
 from command_line import call
 from goalscope import registry
+from goalscope.evaluation import Evaluation
 from goalscope.measures import check_measure
 from goalscope.probing import stored_probes
 from goalscope.runs import Store, Study
@@ -174,6 +175,22 @@ def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, 
     assert "'spread'" in call("probe", run, "--reads", "spread", "--set", "heads=[]", status=2)
     assert "spread" in (run / "report.html").read_text(encoding="utf-8")
     assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_its_arm_is_asked_and_its_claim_decided(site: Path, tmp_path: Path) -> None:
+    agents = ("optimal", "random")
+    told = goalscope(
+        site, "evaluate", *agents, "--arms", "small-grids", "--quick", "--seed", "7", "--out", tmp_path / "out"
+    )
+    found = Evaluation.read(tmp_path / "out" / "ledger.json")
+    claims = [ledger.claim("takes few moves back") for ledger in found.models]
+    assert [claim.answer for claim in claims if claim is not None] == ["not shown", "no"]
+    assert [claim.section for claim in claims if claim is not None] == ["small-grids-results", "small-grids-2-results"]
+    page = found.kept_in(tmp_path / "out").report().read_text()
+    assert "Does it take back less than one move in ten?" in told + page and "Small open grids, random: all" in page
+    assert all(f'id="{claim.section}"' in page for claim in claims if claim is not None)
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
+    assert "every claim" in goalscope(site, "verify", tmp_path / "out")
 
 
 @pytest.mark.full

@@ -14,8 +14,9 @@ from run_agents import Dice, small_study
 from command_line import call
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
+from goalscope.measures.behaviour import put_measured
 from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
-from goalscope.runs.merge import excerpt
+from goalscope.runs.merge import grow
 from goalscope.runs.verify import damage
 from tampered import tampered
 
@@ -281,20 +282,32 @@ def test_shards_on_the_command_line(tmp_path: Path) -> None:
     assert "must be written NUMBER/OF" in call("run", "scripted", "--out", tmp_path / "x", "--shard", "3", status=2)
 
 
-def test_an_excerpt_holds_the_episodes_of_its_study_and_is_made_of_a_whole_run(tmp_path: Path) -> None:
-    def study(*agents: str) -> Study:
-        worlds = [{"kind": "grid", "sizes": [5], "densities": [0.5], "count": 2, "minimum_distance": 2}]
-        return Study.parse(
-            {"name": "two", "seed": 3, "worlds": worlds, "agents": [{"kind": one} for one in agents], "trajectories": 2}
-        )
+@pytest.mark.parametrize("count", [3, 1])
+def test_a_run_that_grows_is_that_of_the_other_study_and_keeps_what_both_have(tmp_path: Path, count: int) -> None:
+    def study(count: int) -> Study:
+        worlds = [{"kind": "grid", "sizes": [5], "densities": [0.5], "count": count, "minimum_distance": 2}]
+        agents = [{"kind": one} for one in ("optimal", "random")]
+        return Study.parse({"name": "two", "seed": 3, "worlds": worlds, "agents": agents, "trajectories": 2})
 
-    run(study("optimal", "random"), tmp_path / "both")
-    run(study("random"), tmp_path / "alone")
-    for _ in range(2):  # what lies there is replaced
-        assert excerpt(tmp_path / "both", study("random"), tmp_path / "one") == 4
-        assert hash_of(tmp_path / "one") == hash_of(tmp_path / "alone")
-    with Store(tmp_path / "one") as store:
+    run(study(2), tmp_path / "one")
+    with Store(tmp_path / "one", "w") as store:
+        before = {episode.id: [step.action for step in episode.steps] for episode in store.episodes()}
+        put_measured(store)
+        (tmp_path / "one" / "activations").mkdir()
+        grow(store, study(2))
+        assert store.row_sources(), "the same study changes nothing"
+        grow(store, study(count))
+        after = {episode.id: [step.action for step in episode.steps] for episode in store.episodes()}
+        assert all(before[name] == actions for name, actions in after.items()) and len(after) == 4 * min(2, count)
+        assert not store.row_sources() and not (tmp_path / "one" / "activations").exists()
+        run(study(count), store)
         assert not damage(store)
-    with pytest.raises(ValueError, match="finds 0 of 4"):
-        excerpt(tmp_path / "alone", study("optimal"), tmp_path / "other")
-    assert not (tmp_path / "other").exists()
+    run(study(count), tmp_path / "whole")
+    assert hash_of(tmp_path / "one") == hash_of(tmp_path / "whole")
+
+
+def test_imported_trajectories_do_not_grow(made: Path, tmp_path: Path) -> None:
+    with Store(made / "whole") as store, Store(tmp_path / "one", "w") as imported:
+        imported.put_episodes(store.episodes())
+        with pytest.raises(ValueError, match="only the run of a study"):
+            grow(imported, small_study())

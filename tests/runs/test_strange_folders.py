@@ -29,7 +29,7 @@ from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, content_hash, export_parquet, merge, run
-from goalscope.runs.merge import excerpt, grow
+from goalscope.runs.merge import grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
 from goalscope.untrusted import UntrustedError
@@ -171,28 +171,28 @@ def test_folders_of_a_start_and_of_a_repair(received: Path, home: Path, tmp_path
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-@pytest.mark.parametrize("work", ["merge", "grow", "excerpt"])
-def test_folders_beside_a_run(received: Path, home: Path, tmp_path: Path, work: str, kind: str) -> None:
-    study = Study.load(received / "study.yaml")
-    directory, shards = shutil.copytree(received / "run", tmp_path / "out"), [received / "shard1", received / "shard2"]
-    names = {"merge": ["merging"], "grow": ["growing", "old"], "excerpt": ["growing", "old"]}[work]
-    for name in names:
-        plant(kind, tmp_path / f".out.{name}", home)
-        before = contents(home)
-        if work == "merge":
-            shutil.rmtree(directory, ignore_errors=True)
-            said = tried(lambda: merge(shards, directory))
-        elif work == "grow":
-            said = tried(lambda: grow(directory, study))
-        else:
-            said = tried(lambda: excerpt(received / "run", study, directory))
-        assert contents(home) == before
-        place = tmp_path / f".out.{name}"
-        assert not said or place.name in said, said
-        if kind in LINKS:
-            assert "link" in said
-        if os.path.lexists(place):
-            shutil.rmtree(place) if kind == "folder" else place.unlink()
+@pytest.mark.parametrize("work", ["merge", "grow"])
+def test_folders_of_a_run_that_is_merged_or_grows(
+    received: Path, home: Path, tmp_path: Path, work: str, kind: str
+) -> None:
+    directory, shards = tmp_path / "out", [received / "shard1", received / "shard2"]
+    place = tmp_path / ".out.merging"
+    if work == "grow":
+        shutil.copytree(received / "run", directory)
+        shutil.rmtree(directory / "activations", ignore_errors=True)
+        place = directory / "activations"
+    plant(kind, place, home)
+    before = contents(home)
+    if work == "merge":
+        said = tried(lambda: merge(shards, directory))
+    else:
+        changed = {**Study.load(received / "study.yaml").dump(), "trajectories": 7}
+        with Store(directory, "w") as store:
+            said = tried(lambda: grow(store, Study.parse(changed)))
+    assert contents(home) == before
+    assert not said or place.name in said, said
+    if kind in LINKS:
+        assert "link" in said
 
 
 TABLE = Table(headings=("a",), rows=(("b",),))
@@ -296,7 +296,7 @@ def test_locks_that_fail_as_on_network_file_systems(
 # Evaluations
 
 
-@pytest.mark.parametrize("name", ["evaluation.json", "ledger.json", "arms", "arms/grids", "arms/.grids.old"])
+@pytest.mark.parametrize("name", ["evaluation.json", "ledger.json", "arms", "arms/grids", "arms/grids/run.db"])
 @pytest.mark.parametrize("kind", LINKS)
 def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str) -> None:
     directory = tmp_path / "evaluation"
@@ -308,7 +308,7 @@ def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str
     def work() -> None:
         evaluation = judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("goalscope.evaluation.playing.run", lambda study, path, **_: written(path))
+            patch.setattr("goalscope.evaluation.playing.run", lambda study, store, **_: None)
             patch.setattr("goalscope.evaluation.playing._measure", lambda *_: None)
             judging.play(evaluation, quiet)
         judging.reopen(directory)

@@ -5,19 +5,15 @@
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor as PoolExecutor
-
     from goalscope.probing.pipeline import InsideSummary
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
-    from goalscope.runs.probing_config import Inside
 
 
 def capture(
@@ -179,87 +175,28 @@ def probe(
     gpus: Gpus = 0.0,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
+    from goalscope.cli.console import progress, say
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.probing.pipeline import declared_in
-    from goalscope.runs import Store
-    from goalscope.runs.executors import open_executor
-    from goalscope.runs.probing_config import Inside
-    from goalscope.yaml_text import set_key
+    from goalscope.front.inside import probe as read_inside
 
-    with Store(run) as store:
-        declaration = (declared_in(store) or Inside()).model_dump(mode="json")
-    overrides: dict[str, tuple[str, Callable[[str], Any]]] = {
+    given: dict[str, tuple[str, Callable[[str], Any]]] = {
         "reads": (reads, split),
         "sites": (sites, split),
         "layers": (layers, layers_of),
         "agent": (agent, str),
     }
-    for name, (text, read) in overrides.items():
-        if text:
-            declaration[name] = read(text)
-            declaration["full"].pop(name, None)  # options apply to the complete table, too
+    changes = {name: read(text) for name, (text, read) in given.items() if text}
     if random_kinds == "none":
-        declaration["random"] = None
+        changes["random"] = None
     elif random_kinds or random_seeds is not None:
-        declaration["random"] = {
-            **(declaration["random"] or {}),
-            **({"kinds": split(random_kinds)} if random_kinds else {}),
-            **({} if random_seeds is None else {"seeds": random_seeds}),
-        }
-    for setting in settings or ():
-        set_key(declaration, setting)
-    sites_named = bool(sites) or any(setting.startswith("sites") for setting in settings or ())
+        kinds = {"kinds": split(random_kinds)} if random_kinds else {}
+        changes["random"] = {**kinds, **({} if random_seeds is None else {"seeds": random_seeds})}
     _check_workers(executor, workers, gpus)
-    with open_executor(executor, workers, gpus) as pool:
-        settings_read = Inside.parse(declaration, "what is asked for")
-        read_inside(run, settings_read, full=full, model=model, device=device, drop_sites=not sites_named, pool=pool)
-    from goalscope.cli.console import say
-
-    say(f"next: goalscope report {quote(str(run))}")
-
-
-def read_inside(
-    run: Path,
-    declared: "Inside",
-    *,
-    full: bool = False,
-    model: str = "",
-    device: str = "cpu",
-    drop_sites: bool = False,
-    pool: "PoolExecutor | None" = None,
-) -> None:
-    """Run the declared probing with a progress display, and print what it found.
-
-    With ``drop_sites``, sites that the agent's steps lack are omitted with a notice.
-    """
-    from goalscope.cli.console import progress
-    from goalscope.probing.heads import trains_on
-    from goalscope.probing.pipeline import study_inside
-
-    trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
-    local_model = random = None
-    if model:
-        from goalscope.models.local import LocalModel
-
-        where = "auto" if device == "cpu" else device
-        local_model = LocalModel(model, device=where)
-
-        def random(kind: str, seed: int) -> LocalModel:
-            return LocalModel(model, device=where, untrained=seed, random_weights=kind)
-
+    where: dict[str, Any] = {"executor": executor, "workers": workers, "gpus": gpus}
     began = time.monotonic()
-    done = study_inside(
-        run,
-        declared,
-        full=full,
-        model=local_model,
-        random=random,
-        device=trains,
-        stage=progress,
-        drop_sites=drop_sites,
-        pool=pool,
-    )
+    done = read_inside(run, changes, settings or (), full=full, model=model, device=device, stage=progress, **where)
     show_inside(done, time.monotonic() - began)
+    say(f"next: goalscope report {quote(str(run))}")
 
 
 def show_inside(done: "InsideSummary", seconds: float) -> None:

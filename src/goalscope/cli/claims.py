@@ -21,8 +21,11 @@ _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
 
 
-def announce(announcement: Announcement) -> None:
-    """Print what is asked, and what it is expected to take."""
+def announce(announcement: Announcement, *, as_json: bool = False) -> None:
+    """Print what is asked, and what it is expected to take; or its plan as JSON."""
+    if as_json and announcement.plan is not None:
+        say(announcement.plan.to_json())
+        return
     if announcement.table is not None:
         show_table(announcement.table)
     if announcement.expected:

@@ -2,16 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import progress, say, show
 from goalscope.cli.overrides import split, split_names
-from goalscope.front.comparing import compare_places
-from goalscope.front.measuring import measure_compared
-from goalscope.measures.invariance import compare_transforms
-from goalscope.measures.table import CONDITIONS
+from goalscope.front.comparing import compare_places, compare_transformed
 from goalscope.plain_files import write_text
 from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import (
@@ -19,15 +15,11 @@ from goalscope.report.comparison import (
     Compared,
     as_json,
     comparison_table,
-    contrast_records,
     varying_tags,
 )
 from goalscope.report.figures import as_csv
-from goalscope.report.measured import MeasuredRows
-from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known
-from goalscope.report.sections.invariance import grids_table, in_order, means_table
-from goalscope.rows import Rows
-from goalscope.runs import Store
+from goalscope.report.run_comparison import ComparisonSettings
+from goalscope.report.sections.invariance import grids_table, means_table
 from goalscope.runs.probing_config import check_margin
 
 
@@ -117,53 +109,18 @@ def _alike(comparisons: Sequence[Compared]) -> str:
     )
 
 
-def _of_family(measured: MeasuredRows, names: Sequence[str]) -> Rows:
-    """Return the rows of some measures, and one row of other measures for each combination of agent and conditions."""
-    parts = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
-    outside = Rows.concatenate(parts)
-    return Rows.concatenate([outside.where(~outside.among("measure", names)), measured.every_of(*names)])
-
-
 def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
-    """Print each agent of one run under each transform against itself on the original grids.
-
-    The family and its margins are those of the run's study, unless measures or margins are given.
-    """
+    """Print each agent of one run under each transform against itself on the original grids."""
     if settings.where or settings.between:
         raise ValueError(
             "--where and --between must come without --transforms, which has sides of its own: leave out one"
         )
     if len(paths) != 1:
         raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
-    path = paths[0]
-    with Store(path) as store:
-        study = store.study()
-        study_agents = store.agent_names() if study else []
-    declared = study.analysis.invariance if study and study.analysis else None
-    if not settings.margin and settings.measures is None:
-        if declared is None:
-            raise ValueError(
-                f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
-                "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
-            )
-        settings = replace(settings, margin=dict(declared.margin))
-    elif declared is not None:
-        say("family and margins as given here, not as the study declared them before the data", error=True)
-    names = settings.family(())
-    measure_compared(path, progress)
-    with Store(path) as store:
-        measured = MeasuredRows(store)
-        check_known(path, measured.every_measure, names, settings)
-        rows = _of_family(measured, names)
-    order = {name: index for index, name in enumerate(study_agents)}
-    present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
-    agents = sorted(present, key=lambda name: order.get(name, len(order)))
-    selected = rows.where(rows.among("agent", agents))
-    level = declared.level if declared is not None else LEVEL
-    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
-    size = counted(len(contrasts) // len(agents), "test")
-    for agent in agents:
-        own_contrasts = [contrast for contrast in contrasts if contrast.agent == agent]
+    found = compare_transformed(paths[0], settings, progress)
+    size = counted(len(found.contrasts) // len(found.agents), "test")
+    for agent in found.agents:
+        own_contrasts = [contrast for contrast in found.contrasts if contrast.agent == agent]
         show(means_table(own_contrasts), f"{agent}: transformed − original, paired by grid, a family of {size}")
         show(grids_table(own_contrasts), f"{agent}: differences of single grids, a family of {size}")
-    _write(files, contrast_records(contrasts), level=level, family=f"{size} an agent", measures=names)
+    _write(files, found.records, level=found.level, family=f"{size} an agent", measures=found.measures)

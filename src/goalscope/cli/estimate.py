@@ -92,8 +92,13 @@ def print_cost(
         say(line, error=True)
     _print_expected(study, [cost for cost in all_costs if cost.turns], pilot, measure)
     if measure:
-        with TemporaryDirectory() if out is None else nullcontext(out) as folder:
-            measure_and_say(study, Path(folder) / "run" if out is None else out)
+        _measured(study, out)
+
+
+def _measured(study: Study, out: Path | None) -> list[dict[str, Any]]:
+    """Ask first turns, whose answers are kept where a run directory is given; see `measure_and_say`."""
+    with TemporaryDirectory() if out is None else nullcontext(out) as folder:
+        return measure_and_say(study, Path(folder) / "run" if out is None else out)
 
 
 def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
@@ -147,8 +152,16 @@ def ends(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
-def print_json(study: Study, output_tokens: int | None, pilot: Path | None, assumed: Assumptions | None) -> None:
-    """Print the maximum costs of a study as JSON, with assumptions also its power."""
+def print_json(
+    study: Study,
+    output_tokens: int | None,
+    pilot: Path | None,
+    assumed: Assumptions | None,
+    *,
+    measure: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Print the maximum costs of a study as JSON, if asked also what is expected, and with assumptions its power."""
     with progress("worlds", quiet=_QUIET) as show:
         found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
     if assumed is not None:
@@ -165,6 +178,8 @@ def print_json(study: Study, output_tokens: int | None, pilot: Path | None, assu
             }
             for line in plan.lines
         ]
+    if measure:
+        found["expected"] = _measured(study, out)
     say(json_text(found))
 
 

@@ -19,16 +19,16 @@ ARMS = (
 
 
 def evaluate(
+    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
     models: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="MODEL ...",
             help="theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL; a "
             "YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an agent kind and its "
             "parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file here.",
         ),
-    ],
-    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
+    ] = None,
     budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (7m).")] = "",
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
     arms: Annotated[str, option("NAMES", ARMS)] = "",
@@ -58,16 +58,24 @@ def evaluate(
     seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
     workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
     dry: Annotated[bool, flag("--dry-run", "Ask and keep first turns alone, say what all of it takes.")] = False,
+    plan: Annotated[
+        Path | None, option("FILE", "A plan, as --dry-run --json prints and evaluation.json holds one, not models.")
+    ] = None,
+    as_json: Annotated[bool, flag("--json", "With --dry-run: print the plan of what would be asked.")] = False,
 ) -> None:
     """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
 
     First turns are asked before all others, to say what it takes. A larger budget on the same directory adds worlds to
-    those that are there and repeats no call. Exit status 1 where something failed.
+    those that are there and repeats no call; the same models or arms and further ones add those. Exit status 1 where
+    something failed.
     """
     from goalscope import evaluation
     from goalscope.cli import claims
     from goalscope.cli.overrides import numbers, split
 
+    if (plan is None) == (not models) or (as_json and not dry):
+        raise ValueError("evaluate takes models, or --plan FILE alone; --json comes with --dry-run")
+    asks = evaluation.Plan.read(plan, edited=True) if plan is not None else models or []
     options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
     chosen += [] if temperature is None else [f"temperature={temperature!r}"]
@@ -75,14 +83,14 @@ def evaluate(
     asked |= {"arms": split(arms), "sizes": numbers("--sizes", sizes, int), "settings": [*chosen, *(settings or ())]}
     asked |= {} if seed is None else {"seed": seed}
     began = time.monotonic()
-    own = worlds or any(":" in model or model.endswith((".yaml", ".yml")) for model in models)
+    own = worlds or plan or any(":" in model or model.endswith((".yaml", ".yml")) for model in models or ())
     with refused("") if own else nullcontext():
         if dry:
-            announcement = evaluation.estimate(models, out, **asked)
-            claims.announce(announcement)
+            announcement = evaluation.estimate(asks, out, **asked)
+            claims.announce(announcement, as_json=as_json)
             complete = not announcement.failed
         else:
-            found = evaluation.evaluate(models, out, announce=claims.announce, stage=progress, **asked)
+            found = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **asked)
             claims.show_whole(found, time.monotonic() - began)
             complete = found.complete
     if not complete:

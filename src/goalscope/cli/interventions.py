@@ -1,16 +1,12 @@
 """`goalscope patch`: change activations of a run's agent as its study, or the options, declare."""
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import RunDirectory, option
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from goalscope.interventions.experiment import InterventionSummary
 
 
@@ -34,59 +30,22 @@ def patch(
     ] = None,
 ) -> None:
     """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again."""
-    from goalscope import registry
-    from goalscope.cli.console import say
-    from goalscope.cli.overrides import layers_of, split
-    from goalscope.interventions.experiment import declared_in
-    from goalscope.runs import Store
-    from goalscope.untrusted import explain
-    from goalscope.yaml_text import set_key
-
-    with Store(run) as store:
-        declared = [intervention for intervention in declared_in(store) if not kind or intervention.kind == kind]  # type: ignore[attr-defined]
-    if not declared:
-        kinds = registry.resolve("intervention", kind or "patching")
-        declared = [kinds()]
-    parsed: list[BaseModel] = []
-    for intervention in declared:
-        mapping: dict[str, Any] = intervention.model_dump(mode="json")
-        overrides = {"sites": split(sites), "agent": agent}
-        mapping |= {name: value for name, value in overrides.items() if value}
-        if layers:
-            mapping["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
-        if pairs is not None:
-            mapping["pairs"]["per_size"] = pairs
-        for setting in settings or ():
-            set_key(mapping, setting)
-        parsed.append(_parsed(type(intervention), mapping, explain))
-    change(run, parsed, model=model, device=device)
-    say(f"next: goalscope report {quote(str(run))}")
-
-
-def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
-    """Run declared interventions with a progress display, and print the headline of each."""
     from goalscope.cli.console import progress, say
-    from goalscope.interventions.experiment import study_interventions
+    from goalscope.cli.overrides import layers_of, split
+    from goalscope.front.inside import patch as change
     from goalscope.progress import duration
 
-    local_model = None
-    if model:
-        from goalscope.models.local import LocalModel
-
-        local_model = LocalModel(model, device=device)
+    changes: dict[str, Any] = {"sites": split(sites), "agent": agent}
+    changes = {name: value for name, value in changes.items() if value}
+    if layers:
+        changes["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
+    if pairs is not None:
+        changes["pairs"] = {"per_size": pairs}
     began = time.monotonic()
-    for done in study_interventions(run, declared, model=local_model, stage=progress):
+    for done in change(run, kind, changes, settings or (), model=model, device=device, stage=progress):
         show_intervention(done)
     say(f"interventions in {duration(time.monotonic() - began)}")
-
-
-def _parsed(kind: "type[BaseModel]", mapping: dict[str, Any], explain: Any) -> "BaseModel":
-    from pydantic import ValidationError
-
-    try:
-        return kind.model_validate(mapping)
-    except ValidationError as error:
-        raise ValueError(explain(error, {"": list(kind.model_fields)}, "what is asked for", "declaration")) from None
+    say(f"next: goalscope report {quote(str(run))}")
 
 
 def show_intervention(done: "InterventionSummary") -> None:

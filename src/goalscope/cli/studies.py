@@ -80,12 +80,28 @@ def run(
 
 
 def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The run directory to write; must be new.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; must be new.")],
     shards: Annotated[
-        list[Path], typer.Argument(metavar="SHARD ...", help="The run directories of all shards, in any order.")
+        list[Path],
+        typer.Argument(metavar="SHARD ...", help="The run directories of all shards, in any order; or evaluations."),
     ],
 ) -> None:
-    """Put the shards of a study together: the same content as one run of it. The shards are read, never changed."""
+    """Put the shards of a study together: the same content as one run of it. The shards are read, never changed.
+
+    Evaluations with the same plan become one with the models of each, which are judged together.
+    """
+    from goalscope.evaluation.opening import is_evaluation
+
+    whole = [path for path in shards if is_evaluation(path)]
+    if whole and len(whole) < len(shards):
+        raise ValueError("a merge takes evaluations or shards of a study, got both: leave one kind out")
+    if whole:
+        from goalscope.cli.claims import show_whole
+        from goalscope.evaluation.merging import merge_evaluations
+
+        began = time.monotonic()
+        show_whole(merge_evaluations(shards, out), time.monotonic() - began)
+        return
     from goalscope.report.blocks import counted
     from goalscope.runs import Store, content_hash
     from goalscope.runs import merge as merge_shards
@@ -133,7 +149,7 @@ def estimate(
     agents: Agents = None,
     model: ModelName = None,
     settings: Settings = None,
-    as_json: Annotated[bool, flag("--json", "Print costs, and what --power shows, as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print costs, what --measure expects and --power shows, as JSON.")] = False,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent.
 
@@ -158,9 +174,7 @@ def estimate(
     if out is not None and not measure:
         raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
     if as_json:
-        if measure:
-            raise ValueError("--json holds what can be counted beforehand: leave --measure out")
-        print_json(planned, output_tokens, pilot, assumptions if power else None)
+        print_json(planned, output_tokens, pilot, assumptions if power else None, measure=measure, out=out)
         return
     print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
     if power:

@@ -41,7 +41,7 @@ def verify(
     if sound and is_evaluation(run):
         checked = judged_again(run)
         record |= asdict(checked)
-        for line in (*checked.failed, *checked.deviations, *checked.changed):
+        for line in (*checked.failed, *checked.deviations, *checked.changed, *checked.added):
             say(line, error=True)
         if checked.failed:
             say("the claims could not all be decided again, so none was compared", error=True)

@@ -3,6 +3,7 @@
 from goalscope.evaluation.claims import Answer, Claim, ClaimLedger, Difference, Evaluation
 from goalscope.evaluation.evaluating import estimate, evaluate
 from goalscope.evaluation.page import figure
+from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sizing import Announcement
 from goalscope.evaluation.subject import Subject, subject_of, subjects_of
 
@@ -13,6 +14,7 @@ __all__ = [
     "ClaimLedger",
     "Difference",
     "Evaluation",
+    "Plan",
     "Subject",
     "estimate",
     "evaluate",

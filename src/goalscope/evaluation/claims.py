@@ -11,7 +11,7 @@ from goalscope.ids import content_id
 from goalscope.plain_files import check_file, path_in, write_text
 from goalscope.report.figures import short
 from goalscope.report.reading import Run, frame, html_table
-from goalscope.untrusted import decode_object, explain, read_octets
+from goalscope.untrusted import decode_object, explain, read_octets, shorten
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +30,7 @@ def seal(record: BaseModel) -> str:
     return json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
 
 
-def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
+def sealed(kind: type[_Sealed], path: Path, what: str, advice: str, *, edited: bool = False) -> _Sealed:
     """Read a record that `seal` wrote.
 
     Args:
@@ -38,6 +38,7 @@ def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
         path: its file.
         what: what the file holds, in a word.
         advice: how to mend a file that was changed.
+        edited: whether a record without a digest is taken, too.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -45,9 +46,12 @@ def sealed(kind: type[_Sealed], path: Path, what: str, advice: str) -> _Sealed:
     """
     try:
         fields = dict(decode_object(read_octets(check_file(path))))
-        digest = fields.pop("digest", None)
+        if fields.get("version") != (version := kind.model_fields["version"].default):
+            advice = "another version of goalscope wrote it: evaluate again into another directory"
+            raise ValueError(f"version {version} is needed, got {shorten(fields.get('version'))}")
+        edited, digest = edited and "digest" not in fields, fields.pop("digest", None)
         record = kind.model_validate(fields)
-        if digest != content_id("sealed", record.model_dump(mode="json")):
+        if not edited and digest != content_id("sealed", record.model_dump(mode="json")):
             raise ValueError("it was changed since it was written")
     except ValidationError as error:
         raise ValueError(f"{explain(error, {'': list(kind.model_fields)}, str(path), what)}\n{advice}") from None
@@ -220,7 +224,9 @@ class Origin(_Record):
             there is none, or it cannot be known.
         arguments: the command and what was passed to it.
         seed: root seed of the worlds.
+        plan: content id of the plan that was judged.
         runs: name of a run's folder -> its content hash when it was judged.
+        recorded: the same without rows, activations and probes, which can be made again and be joined by others.
     """
 
     goalscope: str
@@ -228,7 +234,9 @@ class Origin(_Record):
     dirty: bool | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     seed: int
+    plan: str = ""
     runs: dict[str, str] = Field(default_factory=dict)
+    recorded: dict[str, str] = Field(default_factory=dict)
 
 
 class Evaluation(_Record):
@@ -241,7 +249,7 @@ class Evaluation(_Record):
         origin: what they were judged by, and from.
     """
 
-    version: Literal[4] = 4
+    version: Literal[5] = 5
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None

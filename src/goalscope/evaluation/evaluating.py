@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,12 @@ from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.claims import Evaluation
-from goalscope.evaluation.failures import Failures
-from goalscope.evaluation.plan import ARMS, PAGE, check_directory, prepare
+from goalscope.evaluation.plan import PAGE, EvaluationRun, Plan, check_directory, planned
 from goalscope.evaluation.playing import play
 from goalscope.evaluation.sizing import (
     DEFAULT,
     Announcement,
     announced,
-    answers_cost,
     asked_of,
     choose_sizes,
     find_unasked,
@@ -27,22 +26,17 @@ from goalscope.evaluation.sizing import (
 )
 from goalscope.evaluation.subject import Subject, subjects_of
 from goalscope.parts import TRACEBACK
-from goalscope.plain_files import path_in
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.study_files import load
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.report.blocks import counted, listed
-from goalscope.runs import Store
-from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.opening import unmade
-from goalscope.runs.tables import DATABASE
 
 KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""
 
 
 def evaluate(
-    models: str | Sequence[str],
+    models: str | Sequence[str] | Plan,
     out: str | Path,
     *,
     budget: str = "",
@@ -63,7 +57,8 @@ def evaluate(
 
     Args:
         models: one or several, each as `goalscope evaluate` takes it: ``theseus``, a folder, ``openai:NAME@URL``,
-            ``epsilon-greedy:epsilon=0.3``, a run directory, ...
+            ``epsilon-greedy:epsilon=0.3``, a run directory, ...; or a plan, which says all of what is asked. Those of
+            the directory must be among them; further ones are added.
         out: directory of the evaluation.
         budget: limit of time, money or tokens, e.g. ``20m``, ``5usd``; where it is "", 7 minutes, but at least the
             first arm.
@@ -80,25 +75,30 @@ def evaluate(
     Raises:
         ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
     """
-    with aloud():
-        ready = _begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)
-        evaluation, failures = prepare(ready.out, ready.subjects, ready.sizes, **ready.common), ready.failures
+    with aloud(), closing(_begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)) as ready:
+        evaluation = ready.evaluation.sized(ready.sizes)
         if ready.fitting:
-            (announce or _tell)(ready.announcement(evaluation.sizes))
+            (announce or _tell)(ready.announcement(evaluation))
         play(evaluation, stage, workers=workers, arguments=ready.words)
-        with judging.opened(evaluation) as runs:
-            TALLY.tell("judging")
-            result = judging.judge(evaluation, runs, ready.words)
-            judging.write(evaluation, result)
-            with failures.kept_apart(f"the page {PAGE}"):
-                from goalscope.evaluation import page
+        return judged(evaluation, ready.words)
 
-                page.write(result, runs, evaluation.directory / PAGE)
-        return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
+
+def judged(evaluation: EvaluationRun, words: Mapping[str, Any]) -> Evaluation:
+    """Decide the claims of an evaluation that was played, write its ledger and its page."""
+    failures = evaluation.failures
+    with judging.opened(evaluation) as runs:
+        TALLY.tell("judging")
+        result = judging.judge(evaluation, runs, words)
+        judging.write(evaluation, result)
+        with failures.kept_apart(f"the page {PAGE}"):
+            from goalscope.evaluation import page
+
+            page.write(result, runs, evaluation.directory / PAGE)
+    return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
 
 
 def estimate(
-    models: str | Sequence[str],
+    models: str | Sequence[str] | Plan,
     out: str | Path,
     *,
     budget: str = "",
@@ -111,9 +111,9 @@ def estimate(
     workers: int = 1,
 ) -> Announcement:
     """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
-    with aloud():
-        ready = _begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)
-        return ready.announcement(ready.sizes or {})
+    with aloud(), closing(_begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)) as ready:
+        evaluation = ready.evaluation
+        return ready.announcement(replace(evaluation, plan=evaluation.plan.sized(ready.sizes)))
 
 
 def _tell(announcement: Announcement) -> None:
@@ -126,57 +126,43 @@ class _Ready:
     """What is known before an evaluation is played.
 
     Attributes:
-        out: its directory.
-        subjects, askable: the models, and those of them that can be asked.
+        evaluation: the evaluation, whose plan may lack sizes.
+        askable: the models that can be asked.
         open_to, fitting: the chosen arms that some model is open to, and those of them that are asked of one.
         sizes: arm -> worlds a cell; None where the sizes stay those of the last look.
-        common: the other arguments of `prepare`.
-        failures: what is not asked of whom.
         firsts: name of a model -> its measured batch.
         workers: maximum number of simultaneous calls.
         words: the arguments, for the record.
     """
 
-    out: Path
-    subjects: list[Subject]
+    evaluation: EvaluationRun
     askable: list[Subject]
     open_to: list[Arm]
     fitting: list[Arm]
     sizes: dict[str, int] | None
-    common: dict[str, Any]
-    failures: Failures
     firsts: dict[str, FirstTurns]
     workers: int
     words: dict[str, Any]
 
-    def announcement(self, sizes: Mapping[str, int]) -> Announcement:
-        """Return what is asked at some sizes, and what that is expected to take."""
-        failed = tuple(self.failures.failed)
+    def close(self) -> None:
+        """Close what first turns were kept in."""
+        self.evaluation.close()
+
+    def announcement(self, evaluation: EvaluationRun) -> Announcement:
+        """Return what is asked at the sizes of a plan, and what that is expected to take."""
+        plan, failures = evaluation.plan, evaluation.failures
+        failed = tuple(failures.failed)
         if not self.askable:
-            names = listed([subject.name for subject in self.subjects])
-            return Announcement(
-                expected=f"nothing is asked of {names}: recorded logs are judged as they are", failed=failed
-            )
-        told = announced(
-            self.askable, self.open_to, sizes, self.common["seed"], self.failures, self.firsts, self.workers
-        )
-        stored = sum(_stored_episodes(path_in(self.out, ARMS, name)) for name in sizes)
-        if not stored or not told.expected:
-            return told
-        already = f"{counted(stored, 'episode')} of it stored already, not asked again"
-        return replace(told, expected=f"{told.expected}; {already}")
-
-
-def _stored_episodes(path: Path) -> int:
-    """Return how many episodes the run of an arm holds, if there is one."""
-    if unmade(path / DATABASE):
-        return 0
-    with Store(path) as store:
-        return count_episodes(store)
+            expected = f"nothing is asked of {listed(plan.names)}: recorded logs are judged as they are"
+            return Announcement(expected=expected, failed=failed, plan=plan)
+        told = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
+        stored = evaluation.stored_episodes() if told.expected else 0
+        already = f"; {counted(stored, 'episode')} of it stored already, not asked again" if stored else ""
+        return replace(told, expected=f"{told.expected}{already}", plan=plan)
 
 
 def _begin(
-    models: str | Sequence[str],
+    models: str | Sequence[str] | Plan,
     out: str | Path,
     budget: str,
     quick: bool,
@@ -188,19 +174,26 @@ def _begin(
     workers: int,
 ) -> _Ready:
     """Find who is asked what, ask and keep the first turns, choose sizes."""
-    if quick and budget:
-        raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
-    out, chosen = Path(out), Choices.of(arm_names, side_lengths, (), _settings(settings))
-    check_directory(out)
-    named = [models] if isinstance(models, str) else models
-    subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
-    names = [subject.name for subject in subjects]
+    check_directory(Path(out))
+    if isinstance(models, Plan):
+        if any((budget, quick, arm_names, side_lengths, worlds, settings, seed != SEED)):
+            raise ValueError("a plan says what is asked: leave budget, quick, arms, sizes, worlds, settings, seed out")
+        subjects, chosen, given, named = models.subjects(), models.choices, models.worlds, models.names
+        seed = models.seed
+    else:
+        if quick and budget:
+            raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
+        named = [models] if isinstance(models, str) else list(models)
+        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings))
+        subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
+        given = given_worlds(load(worlds)) if worlds else None
     askable = [subject for subject in subjects if subject.logs is None]
-    given = given_worlds(load(worlds)) if worlds else None
     if given is not None and askable != subjects:
         raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
-    open_to = _open_arms(chosen, given, askable, names)
-    failures, limit = Failures(out), None if quick else Budget.parse(budget or DEFAULT)
+    open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
+    limit = None if quick else Budget.parse(budget or DEFAULT)
+    evaluation = planned(out, subjects, seed=seed, worlds=given, choices=chosen)
+    failures, askable = evaluation.failures, [one for one in evaluation.subjects if one.logs is None]
     find_unasked(failures, open_to, askable, seed)
     for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
         TALLY.tell(line)
@@ -208,31 +201,31 @@ def _begin(
         for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
             TALLY.tell(text)
         why = next(iter(failures.unasked.values()))
-        raise ValueError(f"no arm can be asked of {listed(names)}: {why}; {TRACEBACK}=1 shows the traceback")
-    common: dict[str, Any] = {"seed": seed, "worlds": given, "choices": chosen, "failures": failures}
+        names = listed(evaluation.plan.names)
+        raise ValueError(f"no arm can be asked of {names}: {why}; {TRACEBACK}=1 shows the traceback")
     given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
-    words = {"command": "evaluate", "passed": {"models": list(named), **given_words}}
-    begun = None
-    if any(answers_cost(arm, subject, failures, seed) for arm in open_to for subject in askable):
-        begun = prepare(out, subjects, None, **common)  # its directory keeps what is asked first
-    firsts = measure_first(begun, open_to, askable, failures, limit, seed=seed, workers=workers, arguments=words)
-    fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
-    chosen_sizes: dict[str, int] | None = None if askable else {}
-    if fitting and firsts:
-        chosen_sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
-        if limit is not None:
-            chosen_sizes = choose_sizes(
-                fitting, askable, seed, limit, firsts, failures.unasked, named=bool(budget), workers=workers
-            )
+    words = {"command": "evaluate", "passed": {"models": named, **given_words}}
+    try:
+        firsts = measure_first(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
+        sizes: dict[str, int] | None = None if askable else {}
+        if isinstance(models, Plan) and models.looks:
+            sizes = models.sizes
+        elif fitting and firsts:
+            sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
+            if limit is not None:
+                sizes = choose_sizes(
+                    fitting, askable, seed, limit, firsts, failures.unasked, named=bool(budget), workers=workers
+                )
+    except BaseException:
+        evaluation.close()
+        raise
     return _Ready(
-        out=out,
-        subjects=subjects,
+        evaluation=evaluation,
         askable=askable,
         open_to=open_to,
         fitting=fitting,
-        sizes=chosen_sizes,
-        common=common,
-        failures=failures,
+        sizes=sizes,
         firsts=firsts,
         workers=workers,
         words=words,

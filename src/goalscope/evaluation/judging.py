@@ -18,12 +18,12 @@ from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, P
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.sizing import NO_ROOM
-from goalscope.evaluation.subject import Subject, describe
+from goalscope.evaluation.subject import Subject, described, planned_entry
 from goalscope.plain_files import path_in
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
-from goalscope.runs.hashing import kept_content_hash
+from goalscope.runs.hashing import content_hash, kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import shorten
@@ -63,9 +63,9 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
     out = Path(directory)
     check_directory(out)
     plan, ledger = Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
-    if ledger.models[0].look != plan.look:
+    if ledger.origin is None or ledger.origin.plan != plan.id:
         raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
-    subjects = []
+    subjects, failures = [], Failures(out)
     for model in ledger.models:
         logs = None
         if "logs" in model.access:
@@ -75,19 +75,10 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
                     f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
                 )
         subjects.append(Subject(name=model.model, kind="", access=frozenset(model.access), logs=logs))
-    fields: dict[str, Any] = {
-        "seed": plan.seed,
-        "sizes": plan.sizes,
-        "look": plan.look,
-        "worlds": plan.worlds,
-        "choices": plan.choices,
-        "failures": Failures(out),
-    }
-    for model in ledger.models:
         for arm in model.arms:
             if not arm.asked:
-                fields["failures"].leave_out([arm.name], [model.model], arm.why)
-    return EvaluationRun(directory=out, subjects=tuple(subjects), **fields), ledger
+                failures.leave_out([arm.name], [model.model], arm.why)
+    return EvaluationRun(directory=out, plan=plan, subjects=tuple(subjects), failures=failures), ledger
 
 
 def _logs_beside(out: Path, model: ClaimLedger) -> Path:
@@ -112,7 +103,7 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
         logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
         for arm in evaluation.arms:
             for subject in evaluation.subjects_for(arm):
-                run_path = evaluation.run_path(arm, subject)
+                run_path = evaluation.path(arm.at, subject)
                 if (arm.name, subject.name) in failures.unasked:
                     continue
                 with failures.kept_apart(f"reading {arm.title}, {subject.name}", [arm.name], [subject.name]):
@@ -123,7 +114,7 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
             recorded_runs = {path: ArmRun.of(store, confidence, arm.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
                 recorded = recorded_runs.get(subject.logs) if subject.logs is not None else None
-                left_out = not evaluation.choices.has(arm) or (arm.name, subject.name) in failures.unasked
+                left_out = not evaluation.plan.choices.has(arm) or (arm.name, subject.name) in failures.unasked
                 if recorded is None or left_out:
                     continue
                 if recorded.has_agent(subject.name, arm.varies):
@@ -165,10 +156,10 @@ def judge(
             ClaimLedger(
                 rules=RULES,
                 model=subject.name,
-                described=describe(subject),
+                described=described(planned_entry(subject)),
                 agent=agent,
                 access=tuple(sorted(subject.access)),
-                look=evaluation.look,
+                look=evaluation.plan.look,
                 level=evaluation.level,
                 arms=tuple(reports),
                 claims=tuple(claims),
@@ -183,13 +174,15 @@ def _origin(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None
 ) -> Origin:
     """Return what judges now, and what it judges: a run whose hash cannot be found is damaged, and left out."""
-    stores, hashes = {run.store.path.name: run.store for run in runs.values()}, dict[str, str]()
+    stores, hashes, recorded = {run.store.path.name: run.store for run in runs.values()}, dict[str, str](), {}
     for name, store in sorted(stores.items()):
         with evaluation.failures.kept_apart(f"the content hash of {name}"):
-            hashes[name] = kept_content_hash(store)
+            hashes[name], recorded[name] = kept_content_hash(store), content_hash(store, derived=False)
     session, passed = provenance.session(), provenance.scrub(arguments or {})
     known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
-    return Origin(**known, arguments=passed, seed=evaluation.seed, runs=hashes)
+    return Origin(
+        **known, arguments=passed, seed=evaluation.plan.seed, plan=evaluation.plan.id, runs=hashes, recorded=recorded
+    )
 
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:
@@ -201,28 +194,28 @@ def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:
     return claims[0] if claims else decide(replace(rule, evidence=lambda _: Evidence(why=why)), data)
 
 
-def _linked(claim: Claim, subject: Arm, run: ArmRun) -> Claim:
-    """Return a claim that links to the section of its own run, where that run is an excerpt of the arm's."""
-    if subject.looks is None or run.part is not None:
+def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
+    """Return a claim that links to the section of its model's run, which its rule names by the arm."""
+    if run.part is not None or not claim.section.startswith(f"{arm.at}-"):
         return claim
-    section = claim.section.removeprefix(f"{subject.at}-")
-    return claim.model_copy(update={"section": f"{run.store.path.name}-{section}"})
+    section = claim.section.removeprefix(arm.at)
+    return claim.model_copy(update={"section": f"{run.store.path.name}{section}"})
 
 
 def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
     """Return why an arm was not run with a model, and what would make it possible."""
     if (arm.name, subject.name) in evaluation.failures.unasked:
         return evaluation.failures.unasked[arm.name, subject.name]
-    if subject.logs is not None and evaluation.choices.has(arm):
+    if subject.logs is not None and evaluation.plan.choices.has(arm):
         varied = f" with two values of the tag {arm.varies}" if arm.varies else ""
         return f"the logs hold no such episodes{varied}, but {_kinds_in(subject.logs, subject.name)}: {_RECORD}"
-    if not evaluation.choices.has(arm):
+    if not evaluation.plan.choices.has(arm):
         return LEFT_OUT
     if not arm.open_to(subject):
         return arm.why
     if not evaluation.subjects_for(arm):
         return NO_ROOM
-    with Store(evaluation.run_path(arm, subject)) as store:
+    with Store(evaluation.path(arm.at, subject)) as store:
         return inside_record(store, arm)["refused"]
 
 

@@ -1,7 +1,7 @@
 """A directory is read: a run or an evaluation; the claims of an evaluation are decided again from its runs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, runs_in
 from goalscope.evaluation.judging import judge, opened, reopen
-from goalscope.evaluation.plan import LEDGER, PLAN, Plan
+from goalscope.evaluation.plan import LEDGER, PLAN, Plan, folder_of
 from goalscope.plain_files import check_file
 from goalscope.report.reading import Run
 from goalscope.runs import Store
@@ -58,6 +58,13 @@ def run_folders(path: Path) -> dict[str, Path]:
     return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
 
 
+def runs_by_arm(directory: Path) -> dict[str, list[Run]]:
+    """Return the runs of an evaluation by the names of their arms, those of its models in order."""
+    runs, plan = runs_in(directory), Plan.read(directory / PLAN)
+    folders = {arm: [folder_of(arm, number) for number in range(len(plan.models))] for arm in plan.sizes}
+    return {arm: held for arm, names in folders.items() if (held := [runs[name] for name in names if name in runs])}
+
+
 def read_ledger(path: Path) -> Evaluation:
     """Return the evaluation of a directory, or of a file that holds its ledger, as it is stored.
 
@@ -81,12 +88,14 @@ class Checked:
 
     Attributes:
         deviations: how the ledger deviates from what the runs lead to; empty where something failed.
-        changed: runs that hold something else than when they were judged.
+        changed: runs whose episodes are others than those that were judged.
+        added: runs whose rows, activations or probes are others, though the same claims follow.
         failed: what could not be decided again here, as a package or a class that its worlds need.
     """
 
     deviations: tuple[str, ...]
     changed: tuple[str, ...]
+    added: tuple[str, ...]
     failed: tuple[str, ...]
 
 
@@ -99,7 +108,7 @@ def check_claims(directory: Path) -> str:
     stored, left = read_ledger(directory), ""
     if not (directory / PLAN).is_file():
         left = "the plan of the evaluation is needed to decide them again"
-    elif Plan.read(directory / PLAN).look != stored.models[0].look:
+    elif stored.origin is None or Plan.read(directory / PLAN).id != stored.origin.plan:
         left = "the evaluation grew since: run the same goalscope evaluate again"
     elif any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON:
         left = f"goalscope verify {quote(str(directory))} decides them again"
@@ -138,14 +147,21 @@ def judged_again(directory: Path) -> Checked:
         deviations += _deviations(kept, found)
     if not _alike([one.model_dump() for one in stored.differences], [one.model_dump() for one in now.differences]):
         deviations.append("the differences between the models are not those of its runs")
-    before, after = ({} if one.origin is None else one.origin.runs for one in (stored, now))
-    changed = tuple(
-        f"the run {name} holds something else than when it was judged (measure, meg, probe and patch add rows)"
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    )
+    assert stored.origin is not None and now.origin is not None  # where a plan was compared, and where it was judged
+    changed = _differing(stored.origin.recorded, now.origin.recorded)
+    added = [name for name in _differing(stored.origin.runs, now.origin.runs) if name not in changed]
     failed = tuple(run.failures.failed)
-    return Checked(deviations=() if failed else tuple(deviations), changed=changed, failed=failed)
+    return Checked(
+        deviations=() if failed else tuple(deviations),
+        changed=tuple(f"the run {name} holds other episodes than when it was judged" for name in changed),
+        added=tuple(f"the run {name} has other rows, activations or probes than when it was judged" for name in added),
+        failed=failed,
+    )
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the names of runs whose hashes differ."""
+    return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
 def _deviations(kept: ClaimLedger, found: ClaimLedger) -> Iterator[str]:

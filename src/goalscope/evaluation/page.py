@@ -29,10 +29,9 @@ from goalscope.yaml_text import write_yaml
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-_INSIDE: Final = ("cognitive map", "beliefs", "plans", "patching", "steering")
 SECTIONS: Final = (
     *("results", "task results", "size and density", "maps", "relation", "progress"),
-    *_INSIDE,
+    *("cognitive map", "beliefs", "plans", "patching", "steering"),
     "transcripts",
 )
 """Sections of the report of a run that stand folded on the page, where a run has what they need."""
@@ -82,14 +81,15 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
             yield replace(declared, title=title) if len(names) > 1 else declared
 
-    runs_by_path: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
+    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
+    by_path: dict[Path, tuple[str, ArmRun]] = {}  # an arm that looks inside has the run of another one
     for (name, model), run in runs.items():
         if run.part is None:
-            runs_by_path.setdefault(run.store.path, (name, model, run))
-    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
-    groups = [_group(run, titles[name], name, model) for name, model, run in runs_by_path.values()]
+            title = titles[name] if len(names) == 1 else f"{titles[name]}, {model}"
+            by_path.setdefault(run.store.path, (title, run))
+    groups = [_group(run, title) for title, run in by_path.values()]
     there = {section.anchor for group in groups for section in group.sections}
-    notes = sorted({line for _, _, run in runs_by_path.values() for line in noted_of_answers(run.store)})
+    notes = sorted({line for _, run in by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
             *each(
@@ -361,13 +361,8 @@ def _origin(evaluation: Evaluation) -> list[Table]:
     return [Table(caption="Judged by, and from", headings=("what", "value"), rows=tuple(rows))]
 
 
-def _group(run: ArmRun, title: str, name: str, model: str) -> Group:
-    """Return the sections of the report of one run, their anchors after the name of its directory.
-
-    The run of an arm has all of them; an excerpt for one model has those about its inside.
-    """
-    at = next((arm.at for arm in arms() if arm.name == name and arm.looks is not None), "")
-    title = f"Inside {model}, {at}: all results" if at else f"{title}: all results"
-    sections = sections_of(RunData.of(run.store), *(_INSIDE if at else SECTIONS))
+def _group(run: ArmRun, title: str) -> Group:
+    """Return the sections of the report of one run, their anchors after the name of its directory."""
+    sections = sections_of(RunData.of(run.store), *SECTIONS)
     parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in sections)
-    return Group(title=title, sections=parts)
+    return Group(title=f"{title}: all results", sections=parts)

@@ -1,10 +1,10 @@
-"""The plan of an evaluation: models, seed, worlds of each look; a run directory for each arm."""
+"""The plan of an evaluation, a value that is kept and can be run again; where its one directory keeps each run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,10 +13,14 @@ from goalscope.evaluation.choices import Choices, differences
 from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
-from goalscope.evaluation.subject import Subject, describe
+from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
+from goalscope.ids import content_id
 from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
-from goalscope.runs.opening import check_files
+from goalscope.runs import Store, Study
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.merge import grow
+from goalscope.runs.opening import check_files, unmade
 from goalscope.runs.tables import DATABASE
 
 PLAN: Final = "evaluation.json"
@@ -27,24 +31,39 @@ ARMS: Final = "arms"
 
 
 class Plan(BaseModel):
-    """The stored plan of an evaluation: models, seed, and the worlds a cell of each look, none before it has sizes."""
+    """What an evaluation asks of whom, and the index of its directory: a value that is printed, kept, and run again.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        models: the models in the order of their runs, each as a study lists an agent, with its name.
+        seed: root seed of the worlds.
+        looks: arm -> worlds a cell, for each look at the data; none before sizes are chosen.
+        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
+            registered arms.
+        choices: what the user chose of arms, sizes and settings; those of models stand in the models.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    version: Literal[3] = 3
-    models: tuple[str, ...] = Field(strict=False, min_length=1)
-    seed: int
-    looks: tuple[dict[str, int], ...] = Field(strict=False)
+    version: Literal[4] = 4
+    models: tuple[dict[str, Any], ...] = Field(strict=False, min_length=1)
+    seed: int = SEED
+    looks: tuple[dict[str, int], ...] = Field(default=(), strict=False)
     worlds: dict[str, Any] | None = None
     choices: Choices = Choices()
 
     @classmethod
-    def read(cls, path: Path) -> "Plan":
+    def read(cls, path: str | Path, *, edited: bool = False) -> Self:
         """Read the file.
 
+        Args:
+            path: the file.
+            edited: whether one without a digest is taken, which somebody wrote or changed.
+
         Raises:
-            ValueError: it is no plan, or was changed since it was written.
+            ValueError: it is no plan, one of another version, or was changed since it was written.
         """
-        return sealed(cls, path, "plan", "restore it from a copy, or choose another directory")
+        advice = "choose another directory, or evaluate again into one"
+        return sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -56,81 +75,159 @@ class Plan(BaseModel):
         """Number of the look; where nothing could be asked the first one is not spent."""
         return max(1, len(self.looks))
 
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        write_page(path, seal(self) + "\n")
+    @property
+    def id(self) -> str:
+        """Its content id."""
+        return content_id("plan", self.model_dump(mode="json"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its models."""
+        return [str(model.get("name")) for model in self.models]
+
+    def subjects(self) -> list[Subject]:
+        """Return its models, ready to be asked.
+
+        Raises:
+            ValueError: recorded logs, whose place a plan does not hold.
+        """
+        return [subject_of_entry(model) for model in self.models]
+
+    def to_json(self) -> str:
+        """Return it as JSON, with a digest of all of it."""
+        return seal(self)
+
+    def sized(self, sizes: Mapping[str, int] | None) -> Self:
+        """Return it with sizes; larger ones are a new look, which adds worlds to those that are there.
+
+        An arm that was not asked before belongs to the last look. None leaves it as it is.
+        """
+        if sizes is None:
+            return self
+        last = self.sizes
+        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
+        kept = self.looks if any(larger[name] > last[name] for name in last) else self.looks[:-1]
+        return self.model_copy(update={"looks": (*kept, larger)})
+
+    def going_on(self, given: Self, place: Path) -> Self:
+        """Return this plan of a directory with what a given one adds: models, arms.
+
+        Raises:
+            ValueError: the given one lacks a model or an arm of this one, or has another seed, worlds or settings.
+        """
+        for_models = [described(model) for model in self.models], [described(model) for model in given.models]
+        choices = self.choices
+        if choices.arms and set(choices.arms) <= set(given.choices.arms or choices.arms):
+            choices = choices.model_copy(update={"arms": given.choices.arms})
+        adds = set(for_models[0]) <= set(for_models[1])
+        stored = {"": choices.words, "seed ": [str(self.seed)], "model ": for_models[1 if adds else 0]}
+        if differ := differences(
+            stored, {"": given.choices.words, "seed ": [str(given.seed)], "model ": for_models[1]}
+        ):
+            raise ValueError(
+                f"{place} holds another evaluation ({differ}): give the same models and options, and more models or "
+                "arms where some are to be added, or choose another directory"
+            )
+        if self.worlds != given.worlds:
+            raise ValueError(
+                f"{place} holds an evaluation in other worlds: give the same --worlds, or another directory"
+            )
+        new = [model for model, text in zip(given.models, for_models[1], strict=True) if text not in for_models[0]]
+        if len({*self.names, *(model["name"] for model in new)}) < len(self.models) + len(new):
+            raise ValueError(f"models must have different names, {place} has {', '.join(self.names)}: give a name")
+        return self.model_copy(update={"models": (*self.models, *new), "choices": given.choices})
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRun:
-    """An evaluation on disk, ready to be run or read.
+    """An evaluation on disk, ready to be run or read: one directory, its plan the index of the runs in it.
+
+    Each model has a run of its own in each arm, so that a model or an arm is added without touching what is there.
 
     Attributes:
         directory: its directory.
-        subjects: the evaluated models.
-        seed: root seed of its worlds.
-        sizes: arm -> worlds a cell; the arms that are run.
-        look: number of the look with these sizes.
-        worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
-            registered arms.
-        choices: what the user chose of arms, sizes and settings.
+        plan: what is asked.
+        subjects: its models, in the order of the plan.
         failures: what is not asked of which model, and what failed.
     """
 
     directory: Path
+    plan: Plan
     subjects: tuple[Subject, ...]
-    seed: int
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    look: int = 1
-    worlds: Mapping[str, Any] | None = None
-    choices: Choices = field(default_factory=Choices)
     failures: Failures
+    _open: dict[Path, Store] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def arms(self) -> list[Arm]:
         """The arms that may be run, as they were chosen; those that were not among them."""
-        known = arms() if self.worlds is None else [given_arm(self.worlds)]
-        return [self.choices.changed(arm) for arm in known]
-
-    def arm(self, name: str) -> Arm:
-        """Return the arm of a name."""
-        return next(arm for arm in self.arms if arm.name == name)
+        known = arms() if self.plan.worlds is None else [given_arm(self.plan.worlds)]
+        return [self.plan.choices.changed(arm) for arm in known]
 
     @property
     def level(self) -> float:
         """Probability of a wrong answer that this look allows."""
-        return level(self.look)
+        return level(self.plan.look)
 
-    def path(self, name: str) -> Path:
-        """Return the run directory of an arm."""
-        return path_in(self.directory, ARMS, name)
+    def path(self, arm: str, subject: Subject) -> Path:
+        """Return the run directory of a model in an arm: ``arms/grids`` of the first model, ``arms/grids-2``, ..."""
+        return path_in(self.directory, ARMS, folder_of(arm, self.plan.names.index(subject.name)))
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
         subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
-        return subjects if arm.name in self.sizes and arm.at in self.sizes else []
-
-    def run_path(self, arm: Arm, subject: Subject) -> Path:
-        """Return the run directory that holds the results of an arm for a model.
-
-        A run stores readings of one model's activations. The run of an arm with worlds stores those of the first model
-        that an inside arm is open to; each other model has an excerpt, named by its number: ``arms/grids-2``.
-        """
-        inside_arms = [each for each in arms() if each.looks is not None and each.at == arm.at]
-        open_models = (
-            model
-            for model in self.subjects
-            if model.logs is None and any(inside_arm.open_to(model) for inside_arm in inside_arms)
-        )
-        first = next(open_models, None)
-        if arm.looks is None or subject == first:
-            return self.path(arm.at)
-        return self.path(f"{arm.at}-{self.subjects.index(subject) + 1}")
+        return subjects if arm.name in self.plan.sizes and arm.at in self.plan.sizes else []
 
     @property
     def logs(self) -> list[Path]:
         """The runs of recorded logs that are evaluated."""
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
+
+    def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
+        """Return it with sizes, its plan written; see `Plan.sized`."""
+        if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
+            raise ValueError(
+                "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
+            )
+        return replace(self, plan=self.plan.sized(sizes)).written()
+
+    def written(self) -> "EvaluationRun":
+        """Write the plan, before anything is asked; return the evaluation."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_page(self.directory / PLAN, self.plan.to_json() + "\n")
+        return self
+
+    def store(self, arm: Arm, subject: Subject, study: Study) -> Store:
+        """Return the one store of a model in an arm, open for writing until `close`, with the study of its sizes."""
+        path = self.path(arm.name, subject)
+        if path not in self._open:
+            self._open[path] = Store(path, "w", durability=study.durability)
+        grow(self._open[path], study)
+        return self._open[path]
+
+    def close(self, arm: Arm | None = None, subject: Subject | None = None) -> None:
+        """Close the store of a model in an arm where it is open; without them all stores."""
+        paths = list(self._open) if arm is None or subject is None else [self.path(arm.name, subject)]
+        for path in paths:
+            if path in self._open:
+                self._open.pop(path).close()
+
+    def stored_episodes(self) -> int:
+        """Return how many episodes of its last look are stored."""
+        total = 0
+        for arm in self.arms:
+            for subject in self.subjects_for(arm) if arm.looks is None else ():
+                path = self.path(arm.name, subject)
+                if path in self._open:
+                    total += count_episodes(self._open[path])
+                elif not unmade(path / DATABASE):
+                    with Store(path) as store:
+                        total += count_episodes(store)
+        return total
+
+
+def folder_of(arm: str, number: int) -> str:
+    """Return the name of the run directory of an arm and a model, by its number in the plan from 0."""
+    return f"{arm}-{number + 1}" if number else arm
 
 
 def check_directory(out: Path) -> None:
@@ -147,26 +244,20 @@ def check_directory(out: Path) -> None:
             check_files(folder / DATABASE)
 
 
-def prepare(
+def planned(
     directory: str | Path,
     subjects: Sequence[Subject],
-    sizes: Mapping[str, int] | None,
     *,
     seed: int = SEED,
     worlds: Mapping[str, Any] | None = None,
     choices: Choices | None = None,
     failures: Failures | None = None,
 ) -> EvaluationRun:
-    """Declare an evaluation, or continue one; the plan is stored before anything is run.
-
-    Sizes that are not larger than those of the last look continue that look. Larger ones are a new look, which adds
-    worlds to the existing ones.
+    """Declare an evaluation, or continue one; nothing is written yet.
 
     Args:
-        directory: its directory, created where it is missing.
-        subjects: the models to evaluate.
-        sizes: arm -> worlds a cell; None where they are not decided yet: the measured batches come first, and the
-            sizes stay those of the last look.
+        directory: its directory.
+        subjects: the models to evaluate: those that the directory holds, and further ones.
         seed: root seed of the worlds.
         worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`.
         choices: what the user chose of arms, sizes and settings; those of models are in the subjects, too.
@@ -175,34 +266,25 @@ def prepare(
     Raises:
         ValueError: the directory holds another evaluation, or other files, or a link where one of its own belongs.
     """
-    if sizes is not None and not sizes and any(subject.logs is None for subject in subjects):
-        raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
-    out, models = Path(directory), tuple(describe(subject) for subject in subjects)
-    path, own_worlds, chosen = out / PLAN, None if worlds is None else dict(worlds), choices or Choices()
+    out = Path(directory)
     check_directory(out)  # before anything is asked
-    if path.exists():
-        plan = Plan.read(path)
-        stored = {"": plan.choices.words, "seed ": [str(plan.seed)], "model ": plan.models}
-        if differ := differences(stored, {"": chosen.words, "seed ": [str(seed)], "model ": models}):
-            raise ValueError(
-                f"{out} holds another evaluation ({differ}): give the same models and options, or choose another "
-                "directory"
-            )
-        if plan.worlds != own_worlds:
-            raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
-        last = plan.sizes
-        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **(sizes or {})}.items()}
-        looks = plan.looks if larger == last and (plan.looks or sizes is None) else (*plan.looks, larger)
-    else:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(path.name != f".{PLAN}.partial" for path in out.iterdir()):  # a process may have died writing the plan
-            raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
-        looks = () if sizes is None else (dict(sizes),)
-    plan = Plan(models=models, seed=seed, looks=looks, worlds=own_worlds, choices=chosen)
-    plan.write(path)
-    fields: dict[str, Any] = {"seed": seed, "sizes": plan.sizes, "look": plan.look}
-    fields |= {"worlds": own_worlds, "choices": chosen}
-    run = EvaluationRun(directory=out, subjects=tuple(subjects), failures=failures or Failures(out), **fields)
-    for name in plan.sizes:
-        run.path(name)
-    return run
+    own_worlds = None if worlds is None else dict(worlds)
+    models = tuple(planned_entry(subject) for subject in subjects)
+    plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
+    if (out / PLAN).exists():
+        plan = Plan.read(out / PLAN).going_on(plan, out)
+    elif out.is_dir() and any(path.name != f".{PLAN}.partial" for path in out.iterdir()):
+        # a process may have died writing the plan
+        raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
+    by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}
+    if len(by_text) < len(subjects):
+        raise ValueError(f"models must differ in more than their names, got {', '.join(plan.names)}: leave one out")
+    named = [replace(by_text[described(model)], name=str(model["name"])) for model in plan.models]
+    return EvaluationRun(directory=out, plan=plan, subjects=tuple(named), failures=failures or Failures(out))
+
+
+def prepare(
+    directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int] | None, **more: Any
+) -> EvaluationRun:
+    """Declare an evaluation with sizes, or continue one, and write its plan; see `planned` and `Plan.sized`."""
+    return planned(directory, subjects, **more).sized(sizes)

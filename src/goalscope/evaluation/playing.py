@@ -1,8 +1,10 @@
 """Arms are run and measured, each apart from the others; what is stored is not done again."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import re
+from collections.abc import Mapping
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.failures import does_not_fit, not_played
@@ -12,17 +14,14 @@ from goalscope.ids import content_id
 from goalscope.measures.behaviour import put_measured
 from goalscope.parts import raised_by_a_check
 from goalscope.progress import Display
-from goalscope.runs import Store, Study, run
-from goalscope.runs.merge import excerpt, grow, settle
-from goalscope.runs.opening import unmade
+from goalscope.runs import Store, run
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
-from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import DamagedError, StrangeFileError
 
 _LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
 LOOKS: Final = "evaluation inside"
-"""Name of a run's note with the record of each arm that looks inside: settings, model, reason of a refusal."""
+"""Name of a run's note with the record of each arm that looks inside: settings, rows, model, reason of a refusal."""
 
 
 def play(
@@ -37,77 +36,69 @@ def play(
     for logs in evaluation.logs:
         names = [subject.name for subject in evaluation.subjects if subject.logs == logs]
         with failures.kept_apart(f"measuring {logs.name}", [arm.name for arm in evaluation.arms], names):
-            _measure(logs, stage, logs.name)
+            with Store(logs) as store:
+                measured = _is_measured(store)
+            if not measured:
+                with Store(logs, "w") as store:
+                    _measure(store, stage, logs.name)
     for arm in evaluation.arms:
         for subject in evaluation.subjects_for(arm):
             if subject.name in failures.silent:
                 failures.leave_out([arm.name], [subject.name], failures.silent[subject.name])
-        subjects = [one for one in evaluation.subjects_for(arm) if (arm.name, one.name) not in failures.unasked]
-        if arm.looks is None:
-            _play_worlds(evaluation, arm, subjects, stage, workers, arguments)
-            continue
-        for subject in subjects:
-            if (arm.at, subject.name) in failures.unasked:
+            if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
                 failures.leave_out([arm.name], [subject.name], not_played(arm))
+            if (arm.name, subject.name) in failures.unasked:
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                _look_inside(evaluation, arm, arm.looks, subject, stage)
+                if arm.looks is not None:
+                    _look_inside(evaluation, arm, arm.looks, subject, stage)
+                elif why := does_not_fit(arm, subject, evaluation.plan.sizes[arm.name], evaluation.plan.seed):
+                    failures.leave_out([arm.name], [subject.name], why)
+                else:
+                    _play_worlds(evaluation, arm, subject, stage, workers, arguments)
 
 
 def _play_worlds(
     evaluation: EvaluationRun,
     arm: Arm,
-    subjects: Sequence[Subject],
+    subject: Subject,
     stage: Display,
     workers: int,
     arguments: Mapping[str, Any] | None,
 ) -> None:
-    """Run the worlds of an arm with each model that its prompts fit, and measure them."""
-    failures, path = evaluation.failures, evaluation.path(arm.name)
-    playing, count, seed = list[Subject](), evaluation.sizes.get(arm.name, 0), evaluation.seed
-    for subject in subjects:
-        with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-            if why := does_not_fit(arm, subject, count, seed):
-                failures.leave_out([arm.name], [subject.name], why)
-            else:
-                playing.append(subject)
-    if not playing:
-        return
-    names = [subject.name for subject in playing]
-    with failures.kept_apart(arm.title, [arm.name], names):
-        study = arm.make(evaluation.subjects_for(arm), count, seed)
-        stored = _stored(path)
-        if stored is not None and stored.id != study.id:
-            grow(path, study)
-        for subject in playing:
-            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                label = f"{arm.name}: episodes" + (f" of {subject.name}" if len(playing) > 1 else "")
-                with stage(label) as show:
-                    run(
-                        study,
-                        path,
-                        agents=arm.make([subject], 1, seed).agents(),
-                        workers=workers,
-                        arguments=arguments,
-                        again="run the same command",
-                        progress=lambda done, total, steps, left, show=show: show(done, total, left),  # type: ignore[misc]
-                    )
-        if any((arm.name, name) not in failures.unasked for name in names):
-            _measure(path, stage, arm.name)
+    """Run the worlds of an arm with a model, and measure them."""
+    study = arm.make([subject], evaluation.plan.sizes[arm.name], evaluation.plan.seed)
+    label = f"{arm.name}: episodes" + (f" of {subject.name}" if len(evaluation.subjects) > 1 else "")
+    try:
+        store = evaluation.store(arm, subject, study)
+        with stage(label) as show:
+            run(
+                study,
+                store,
+                workers=workers,
+                arguments=arguments,
+                again="run the same command",
+                progress=lambda done, total, steps, left: show(done, total, left),
+            )
+        _measure(store, stage, arm.name)
+    finally:
+        evaluation.close(arm, subject)
 
 
 def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:
     """Read or change activations, unless that was done before with the same settings on as many worlds.
 
+    Where `probe` or `patch` stored other rows in their place since, it is done again, from the probes that are there.
+
     Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
     """
-    path, settings = evaluation.run_path(arm, subject), look.settings(subject.name, evaluation.sizes[arm.name])
-    if path != evaluation.path(look.at):
-        _excerpt(evaluation, look.at, subject, path, stage)
+    sizes, path = evaluation.plan.sizes, evaluation.path(look.at, subject)
+    settings = look.settings(subject.name, sizes[arm.name])
     declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
-    request_id = content_id("look", {**declared, "worlds": evaluation.sizes[look.at]})
+    request_id = content_id("look", {**declared, "worlds": sizes[look.at]})
     with Store(path) as store:
-        if inside_record(store, arm).get("mark") == request_id:
+        known = inside_record(store, arm)
+        if known.get("mark") == request_id and known.get("rows") == _rows_of(store, settings):
             return
     refused = ""
     try:
@@ -128,26 +119,15 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
             raise
         refused = " ".join(str(refusal).split())
     with Store(path, "w") as store:
-        record = {"mark": request_id, "model": subject.name, "refused": refused}
+        record = {"mark": request_id, "rows": _rows_of(store, settings), "model": subject.name, "refused": refused}
         note(store, LOOKS, {arm.name: record})
 
 
-def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, path: Path, stage: Display) -> None:
-    """Write the measured run with the episodes of one model of an arm, again where the arm grew."""
-    study = evaluation.arm(at).make([subject], evaluation.sizes[at], evaluation.seed)
-    stored = _stored(path)
-    if stored is None or stored.id != study.id:
-        excerpt(evaluation.path(at), study, path)
-    _measure(path, stage, path.name)
-
-
-def _stored(path: Path) -> Study | None:
-    """Return the study of a run, after completing an interrupted replacement of it; None where there is no run."""
-    settle(path)
-    if unmade(path / DATABASE):
-        return None
-    with Store(path) as store:
-        return store.study()
+def _rows_of(store: Store, settings: BaseModel) -> str:
+    """Return a hash of the rows of a look, which commands with other settings replace, by their checksums."""
+    names = settings.reads if isinstance(settings, Inside) else (getattr(settings, "kind", ""),)
+    sums = store.query("SELECT key, value FROM checksums WHERE kind = 'rows' ORDER BY key")
+    return content_id("rows", [[key, value] for key, value in sums if re.split(r"[/\0]", str(key))[0] in names])
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
@@ -156,12 +136,14 @@ def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
 
 
-def _measure(path: Path, stage: Display, name: str) -> None:
+def _is_measured(store: Store) -> bool:
+    """Return whether the rows of a run cover its episodes."""
+    measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
+    return len(measured) == len(store.episode_ids())
+
+
+def _measure(store: Store, stage: Display, name: str) -> None:
     """Measure a run whose rows do not cover its episodes."""
-    with Store(path) as store:
-        episodes = store.episode_ids()
-        measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
-    if len(measured) == len(episodes):
-        return
-    with Store(path, "w") as store, stage(f"{name}: measuring") as show:
-        put_measured(store, lambda done, total: show(done, total))
+    if not _is_measured(store):
+        with stage(f"{name}: measuring") as show:
+            put_measured(store, lambda done, total: show(done, total))

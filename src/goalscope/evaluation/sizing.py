@@ -10,7 +10,7 @@ from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.budget import Budget, divide, expected, unit_costs
 from goalscope.evaluation.failures import Failures, does_not_fit, not_played
 from goalscope.evaluation.measured import measure
-from goalscope.evaluation.plan import EvaluationRun
+from goalscope.evaluation.plan import EvaluationRun, Plan
 from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import costs
 from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
@@ -40,11 +40,13 @@ class Announcement:
         table: a line an arm: worlds, turns, time, what it can settle; None where nothing is asked.
         expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
         failed: a sentence for each error that nobody declared.
+        plan: what is asked of whom, a value that `evaluate` takes.
     """
 
     table: Table | None = None
     expected: str = ""
     failed: tuple[str, ...] = ()
+    plan: Plan | None = None
 
     def lines(self) -> list[str]:
         """Return it in lines of text."""
@@ -73,21 +75,12 @@ def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[
     return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
 
 
-def answers_cost(arm: Arm, subject: Subject, failures: Failures, seed: int) -> bool:
-    """Return whether answers of a model cost money or minutes, so that they are kept one by one."""
-    if arm.looks is not None or not asked_of(arm, [subject], failures):
-        return False
-    return any(agent.journalled for agent in arm.make([subject], 1, seed).agents())
-
-
 def measure_first(
-    evaluation: EvaluationRun | None,
+    evaluation: EvaluationRun,
     arms: Sequence[Arm],
     subjects: Sequence[Subject],
-    failures: Failures,
     limit: Budget | None,
     *,
-    seed: int,
     workers: int,
     arguments: Mapping[str, Any],
 ) -> dict[str, FirstTurns]:
@@ -95,18 +88,8 @@ def measure_first(
     share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
     seconds = min(SECONDS, share) if limit is not None and limit.of == "seconds" else SECONDS
     usage: Mapping[str, float] | None = {limit.of: share} if limit is not None and limit.of != "seconds" else None
-    limits = dict.fromkeys([subject.name for subject in subjects], Limits(seconds=seconds, usage=usage))
-    return measure(
-        evaluation,
-        arms,
-        subjects,
-        failures,
-        limits,
-        TALLY.tell,
-        seed=seed,
-        workers=workers,
-        arguments=arguments,
-    )
+    limits = Limits(seconds=seconds, usage=usage)
+    return measure(evaluation, arms, subjects, limits, TALLY.tell, workers=workers, arguments=arguments)
 
 
 def choose_sizes(

@@ -318,9 +318,23 @@ def _pairs(text: str, argument: str) -> list[tuple[str, str]]:
     return [(key.strip(), value) for key, _, value in pairs]
 
 
-def describe(subject: Subject) -> str:
-    """Return a subject as one line of YAML."""
-    entry = dict(subject.parameters)
-    if subject.logs is not None:
-        entry = {"run": subject.logs.name, "agent": subject.name, **entry}
-    return write_yaml({"kind": subject.kind, **entry}, default_flow_style=True, width=10_000).strip()
+def planned_entry(subject: Subject) -> dict[str, Any]:
+    """Return a subject as a plan lists it: the entry of an agent in a study, with its name; logs by their folder."""
+    parameters = {key: value for key, value in subject.parameters.items() if key != "name"}
+    logs = {} if subject.logs is None else {"run": subject.logs.name, "agent": subject.name}
+    return {"name": subject.name, "kind": subject.kind, **logs, **parameters}
+
+
+def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
+    """Return the subject that a plan lists; recorded logs, whose place it does not hold, are refused."""
+    name = str(entry.get("name", ""))
+    if "run" in entry or not name:
+        raise ValueError(f"a plan that is run must list agents with their names, got {shorten(dict(entry))}")
+    subject = _of_entry({key: value for key, value in entry.items() if key != "name"}, f"the model {name} of the plan")
+    return replace(subject, name=name)
+
+
+def described(entry: Mapping[str, Any]) -> str:
+    """Return what a plan lists as one line of YAML, without its name."""
+    plain = {key: value for key, value in entry.items() if key != "name"}
+    return write_yaml(plain, default_flow_style=True, width=10_000).strip()

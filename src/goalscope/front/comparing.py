@@ -6,16 +6,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.evaluation.claims import Evaluation, runs_in
-from goalscope.evaluation.opening import is_evaluation
+from goalscope.evaluation.claims import Evaluation
+from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
+from goalscope.measures.invariance import Contrast, compare_transforms
+from goalscope.measures.table import CONDITIONS
 from goalscope.parts import raised_by_a_check
-from goalscope.progress import Stage, aloud, lines
-from goalscope.report.comparison import comparison_records
+from goalscope.progress import TALLY, Stage, aloud, lines
+from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run, frame, html_table
-from goalscope.report.run_comparison import ComparisonSettings, RunComparison, compare_runs
+from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
+from goalscope.report.sections.invariance import in_order
 from goalscope.report.sections.meg import untold_in
+from goalscope.rows import Rows
 from goalscope.runs import Store
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ def compare(
     """Compare agents and runs on the worlds that they share; evaluations arm by arm.
 
     Args:
-        paths: one run, to compare its agents, or several; or evaluations.
+        paths: one run, to compare its agents, or several; or evaluations, one to compare its models.
         measures: the family; None for those of ``margin``, else success and action accuracy.
         agents: those that are compared; empty for all.
         margin: measure -> equivalence margin that is tested, too.
@@ -108,14 +112,15 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     if len(whole) < len(paths):
         others = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
-    runs = [runs_in(path) for path in paths]
+    runs = [runs_by_arm(path) for path in paths]
     common = [name for name in runs[0] if all(name in others for others in runs)]
     if not common:
         raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
     families, left_out = dict[str, RunComparison](), dict[str, str]()
     for name in common:
         try:
-            families[name] = _compared([each[name].path for each in runs], settings, stage)
+            together = [number for number, each in enumerate(runs) for _ in each[name]]
+            families[name] = _compared([run.path for each in runs for run in each[name]], settings, stage, together)
         except ValueError as refusal:
             if not raised_by_a_check(refusal):
                 raise
@@ -125,12 +130,76 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     return RunComparisons(families, left_out)
 
 
-def _compared(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> RunComparison:
+def _compared(
+    paths: Sequence[Path], settings: ComparisonSettings, stage: Stage, together: Sequence[int] | None = None
+) -> RunComparison:
     for path in paths:
         measure_compared(path, stage)
     with ExitStack() as stores:
         opened = {path: stores.enter_context(Store(path)) for path in paths}
-        found = compare_runs([(path, MeasuredRows(store)) for path, store in opened.items()], settings)
+        found = compare_runs(
+            [(path, MeasuredRows(store)) for path, store in opened.items()], settings, together=together
+        )
         goals = any(measure.startswith("MEG towards") for measure in found.measures)
         untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
     return replace(found, notes=[*found.notes, *untold])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformComparison:
+    """Each agent of a run on transformed grids less on the original ones.
+
+    Attributes:
+        contrasts: the comparisons, an agent after the other.
+        agents: the agents, in the order of the study.
+        measures: the measures of the family, which each agent has.
+        level: its family-wise level.
+    """
+
+    contrasts: Sequence[Contrast]
+    agents: Sequence[str]
+    measures: Sequence[str]
+    level: float
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: agent, transform, measure, the difference with its interval, p."""
+        return contrast_records(self.contrasts)
+
+
+def compare_transformed(path: Path, settings: ComparisonSettings, stage: Stage = lines) -> TransformComparison:
+    """Compare each agent of one run under each transform with itself on the original grids.
+
+    The family and its margins are those of the run's study, unless measures or margins are given.
+
+    Raises:
+        ValueError: no family, unknown measures or agents, no transformed grids.
+    """
+    with Store(path) as store:
+        study = store.study()
+        study_agents = store.agent_names() if study else []
+    declared = study.analysis.invariance if study and study.analysis else None
+    if not settings.margin and settings.measures is None:
+        if declared is None:
+            raise ValueError(
+                f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
+                "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
+            )
+        settings = replace(settings, margin=dict(declared.margin))
+    elif declared is not None:
+        TALLY.tell("family and margins as given here, not as the study declared them before the data")
+    names = settings.family(())
+    measure_compared(path, stage)
+    with Store(path) as store:
+        measured = MeasuredRows(store)
+        check_known(path, measured.every_measure, names, settings)
+        parts = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
+        outside = Rows.concatenate(parts)  # one row of other measures for each combination of agent and conditions
+        rows = Rows.concatenate([outside.where(~outside.among("measure", names)), measured.every_of(*names)])
+    order = {name: index for index, name in enumerate(study_agents)}
+    present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
+    agents = sorted(present, key=lambda name: order.get(name, len(order)))
+    selected = rows.where(rows.among("agent", agents))
+    level = declared.level if declared is not None else LEVEL
+    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
+    return TransformComparison(contrasts=contrasts, agents=agents, measures=names, level=level)

@@ -13,6 +13,9 @@ from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 
+_RANGES = ("turns", "seconds", "prompt_tokens", "output_tokens", "usd")
+"""What is expected of an agent, each as a range."""
+
 
 def measure_and_say(
     study: Study,
@@ -21,7 +24,7 @@ def measure_and_say(
     workers: int = 1,
     patient: bool = False,
     arguments: Mapping[str, Any] | None = None,
-) -> int:
+) -> list[dict[str, Any]]:
     """Ask first turns of each agent whose answers cost something, and say what the study is expected to take.
 
     Nothing is asked of a study with so few turns that one of them were more than a tenth, or that is stored already.
@@ -34,11 +37,12 @@ def measure_and_say(
         arguments: the user's arguments, for the record.
 
     Returns:
-        The number of first turns that the run directory keeps.
+        A record of each agent that was asked: its first turns, and the least, expected and most of what it takes (None
+        where it gave no answer, USD None without prices).
     """
-    asked, most, limits = 0, most_turns(study), Limits()
+    records, most, limits = list[dict[str, Any]](), most_turns(study), Limits()
     if not most or _complete(study, out):
-        return 0
+        return records
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
         if not agent.journalled:
             continue
@@ -59,12 +63,14 @@ def measure_and_say(
             TALLY.tell(line)
         if first.silent:
             TALLY.tell(f"{agent.name}: nothing is known of what it takes, it gave no answer: {first.silent}")
+            records.append({"agent": agent.name, "asked": 0, **dict.fromkeys(_RANGES)})
             continue
-        asked += first.asked
         took = forecast(study, agent, entry.parameters, first, workers=workers)
         said = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
         TALLY.tell(f"{agent.name}: expected {'; '.join(said)}")
-    return asked
+        ranges = {name: getattr(took, name).tolist() for name in _RANGES if name != "usd" or took.priced}
+        records.append({"agent": agent.name, "asked": first.asked, **dict.fromkeys(_RANGES), **ranges})
+    return records
 
 
 def _complete(study: Study, out: Path) -> bool:

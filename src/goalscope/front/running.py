@@ -107,7 +107,7 @@ def stages(
         arguments["executor"] = executor
     if part is not None:
         arguments["shard"] = str(part)
-    asked = measure_and_say(study, out, workers=workers, arguments=arguments, patient=True) if part is None else 0
+    first = measure_and_say(study, out, workers=workers, arguments=arguments, patient=True) if part is None else []
     with stage("episodes") as show:
         done = run_episodes(
             study,
@@ -131,7 +131,7 @@ def stages(
     with Store(out) as store:
         for line in noted_of_answers(store):
             TALLY.tell(line)
-    if done.replayed > asked or done.lost:
+    if done.replayed > sum(one["asked"] for one in first) or done.lost:
         yield f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost"
     if part is not None:
         later = (

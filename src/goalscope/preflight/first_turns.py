@@ -9,7 +9,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.provenance import FIRST_TURNS, note, note_packages, noted, parts_of, session
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
+from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
 from goalscope.worlds.world import TimedOracle, World
 
@@ -129,11 +130,11 @@ class Limits:
     usage: Mapping[str, float] | None = None
 
 
-def stored_first_turns(directory: Path, agent: Agent) -> FirstTurns | None:
-    """Return what a run directory keeps of an agent's measured batch, None where it keeps none."""
-    if unmade(directory / DATABASE):
+def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
+    """Return what a run keeps of an agent's measured batch, None where it keeps none."""
+    if not isinstance(run, Store) and unmade(run / DATABASE):
         return None
-    with Store(directory) as store:
+    with nullcontext(run) if isinstance(run, Store) else Store(run) as store:
         kept = noted(store, FIRST_TURNS).get(agent_id(agent))
     try:
         return None if kept is None else FirstTurns.model_validate(kept)
@@ -151,7 +152,7 @@ def ask_first_turns(
     study: Study,
     agent: Agent,
     parameters: Mapping[str, Any],
-    directory: Path,
+    directory: Path | Store,
     limits: Limits,
     *,
     workers: int = 1,
@@ -166,7 +167,8 @@ def ask_first_turns(
         study: the study.
         agent: one of its agents, ready to act.
         parameters: its parameters as the study gives them.
-        directory: the run directory of the study, where answers that cost something are kept; made where it is missing.
+        directory: the run directory of the study, where answers that cost something are kept, made where it is missing;
+            or its store, open for writing.
         limits: of time, tokens or USD.
         workers: maximum number of simultaneous calls.
         most: maximum number of turns.
@@ -186,7 +188,7 @@ def ask_first_turns(
         with closing(Caller(agent, workers)) as caller:
             batch = _Batch(study, agent, parameters, caller.turns, clock)
             return batch.run(limits, most)
-    with Store(directory, "w", durability=study.durability) as store, _waits(agent, patient):
+    with writing(directory, study.durability) as store, _waits(agent, patient):
         store.put_study(study)
         store.put_session(session(arguments))
         note_packages(store, parts_of(study))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import combinations, groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,12 @@ class _Agent:
 _Pair = tuple[_Agent, _Agent]
 
 
-def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: ComparisonSettings) -> RunComparison:
+def compare_runs(
+    runs: Sequence[tuple[Path, Rows | MeasuredRows]],
+    settings: ComparisonSettings,
+    *,
+    together: Sequence[int] | None = None,
+) -> RunComparison:
     """Compare runs, or the agents of one run.
 
     Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
@@ -77,6 +82,7 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
     Args:
         runs: the run directories, each with its rows.
         settings: what is to be compared.
+        together: a number for each run; those of one number count as one run. By default each is its own.
 
     Raises:
         ValueError: unknown measures or agents, runs without common worlds or with other horizons there, nothing to
@@ -92,7 +98,8 @@ def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: Com
     measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in measured:
         check_known(path, rows.every_measure, measures, settings)
-    agents = _agents(measured, measures, settings)
+    by_run = zip(range(len(runs)) if together is None else together, _agents(measured, measures, settings), strict=True)
+    agents = [[agent for _, members in group for agent in members] for _, group in groupby(by_run, lambda one: one[0])]
     apart = _apart([agent for run_agents in agents for agent in run_agents], measures, measured, settings.between)
     if settings.between:
         agents = [_sides_of(agent, settings.between, len(runs)) for run_agents in agents for agent in run_agents]

@@ -214,6 +214,13 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
     _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) + len(numbers))])
 
 
+def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> None:
+    """Remove the checksums of an episode that was removed."""
+    for kind, key in zip(EPISODES, (number, number, identity), strict=True):
+        database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (kind, key))
+    _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) - 1)])
+
+
 def cost_sum(database: sqlite3.Connection, identity: Cell) -> int:
     """Return the checksum of the costs of an episode."""
     select = "SELECT step, attempt, name, value FROM usage WHERE episode_id = ? ORDER BY step, attempt, name"

@@ -50,11 +50,15 @@ _PAGE = 4096
 Line = tuple[Any, ...]
 
 
-def content_hash(store: Store) -> str:
+def content_hash(store: Store, *, derived: bool = True) -> str:
     """Return one hash of all results: study, agents, worlds, episodes, steps and rows, by their ids.
 
     Times, costs, attempts, versions and the order of work are not hashed: two stores hold the same results when their
     hashes are equal.
+
+    Args:
+        store: the run.
+        derived: whether rows, activations and probes are hashed, too, which are made from the rest.
 
     Raises:
         ValueError: a value does not match its checksum.
@@ -68,7 +72,7 @@ def content_hash(store: Store) -> str:
             digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
 
     columns_by_kind = {"study": (0,), "agent": (0, 1), "world": (0, 1, 2, 3, 4), "artifact": (0, 1, 4)}
-    for kind, cells in columns_by_kind.items():
+    for kind, cells in columns_by_kind.items() if derived else list(columns_by_kind.items())[:-1]:
         add([(kind, *(row[cell] for cell in cells)) for row in sorted(store.entries(kind), key=itemgetter(0))])
     last, count, count_before = "", 0, store.sums.number_of("episodes")
     select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
@@ -84,7 +88,7 @@ def content_hash(store: Store) -> str:
             last, count = header[0], count + 1
         add(lines)
     store.sums.check_count("episodes", count, count_before, store.sums.number_of("episodes"))
-    for page in ordered_rows(store):
+    for page in ordered_rows(store) if derived else ():
         add([("row", *line) for line in page])
     return digest.hexdigest()
 

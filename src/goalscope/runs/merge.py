@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from goalscope.runs.opening import sync
 from goalscope.runs.provenance import FIRST_TURNS, session
 from goalscope.runs.server_checks import INFO as SERVERS
 from goalscope.runs.store import Store
+from goalscope.runs.stored_rows import forget
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, episodes_of, listed_units, shard_of
-from goalscope.runs.tables import DATABASE, marks
+from goalscope.runs.tables import DATABASE, insert_study, marks, remove_episodes
 
 _EPISODES_PER_PAGE = 256  # copied at a time
 _CALLS_PER_PAGE = 1024
+_FOLDERS = ("activations", "probes")
 _CALL_COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
 _TABLES = (
     *("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "row_groups"),
@@ -92,107 +94,48 @@ def merge(
     return summary
 
 
-@contextmanager
-def _replacing(path: Path, study: Study) -> Iterator[Store]:
-    """Yield an empty run with a temporary name, which replaces the run at a path once it is complete."""
-    partial, old = (path_in(path.parent, f".{path.name}.{name}") for name in ("growing", "old"))
-    with Store(partial, "w", durability=study.durability) as target:
-        _clear(target)  # the contents of an interrupted attempt
-        yield target
-    if path.exists():
-        path.rename(old)
-    partial.rename(path)
-    sync(path.absolute().parent)
-    if old.exists():
-        remove_folder(old)
+def grow(store: Store, study: Study) -> None:
+    """Make an open run the beginning of a larger study: the episodes that both share are kept and not run again.
 
-
-def settle(directory: str | Path) -> None:
-    """Restore a run where `grow` was interrupted between its two renames."""
-    path = Path(directory)
-    old = path_in(path.parent, f".{path.name}.old")
-    if old.exists() and path.exists():
-        remove_folder(old)  # its replacement is complete
-    elif old.exists():
-        old.rename(path)
-
-
-def grow(directory: str | Path, study: Study) -> int:
-    """Make a run the beginning of a larger study: the episodes that both share are kept and not run again.
-
-    Episodes, journal and costs are kept where the larger study has the same episode, and the trials of servers. Rows,
-    activations and probes are dropped, since they describe the smaller study. On an error the run stays as it was.
+    Episodes and costs are kept where the larger study has the same episode, the journal and the trials of servers as
+    they are. Rows, activations and probes are dropped, since they describe the smaller study. All of it is one
+    transaction; a run that holds nothing yet, or the same study, stays as it is.
 
     Args:
-        directory: the run directory; must hold a run of some study.
+        store: the run, open for writing.
         study: the larger study.
 
-    Returns:
-        The number of episodes kept.
-
     Raises:
-        ValueError: the directory holds no run of a study, or a damaged one.
-        BlockingIOError: another process runs on the directory.
+        ValueError: the run holds imported trajectories, or is damaged.
     """
-    path = Path(directory)
-    settle(path)
-    with _replacing(path, study) as target, Store(path, "w") as store:
-        if store.study() is None:
-            raise ValueError(f"only the run of a study can grow, but {path} holds none: choose another directory")
-        _check_sound(store)
-        for name in (SERVERS, FIRST_TURNS):  # trials of servers are calls, too, and count in caps
-            if (kept := store.info().get(name)) is not None:
-                target.put_info(name, kept)
-        copied = _take_over(store, target, study)
-        _copy_calls(store, target)
-    return copied
-
-
-def excerpt(directory: str | Path, study: Study, out: str | Path) -> int:
-    """Write a run of those episodes of another run that a smaller study has, e.g. the study of one of its agents.
-
-    The journal is not copied: calls and their costs stay with the run that made them. Rows, activations and probes are
-    not copied either. The new run has a temporary name until it is complete; a run at `out` is replaced.
-
-    Args:
-        directory: the run directory; is only read.
-        study: the smaller study.
-        out: the new run directory.
-
-    Returns:
-        The number of episodes copied.
-
-    Raises:
-        ValueError: the run does not hold all episodes of the smaller study, or is damaged.
-        BlockingIOError: another process writes to the new directory.
-    """
-    path = Path(out)
-    settle(path)
-    with _replacing(path, study) as target, Store(directory) as store:
-        _check_sound(store)
-        expected = sum(1 for _ in study.specs(study.agents()))
-        copied = _take_over(store, target, study)
-        if copied < expected:
-            raise ValueError(
-                f"an excerpt must find all episodes of its study in {directory}, it finds {copied:,} of {expected:,}: "
-                "finish the run first"
-            )
-    return copied
-
-
-def _take_over(store: Store, target: Store, study: Study) -> int:
-    """Copy the agents, worlds, sessions and shared episodes of two studies; return the number of episodes."""
+    stored = store.study()
+    if stored is None and not store.episode_ids():
+        return
+    if stored is None:
+        raise ValueError(f"only the run of a study can grow, but {store.path} holds none: choose another directory")
+    if stored.id == study.id:
+        return
+    _check_sound(store)
     agents = study.agents()
-    target.put_study(study)
-    target.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in agents])
-    target.put_worlds(study.worlds())
-    for document in store.info()["sessions"]:
-        target.put_session(document)
-    shared = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
-    for begin in range(0, len(shared), _EPISODES_PER_PAGE):
-        page = shared[begin : begin + _EPISODES_PER_PAGE]
-        target.put_episodes(store.episodes(page), usage=_usage(store, page))
-    return len(shared)
+    kept = {
+        "episodes": {spec.id for spec, _, _ in study.specs(agents)},
+        "worlds": {world.id for world in study.worlds()},
+        "agents": {agent_id(agent) for agent in agents},
+        "info": {"durability", "journal_mode", "journal_notice", SERVERS, FIRST_TURNS},
+    }
+    dropped, sources = store.episode_ids() - kept["episodes"], store.row_sources()
+    with store.transaction() as database:
+        remove_episodes(database, sorted(dropped))
+        for source in sources:
+            forget(database, source)
+        for kind in ("world", "agent", "info", "artifact", "study"):
+            table, name = checksums.ENTRIES[kind]
+            keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept.get(table, ())]
+            database.executemany(f"DELETE FROM {table} WHERE {name} = ?", [(key,) for key in keys])
+            checksums.seal(database, kind, keys)
+        insert_study(database, study)
+    for folder in _FOLDERS:  # no longer listed: what a process leaves that dies here is in nobody's way
+        remove_folder(path_in(store.settled(), folder))
 
 
 def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:

@@ -24,7 +24,7 @@ from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import note_packages, parts_of, session
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.server_checks import spent_on_checks
-from goalscope.runs.store import GROUP_SECONDS, Store
+from goalscope.runs.store import GROUP_SECONDS, Store, writing
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
 from goalscope.runs.tables import Usage
@@ -69,7 +69,7 @@ class RunSummary:
 
 def run(
     study: Study,
-    directory: str | Path,
+    directory: str | Path | Store,
     *,
     agents: Sequence[Agent] | None = None,
     progress: Progress | None = None,
@@ -88,7 +88,7 @@ def run(
 
     Args:
         study: the study.
-        directory: the run directory, made where it is missing.
+        directory: the run directory, made where it is missing; or its store, open for writing, which stays open.
         agents: ready agents in place of the study's own.
         progress: called with the progress of the run, see `Progress`.
         workers: maximum number of simultaneous calls of `Agent.act`.
@@ -127,7 +127,7 @@ def run(
         executor, workers = suited(ready, episodes_each, workers) if agents is None else ("threads", workers)
     with (
         open_executor(executor, workers, gpus) as elsewhere,
-        Store(directory, "w", durability=study.durability) as store,
+        writing(directory, study.durability) as store,
     ):
         store.put_study(study)
         keep_to_shard(store, shard)

@@ -1,12 +1,11 @@
 """The store of one run: everything that was recorded, in one SQLite file of a run directory."""
 
-import json
 import sqlite3
 import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -30,6 +29,7 @@ from goalscope.runs.tables import (
     every_episode,
     find_episodes,
     insert_episodes,
+    insert_study,
     insert_worlds,
     marks,
     schema_of,
@@ -134,9 +134,7 @@ class Store(RowStore):
         stored = self.study()
         if stored is None:
             with self.transaction() as database:
-                document = json.dumps(study.dump())
-                database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, document))
-                checksums.seal(database, "study", [study.id])
+                insert_study(database, study)
         elif stored.id != study.id:
             raise ValueError(
                 f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
@@ -395,3 +393,8 @@ class Store(RowStore):
             self.sums.refuse(f"the world {identity!r:.80} of its episodes")
         with self.sums.described(f"a sound world {identity!r}"):
             return codec.decode_world(rows[0])
+
+
+def writing(run: str | Path | Store, durability: Durability | None = None) -> AbstractContextManager[Store]:
+    """Return the store of a run directory, opened for writing and closed at the end; an open one is left open."""
+    return nullcontext(run) if isinstance(run, Store) else Store(run, "w", durability=durability)

@@ -104,7 +104,7 @@ class RowStore(ABC):
 
 def write_rows(database: sqlite3.Connection, parts: Iterable[Rows], source: str) -> None:
     """Replace the rows of one source, which come in parts, in order."""
-    _forget(database, source)
+    forget(database, source)
     writer = _Writer(database, source)
     for rows in parts:
         for group in cut(rows):
@@ -117,7 +117,7 @@ def write_places(database: sqlite3.Connection, parts: Iterable[tuple[int, Rows]]
 
     Few rows are in memory at a time.
     """
-    _forget(database, source)
+    forget(database, source)
     writer = _Writer(database, source)
     buffers: dict[int, list[Rows]] = {}
     for position, rows in parts:
@@ -159,7 +159,8 @@ class _Writer:
         checksums.seal_index(self.database, self.source, sorted(self.index))
 
 
-def _forget(database: sqlite3.Connection, source: str) -> None:
+def forget(database: sqlite3.Connection, source: str) -> None:
+    """Remove the rows of a source, inside of the caller's transaction."""
     database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
     checksums.forget_rows(database, source)
 

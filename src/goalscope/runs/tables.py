@@ -1,5 +1,6 @@
 """The tables of `run.db`, and insertion of worlds and episodes. One that is stored already must be equal."""
 
+import json
 import re
 import sqlite3
 from array import array
@@ -19,6 +20,7 @@ from goalscope.runs.codec import (
 )
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import damaged
+from goalscope.runs.study import Study
 from goalscope.untrusted import MOST_FILE_BYTES, printable
 
 DATABASE = "run.db"
@@ -214,6 +216,22 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
     for encoded in repeated:
         _check_same(database, *encoded)
     return len(new)
+
+
+def insert_study(database: sqlite3.Connection, study: Study) -> None:
+    """Store the study of a run that has none, inside of the caller's transaction."""
+    database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, json.dumps(study.dump())))
+    checksums.seal(database, "study", [study.id])
+
+
+def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
+    """Remove episodes with their steps and costs, inside of the caller's transaction."""
+    for identity in ids:
+        ((number,),) = database.execute("SELECT number FROM episodes WHERE id = ?", (identity,)).fetchall()
+        database.execute("DELETE FROM steps WHERE episode = ?", (number,))
+        database.execute("DELETE FROM usage WHERE episode_id = ?", (identity,))
+        database.execute("DELETE FROM episodes WHERE number = ?", (number,))
+        checksums.forget_episode(database, number, identity)
 
 
 def episode_ids(database: sqlite3.Connection) -> set[str]:

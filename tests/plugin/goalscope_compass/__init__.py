@@ -3,6 +3,8 @@
 from goalscope_compass import (
     agent,
     analysis,
+    arm,
+    claim,
     environment,
     further,
     head,
@@ -17,6 +19,8 @@ from goalscope_compass import (
 __all__ = [
     "agent",
     "analysis",
+    "arm",
+    "claim",
     "environment",
     "further",
     "head",

@@ -1,0 +1,17 @@
+"""Small open grids, on which an agent needs few steps."""
+
+from goalscope.evaluation.arms import Arm, arm
+
+arm(
+    Arm(
+        name="small-grids",
+        title="Small open grids",
+        needs=frozenset({"grids"}),
+        why="it does not act in grids",
+        worlds=lambda count: [{"kind": "grid", "sizes": [5], "densities": [0.2], "count": count}],
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 2.0}},
+        quick=4,
+        full=20,
+    )
+)
