@@ -366,8 +366,10 @@ def _group(run: ArmRun, title: str, name: str, model: str) -> Group:
 
     The run of an arm has all of them; an excerpt for one model has those about its inside.
     """
-    at = next((arm.at for arm in arms() if arm.name == name and arm.looks is not None), "")
+    shown = next((arm for arm in arms() if arm.name == name), None)
+    at = shown.at if shown is not None and shown.looks is not None else ""
+    own = shown.sections if shown is not None else ()
     title = f"Inside {model}, {at}: all results" if at else f"{title}: all results"
-    sections = sections_of(RunData.of(run.store), *(_INSIDE if at else SECTIONS))
+    sections = sections_of(RunData.of(run.store), *(_INSIDE if at else own or SECTIONS))
     parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in sections)
     return Group(title=title, sections=parts)
