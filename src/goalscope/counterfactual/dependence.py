@@ -4,10 +4,10 @@ rho = E[D] / E[P] (see `goalscope.counterfactual.turns`), means over worlds: 0 w
 those after the change say nothing about those before. Its interval inverts that of the mean of D - r P: r lies in it
 where 0 lies in the other, so that a small denominator makes it wide and not wrong.
 
-Actions *depend* on a thing where rho >= `ENOUGH`, its interval lies above `LEAST`, and at the level, one-sided and after Holm's correction over the
-things, each of three holds: rho > `LEAST`; the predictable share E[P] / (1 - 1/k) > `NOISE`; and answers exchanged
-within the worlds change less (a permutation test; not asked where policies are told). They do *not* where rho < `LEAST`
-by its interval. Where the predictable share is not shown to be above `NOISE`, nothing is said.
+Actions *depend* on a thing where rho >= `ENOUGH`, its interval lies above `LEAST`, and at the level, one-sided and
+after Holm's correction over the things, each of three holds: rho > `LEAST`; the predictable share E[P] / (1 - 1/k) >
+`NOISE`; and answers exchanged within the worlds change less (a permutation test; not asked where policies are told).
+They do *not* where rho < `LEAST` by its interval. Where the predictable share may be below `NOISE`, nothing is said.
 
 Source: Fieller (1954), Some problems in interval estimation (the ratio); Phipson and Smyth (2010) (p of random
 exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
