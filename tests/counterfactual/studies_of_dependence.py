@@ -61,12 +61,7 @@ def planted(families: tuple[str, ...], directory: Path, *, count: int, seed: int
         {
             "seed": seed,
             "worlds": [{"kind": "changed", "of": [entry]}],
-            "agents": [
-                {"kind": "random", "name": name}
-                if name == "random"
-                else {"kind": "planted", "family": name, "name": name}
-                for name in families
-            ],
+            "agents": [{"kind": "planted", "family": name, "name": name} for name in families],
             "trajectories": 2,
             "horizon": {"steps": 1},
         }
