@@ -1,16 +1,10 @@
-"""Simulated studies of what moves depend on: populations of worlds whose policies are known, and planted agents."""
+"""Simulated studies of what moves depend on: populations of worlds whose policies are known; families of agents."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import planted_agents
 
-from goalscope.counterfactual.dependence import Dependence, dependences
-from goalscope.counterfactual.turns import Asked, Side, asked_of, exact
-from goalscope.runs import Store, Study, run
-
-planted_agents.register()
+from goalscope.counterfactual.turns import Asked, Side, exact
 
 MOVES, VERSIONS = 4, 2
 
@@ -52,21 +46,3 @@ def drawn(rng: np.random.Generator, policies: Any, worlds: int, answers: int = 2
         sides = [Side(counts=counts.astype(float)) for counts in rng.multinomial(answers, world)]
         asked.append(Asked(cluster=str(number), tags={}, side=sides[0], changed={"goal": sides[1:]}))
     return asked
-
-
-def planted(families: tuple[str, ...], directory: Path, *, count: int, seed: int) -> dict[tuple[str, str], Dependence]:
-    """Return what planted agents depend on, by family and thing; ``count`` worlds of four sizes and densities."""
-    entry = {"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count, "minimum_distance": 3}
-    study = Study.parse(
-        {
-            "seed": seed,
-            "worlds": [{"kind": "changed", "of": [entry]}],
-            "agents": [{"kind": "planted", "family": name, "name": name} for name in families],
-            "trajectories": 2,
-            "horizon": {"steps": 1},
-        }
-    )
-    run(study, directory)
-    with Store(directory) as store:
-        found = dependences(asked_of(store.episodes()))
-    return {(one.agent, one.moved): one for one in found}

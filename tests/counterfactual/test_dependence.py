@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dependence import planted
 from scipy.stats import binom
-from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, planted, population, truth
+from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, truth
 
 from goalscope.counterfactual.dependence import LEAST, dependences, p_above, sentence
 from goalscope.counterfactual.turns import Asked, Side
@@ -44,8 +45,8 @@ def coverage(cell: str, worlds: int, studies: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("cell", ["distance 0, noise .3", "half, noise .3"])
 def test_intervals_cover(cell: str) -> None:
-    low, high = (float(binom.ppf(level, 120, at)) / 120 for level, at in ((0.001, 0.93), (0.999, 0.97)))
-    assert all(low <= held <= high for held in coverage(cell, 60, 120))
+    low, high = (float(binom.ppf(level, 80, at)) / 80 for level, at in ((0.001, 0.93), (0.999, 0.97)))
+    assert all(low <= held <= high for held in coverage(cell, 40, 80))
 
 
 @pytest.mark.full
@@ -61,7 +62,7 @@ def test_planted_agents_are_told_apart(tmp_path: Path) -> None:
     found = planted((*SEEKERS, *BLIND, *AVOIDING, "random"), tmp_path / "run", count=10, seed=4)
     on_goal = {family: found[family, "goal"] for family in (*SEEKERS, *BLIND, *AVOIDING, "random")}
     assert {on_goal[family].verdict for family in SEEKERS} == {"depends"}
-    assert all(0.55 < on_goal[family].share.value < 1.34 for family in SEEKERS)
+    assert all(0.4 < on_goal[family].share.value < 1.6 for family in SEEKERS)
     assert "depends" not in {on_goal[family].verdict for family in (*BLIND, *AVOIDING)}
     assert {found["random", thing].verdict for thing in ("goal", "wall", "corner", "agent")} == {"too random"}
     assert found["right", "agent"].verdict != "depends" and found["seeker", "agent"].verdict == "depends"

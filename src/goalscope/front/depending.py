@@ -179,8 +179,9 @@ def _entries(
     if settings and (others := [one.name for one in subjects if one.kind not in MODELS]):
         raise ValueError(f"--set must be given for language models, but {', '.join(others)} is none: leave it out")
     asked = told_apart([one.changed(settings) if settings else one for one in subjects])
-    plain = Study.parse({"seed": seed, "worlds": base, "agents": [{"kind": "random"}]})
-    has_key = any(world.grid.key is not None for world in expand(plain.worlds_, seed))
+    # Checked as what can be changed before they are made.
+    checked = Study.parse({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
+    has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
     return [one.entry(name=one.name, task="key-door" if has_key else "grid") for one in asked]
 
 
