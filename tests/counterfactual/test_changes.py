@@ -111,7 +111,8 @@ def test_prompts_differ_in_the_grid_alone() -> None:
     [
         ({"of": [{"kind": "task-map", "presets": ["low-small"], "count": 1}]}, "grids"),
         ({"of": [{"kind": "grid", "sizes": [7], "densities": [0.2], "count": 1, "fog_radius": 2}]}, "fog_radius"),
-        ({"of": [{"kind": "changed", "of": []}]}, "at least one entry"),
+        ({"of": []}, "at least one entry"),
+        ({"of": [{"kind": "changed", "of": [{"kind": "changed"}]}]}, "as they are"),
         ({"of": [{"kind": "grid", "sizes": [7], "densities": [0.2], "count": 0}]}, "count.*greater"),
         ({"moved": ["gaol"]}, "goal"),
         ({"moved": ["goal", "goal"]}, "twice"),

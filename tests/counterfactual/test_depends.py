@@ -35,8 +35,8 @@ def command(*words: object) -> Any:
 
 def served(url: str, task: Path, **more: Any) -> str:
     """The model of a loopback server, as a file that names it."""
-    server = {"base_url": url, "preflight": False, "timeout": 5.0, "backoff": 0.02, "retries": 2, "patience": 20}
-    entry = {"kind": "chat", "model": "speaker", "task": str(task), "temperature": 0.7, "max_tokens": MOST_TOKENS}
+    server = {"base_url": url, "preflight": False, "timeout": 60.0, "backoff": 0.02, "retries": 2, "patience": 90}
+    entry = {"kind": "chat", "model": "speaker", "task": str(task), "temperature": 0.0, "max_tokens": MOST_TOKENS}
     path = task.parent / "served.yaml"
     path.write_text(json.dumps({**entry, "reasoning_effort": None, "server": server, **more}))
     return str(path)
@@ -79,6 +79,7 @@ def test_the_command_prints_a_table_sentences_and_json(tmp_path: Path) -> None:
         (("optimal", "--worlds", "fog"), "fog_radius"),
         (("optimal", "--set", "temperature=1"), "language models"),
         (("optimal", "--worlds", "toy-text"), "grids"),
+        (("ariadne",), "does not act in grids"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -168,33 +169,26 @@ def test_a_killed_process_goes_on_and_pays_for_no_answer_twice(model: LocalModel
 
 
 def test_an_evaluation_says_what_actions_depend_on(tmp_path: Path) -> None:
-    found = goalscope.evaluate(
-        ["optimal", "wrong-goal"], tmp_path / "two", arms=["grids", "depends"], sizes=[7], quick=True, seed=7
-    )
+    agents = ["optimal", "hypothesis:hypothesis=flee goal", "hypothesis:hypothesis=keep right"]
+    options: dict[str, Any] = {"arms": ["grids", "depends"], "quick": True, "seed": 7}
+    found = goalscope.evaluate(agents, tmp_path / "all", **options)
     assert isinstance(found, Evaluation) and not found.failed
     claims = [{claim.name: claim.answer for claim in ledger.claims} for ledger in found.models]
-    assert claims[0]["depends on the goal's place"] == "yes" and claims[1]["depends on the goal's place"] != "yes"
-    assert claims[0]["depends on where it stands"] == "yes"
-    page = (tmp_path / "two" / "report.html").read_text()
-    assert 'id="depends-dependence"' in page and "Change of the moves" in page and 'id="depends-results"' not in page
-    again = goalscope.evaluate(
-        ["optimal", "wrong-goal"], tmp_path / "two", arms=["grids", "depends"], sizes=[7], quick=True, seed=7
-    )
-    assert [ledger.claims for ledger in again.models] == [ledger.claims for ledger in found.models]
-
-
-def test_the_headline_speaks_of_dependence_where_no_goal_explains_it(tmp_path: Path) -> None:
-    sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-    found = goalscope.evaluate(
-        ["hypothesis:hypothesis=flee goal", "hypothesis:hypothesis=keep right"],
-        tmp_path / "two",
-        arms=["grids", "depends"],
-        quick=True,
-        seed=7,
-    )
-    fleeing, right = (headline(ledger) for ledger in found.models)
+    assert [one["depends on the goal's place"] for one in claims[:2]] == ["yes", "yes"]
+    assert claims[0]["depends on where it stands"] == "yes" and "yes" not in {
+        answer for name, answer in claims[2].items() if name.startswith("depends")
+    }
+    optimal, fleeing, right = (headline(ledger) for ledger in found.models)
     assert "not directed at the goal" in fleeing and "depend on the goal's place all the same" in fleeing
-    assert "depend on the goal's place all the same" not in right
+    assert "goal's place" not in optimal and "goal's place all the same" not in right
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert 'id="depends-dependence"' in page and "Change of the moves" in page and 'id="depends-results"' not in page
+    with Store(tmp_path / "all" / "arms" / "depends") as store:
+        before = content_hash(store)
+    again = goalscope.evaluate(agents, tmp_path / "all", **options)
+    assert [ledger.claims for ledger in again.models] == [ledger.claims for ledger in found.models]
+    with Store(tmp_path / "all" / "arms" / "depends") as store:
+        assert content_hash(store) == before
 
 
 def test_a_run_of_changed_worlds_is_no_run_of_grids_to_an_evaluation(tmp_path: Path) -> None:

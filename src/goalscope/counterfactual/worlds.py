@@ -81,12 +81,20 @@ class ChangedWorlds(kinds.Part):
     moved: tuple[Thing, ...] = kinds.sequence(default=())
     changes: int = Field(default=2, ge=1, le=100)
 
+    @field_validator("of", mode="before")
+    @classmethod
+    def _flat(cls, entries: Any) -> Any:
+        listed = entries if isinstance(entries, list | tuple) else []
+        if any(isinstance(entry, Mapping) and entry.get("kind") == "changed" for entry in listed):
+            raise ValueError("must be worlds of grids as they are, in which things can be changed, got changed ones")
+        return entries
+
     @field_validator("of")
     @classmethod
     def _grids(cls, entries: Any) -> Any:
         for entry in entries:
             world = kinds.world_class(entry)
-            if not issubclass(world, GridWorld) or issubclass(world, NamedWorld | ChangedWorld):
+            if not issubclass(world, GridWorld) or issubclass(world, NamedWorld):
                 raise ValueError(f"must be worlds of grids, in which things can be changed, got {entry.kind}")
             if getattr(entry, "fog_radius", None) is not None:
                 raise ValueError("must be grids that are shown whole, got fog: leave fog_radius out")

@@ -11,6 +11,7 @@ from goalscope.counterfactual.changes import Thing
 from goalscope.counterfactual.dependence import Dependence, dependences, sentence
 from goalscope.counterfactual.turns import asked_of, rows_of
 from goalscope.counterfactual.visited import visited_states
+from goalscope.evaluation.arms import NO_GRIDS
 from goalscope.evaluation.subject import MODELS, Subject, subjects_of, told_apart
 from goalscope.front.expected import measure_and_say
 from goalscope.front.running import size_of, stages
@@ -178,6 +179,8 @@ def _entries(
     """Return the agents as a study lists them; prompts of language models speak of keys where the worlds have any."""
     if settings and (others := [one.name for one in subjects if one.kind not in MODELS]):
         raise ValueError(f"--set must be given for language models, but {', '.join(others)} is none: leave it out")
+    if elsewhere := [one.name for one in subjects if "grids" not in one.access]:
+        raise ValueError(f"agents must act in grids, but {', '.join(elsewhere)}: {NO_GRIDS}")
     asked = told_apart([one.changed(settings) if settings else one for one in subjects])
     # Checked as what can be changed before they are made.
     checked = Study.parse({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
