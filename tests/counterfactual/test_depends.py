@@ -210,3 +210,17 @@ def test_theseus_is_told_from_a_scripted_twin(tmp_path: Path) -> None:
     verdicts = {(one.agent, one.moved): one.verdict for one in found.found}
     assert verdicts["Theseus", "goal"] == verdicts["twin", "goal"] == "depends"
     assert verdicts["corner", "goal"] != "depends" and verdicts["Theseus", "corner"] != "depends"
+
+
+@pytest.mark.full
+def test_likelihoods_are_asked_once_and_tell_the_total_variation(tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.4], "count": 8, "minimum_distance": 3}]
+    agent = "chat:model=theseus,answer=likelihood,least_mass=0.0"
+    assert (
+        study_of(agent, worlds=worlds).trajectories == 1
+        and study_of([agent, "random"], worlds=worlds).trajectories == 2
+    )
+    found = goalscope.depends(agent, tmp_path / "run", worlds=worlds, moved=["goal"])
+    [one] = found.found
+    assert one.variation is not None and one.change.value <= one.variation.value and one.versions == 16
+    assert "total variation" in found._repr_html_()

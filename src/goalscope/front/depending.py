@@ -107,7 +107,7 @@ def depends(
 ) -> Dependences:
     """Say what the actions of agents depend on: one thing is changed, everything else the same, one turn is asked.
 
-    Each state and each of its changed versions is asked twice. Called again on the same directory it goes on where it
+    Each state and each of its changed versions is asked twice, once where all agents tell likelihoods. Called again on the same directory it goes on where it
     stopped and asks nothing again; what it takes is told before, from first turns.
 
     Args:
@@ -169,8 +169,10 @@ def study_of(
         base = [dict(entry) for entry in worlds] or [dict(WORLDS)]
         entries = _entries(subjects, settings, base, seed)
     changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
-    study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries}
-    return Study.parse({**study, "trajectories": 2, "horizon": {"steps": 1}})
+    study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
+    asked = Study.parse({**study, "trajectories": 2})
+    told = all(getattr(agent, "choice", None) is not None for agent in asked.agents())  # they tell their policies
+    return Study.parse({**study, "trajectories": 1}) if told else asked
 
 
 def _entries(
