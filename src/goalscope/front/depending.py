@@ -107,8 +107,9 @@ def depends(
 ) -> Dependences:
     """Say what the actions of agents depend on: one thing is changed, everything else the same, one turn is asked.
 
-    Each state and each of its changed versions is asked twice, once where all agents tell likelihoods. Called again on the same directory it goes on where it
-    stopped and asks nothing again; what it takes is told before, from first turns.
+    Each state and each of its changed versions is asked twice, once where all agents tell likelihoods. Called again on
+    the same directory it goes on where it stopped and asks nothing again; what it takes is told before, from first
+    turns.
 
     Args:
         models: agents, each as `goalscope evaluate` takes it; a run directory stands for its agents, in states that
