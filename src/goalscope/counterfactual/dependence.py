@@ -204,8 +204,8 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
     if not (interval(-_WIDEST)[0] > 0 > interval(_WIDEST)[1]):
         return Estimate(value=value, **nothing, **fields, note="too little is predictable for an interval")
-    low = smallest(lambda share: interval(share)[0] <= 0, -_WIDEST, _WIDEST, 40)
-    high = smallest(lambda share: interval(share)[1] < 0, -_WIDEST, _WIDEST, 40)
+    low = smallest(lambda share: interval(share)[0] <= 0, -_WIDEST, _WIDEST, 30)
+    high = smallest(lambda share: interval(share)[1] < 0, -_WIDEST, _WIDEST, 30)
     method = "inverted t over worlds of a ratio"
     return Estimate.of_ends(value, low, high, method=method, **fields)
 
@@ -222,7 +222,7 @@ def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
     lowest, highest = math.log(_SMALLEST), math.log(0.5 - 1e-9)
     if not above(highest):
         return 1.0
-    return _SMALLEST if above(lowest) else math.exp(smallest(above, lowest, highest, 36))
+    return _SMALLEST if above(lowest) else math.exp(smallest(above, lowest, highest, 24))
 
 
 def exchange_p(states: Sequence[tuple[str, Side, Sequence[Side]]], name: str, draws: int) -> float:
