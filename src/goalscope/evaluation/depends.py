@@ -31,7 +31,7 @@ arm(
         agent={"task": "grid"},
         study={"trajectories": 2, "horizon": {"steps": 1}},
         quick=4,
-        full=25,
+        full=40,
         sections=("dependence",),
     )
 )
