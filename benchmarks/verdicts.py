@@ -118,6 +118,19 @@ GROUPS = {
             "wastes little of what it knows": "yes yes no no no no -",
         },
     ),
+    "dependence": Group(
+        arms=("depends",),
+        agents={
+            family: f"planted:family={family},name={family}"
+            for family in ("seeker", "noisy", "flee", "beside", "wall", "random")
+        },
+        true={
+            "depends on the goal's place": "yes yes yes yes no -",
+            "depends on the walls on its way": "yes yes yes yes ? -",
+            "depends on where the corners are": "? ? ? ? ? -",
+            "depends on where it stands": "yes yes yes yes yes -",
+        },
+    ),
 }
 
 

@@ -3,6 +3,7 @@
     evaluate(models, out, ...)   a verdict: claims with intervals, controls and a page  -> Evaluation
     run(study, out, ...)         run a study, or go on with it                          -> Run
     measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
+    depends(models, out, ...)    what their actions depend on, one thing changed        -> Dependences
     meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
     compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from goalscope.evaluation.evaluating import evaluate as evaluate
     from goalscope.evaluation.opening import open_results
     from goalscope.front.comparing import compare as compare
+    from goalscope.front.depending import depends as depends
     from goalscope.front.goals import meg as meg
     from goalscope.front.measuring import measure as measure
     from goalscope.front.running import run as run
@@ -38,6 +40,7 @@ _OFFERED: Final = {
     "run": ("front.running", "run"),
     "measure": ("front.measuring", "measure"),
     "compare": ("front.comparing", "compare"),
+    "depends": ("front.depending", "depends"),
     "open": ("evaluation.opening", "open_results"),
     "Study": ("runs.study", "Study"),
     "World": ("worlds.world", "World"),

@@ -30,7 +30,10 @@ GROUP: Final = "goalscope"
 _LONGEST_NAME: Final = 200
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
+    "world": tuple(
+        f"goalscope.{name}"
+        for name in ("runs.builtin_worlds", "counterfactual.worlds", "environments.kinds", "runs.kinds")
+    ),
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.probing.builtin_heads",),
     "intervention": tuple(
@@ -49,8 +52,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
     "analysis": ("goalscope.probing.builtin_analyses",),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "inside")),
-    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "depends", "inside")),
+    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "depends", "inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"
@@ -65,7 +68,18 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
                 "plans",
                 "distance",
             ),
-            *("logit_lens", "patching", "steering", "environments", "behaviour", "tasks", "meg", "agents", "about"),
+            *(
+                "logit_lens",
+                "patching",
+                "steering",
+                "dependence",
+                "environments",
+                "behaviour",
+                "tasks",
+                "meg",
+                "agents",
+                "about",
+            ),
         )
     ),
 }

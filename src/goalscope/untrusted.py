@@ -209,13 +209,17 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
 def _details(error: ValidationError) -> Iterator[ErrorDetails]:
     """Yield the errors of pydantic; those of a nested model, raised in a validator, get their full location."""
     for detail in error.errors(include_url=False):
-        nested: list[ErrorDetails] | None = detail.get("ctx", {}).get("nested")
-        if nested is None:
-            yield detail
-        for item in nested or ():
-            located = item.copy()
-            located["loc"] = (*detail["loc"], *item["loc"])
-            yield located
+        yield from _unfolded(detail)
+
+
+def _unfolded(detail: ErrorDetails) -> Iterator[ErrorDetails]:
+    nested: list[ErrorDetails] | None = detail.get("ctx", {}).get("nested")
+    if nested is None:
+        yield detail
+    for item in nested or ():
+        located = item.copy()
+        located["loc"] = (*detail["loc"], *item["loc"])
+        yield from _unfolded(located)
 
 
 def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:

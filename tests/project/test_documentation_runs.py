@@ -117,6 +117,20 @@ SCENARIOS = {
             "hypotheses.md python 1",
         ),
     ),
+    "what actions depend on": Scenario(
+        files={"study.yaml": ("depends.md yaml 1",)},
+        before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),
+        steps=(
+            ("goalscope depends optimal random wrong-goal --out runs/depends", "--count 3"),
+            "goalscope depends runs/first --out runs/depends-first",
+            (
+                "goalscope depends optimal key-lured --worlds key-no-door --count 20 --moved goal,key --out "
+                "runs/depends-keys",
+                "--changes 1",
+            ),
+            "depends.md python 1",
+        ),
+    ),
     "a study": Scenario(
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
@@ -326,6 +340,8 @@ SCENARIOS = {
             "goalscope evaluate theseus --arms grids,keys --sizes 7 --quick --out runs/small",
             "goalscope evaluate theseus chat:model=theseus,temperature=0 --arms grids --quick --out runs/both",
             "goalscope evaluate environment-optimal random --worlds toy-text --quick --out runs/toys",
+            ("goalscope depends theseus --count 4 --dry-run --out runs/depends-theseus", "--count 1"),
+            ("goalscope depends theseus --count 4 --out runs/depends-theseus", "--count 1"),
             "goalscope demo --out runs/demo",
         ),
     ),

@@ -39,6 +39,7 @@ FLOORS = {
     "activations": 6,
     "environments": 6,
     "probing": 7,
+    "counterfactual": 7,
     "measures": 7,
     "interventions": 8,
     "preflight": 8,

@@ -80,6 +80,7 @@ class Observation:
         history: the earlier steps of the episode where they are handed over, else empty.
         history_as: how they are to be shown.
         world: the whole world, told to an agent that says `knows_world` (an oracle) and to no other.
+        shared_examples: see `World.shared_examples`.
     """
 
     view: View
@@ -90,6 +91,12 @@ class Observation:
     history: tuple[Past, ...] = ()
     history_as: History = "none"
     world: World | None = None
+    shared_examples: str = ""
+
+    @property
+    def example_id(self) -> str:
+        """The id by which the examples in the prompt are chosen."""
+        return self.shared_examples or self.episode_id
 
     def seen(self, kind: type[ViewType]) -> ViewType:
         """Return the view; a TypeError where it is of another class."""

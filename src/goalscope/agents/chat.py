@@ -233,7 +233,7 @@ class ChatAgent:
         if isinstance(view, GridView):
             values |= {"grid": self.drawn(values["grid"]), "view": self.drawn(values["view"])}
         if EXAMPLES in names:
-            values[EXAMPLES] = worked_examples(self.text, view, observation.episode_id, step, self.drawn)
+            values[EXAMPLES] = worked_examples(self.text, view, observation.example_id, step, self.drawn)
         if "history" in names:
             values["history"] = render_history(history)
         return fill(self.text, {name: value for name, value in values.items() if name in names})
@@ -351,7 +351,7 @@ agent_kind(CHAT)(ChatAgent.build)
 
 def example_name(observation: Observation, step: int, view: View) -> str:
     """Return the name of the action that the example in the prompt of one step shows."""
-    return view.actions[example_action(observation.episode_id, step, view.offered)]
+    return view.actions[example_action(observation.example_id, step, view.offered)]
 
 
 def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:

@@ -9,6 +9,7 @@ import typer
 from goalscope import __version__
 from goalscope.cli import (
     activations,
+    depending,
     doctor,
     evaluating,
     figures,
@@ -46,7 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NAMING = ("run", "estimate", "import", "separate", "design")
+_NAMING = ("run", "estimate", "import", "separate", "design", "depends")
 """Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -100,6 +101,7 @@ _command("evaluate")(evaluating.evaluate)
 _command("ledger")(evaluating.ledger)
 _command("run", cls=StudyCommand)(studies.run)
 _command("merge")(studies.merge)
+_command("depends")(depending.depends)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
 _command("estimate", cls=StudyCommand)(studies.estimate)

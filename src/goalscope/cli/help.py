@@ -15,6 +15,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "ledger": "Print the claims of an evaluation.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
+    "depends": "Say what the actions of agents depend on, one thing changed.",
     "separate": "Say which hypotheses some worlds can tell apart.",
     "design": "Choose worlds that tell hypotheses apart.",
     "merge": "Put the shards of a study together into one run.",
@@ -58,6 +59,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope run baseline --model HuggingFaceTB/SmolLM2-135M-Instruct --out runs/smollm2",
         "goalscope run cognitive-map --out runs/inside",
         "goalscope run baseline --shard 1/2 --out shards/1",
+    ),
+    "depends": (
+        "goalscope depends theseus --out runs/depends",
+        "goalscope depends runs/first --out runs/depends-first",
+        "goalscope depends optimal 'wrong-goal:target=top-right' --worlds key-door --moved goal,key --out runs/keys",
     ),
     "separate": (
         "goalscope separate --hypotheses grids --worlds baseline --count 10",

@@ -63,6 +63,7 @@ class Arm:
         looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
         repeats: whether its sizes count the trajectories on each of its worlds, which are always the same.
         chosen: returns its study as the user has changed it, see `goalscope.evaluation.choices`; None for no change.
+        sections: sections of the report that show its run on the page; empty for those of any run.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Arm:
     looks: Look | None = None
     repeats: bool = False
     chosen: Callable[[Study], Study] | None = None
+    sections: tuple[str, ...] = ()
 
     @property
     def at(self) -> str:

@@ -128,7 +128,7 @@ class Choices(BaseModel):
         worlds = (
             attempt("arm", arm.name, lambda: arm.worlds(1), lambda why: list[dict[str, Any]]()) if self.sizes else []
         )
-        lengths = [len(entry["sizes"]) for entry in worlds if "sizes" in entry]
+        lengths = [len(entry["sizes"]) for outer in worlds for entry in outer.get("of", [outer]) if "sizes" in entry]
         if not lengths:
             return arm.full
         study = Study.parse({"worlds": worlds, "agents": [{"kind": "random"}], **arm.study})
@@ -191,7 +191,7 @@ class Choices(BaseModel):
             yield " ".join(f"--set {setting}" for setting in settings), partial(_set, settings=settings, counts=counts)
 
     def _resize(self, mapping: dict[str, Any]) -> None:
-        entries = [entry for entry in mapping["worlds"] if "sizes" in entry]
+        entries = [entry for outer in mapping["worlds"] for entry in outer.get("of", [outer]) if "sizes" in entry]
         if not entries:
             kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in mapping["worlds"]))
             raise ValueError(f"worlds of kind {kinds} have no sizes")

@@ -82,14 +82,14 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             yield replace(declared, title=title) if len(names) > 1 else declared
 
     titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
-    by_path: dict[Path, tuple[str, ArmRun]] = {}  # an arm that looks inside has the run of another one
+    by_path: dict[Path, tuple[str, ArmRun, str]] = {}  # an arm that looks inside has the run of another one
     for (name, model), run in runs.items():
         if run.part is None:
             title = titles[name] if len(names) == 1 else f"{titles[name]}, {model}"
-            by_path.setdefault(run.store.path, (title, run))
-    groups = [_group(run, title) for title, run in by_path.values()]
+            by_path.setdefault(run.store.path, (title, run, name))
+    groups = [_group(run, title, name) for title, run, name in by_path.values()]
     there = {section.anchor for group in groups for section in group.sections}
-    notes = sorted({line for _, run in by_path.values() for line in noted_of_answers(run.store)})
+    notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
             *each(
@@ -361,8 +361,9 @@ def _origin(evaluation: Evaluation) -> list[Table]:
     return [Table(caption="Judged by, and from", headings=("what", "value"), rows=tuple(rows))]
 
 
-def _group(run: ArmRun, title: str) -> Group:
+def _group(run: ArmRun, title: str, name: str) -> Group:
     """Return the sections of the report of one run, their anchors after the name of its directory."""
-    sections = sections_of(RunData.of(run.store), *SECTIONS)
+    own = next((arm.sections for arm in arms() if arm.name == name), ())
+    sections = sections_of(RunData.of(run.store), *(own or SECTIONS))
     parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in sections)
     return Group(title=f"{title}: all results", sections=parts)

@@ -50,7 +50,7 @@ def headline(ledger: ClaimLedger) -> str:
         parts = [_directed(ledger, _GRIDS)]
     if valid is not None and valid < 0.9:
         parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
-    parts += [*_few_worlds(ledger), *_at_doors(answers)]
+    parts += [*_few_worlds(ledger), *_on_the_goal(answers), *_at_doors(answers)]
     for claim, answer, sentence in _MORE:
         if answers.get(claim) == answer and sentence not in parts[0]:
             parts.append(sentence)
@@ -146,6 +146,14 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
     parts = [f"it {listed(does)}"] if does else []
     parts += [f"it {listed(lacks)} no more often than by chance"] if lacks else []
     return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
+
+
+def _on_the_goal(answers: Mapping[str, str]) -> list[str]:
+    """Return whether actions depend on the goal's place, where an agent that is directed at it would not say so."""
+    answer = answers.get("depends on the goal's place")
+    if answer == "yes" and answers.get("is directed at the goal") != "yes":
+        return ["its actions depend on the goal's place all the same, be it towards it or away from it"]
+    return ["its actions do not depend on the goal's place"] if answer == "no" else []
 
 
 def _few_worlds(ledger: ClaimLedger) -> list[str]:

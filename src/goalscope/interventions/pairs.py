@@ -5,7 +5,7 @@ the action then shows the effect of an intervention. In a control pair the sets 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, get_args
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
+from goalscope.counterfactual.changes import elsewhere
 from goalscope.ids import content_id
 from goalscope.models.base import Completion
 from goalscope.models.local import LocalModel
@@ -23,15 +24,13 @@ from goalscope.planning.shortest import optimal_actions
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs.record import Step
-from goalscope.worlds.dynamics import State, settle
+from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid, Position
 from goalscope.worlds.gridworld import GridView
 
 Moved = Literal["agent", "goal", "key", "door"]
 """What differs in the second grid: the agent, the goal or the key lies elsewhere, or the door is open."""
 MOVED: Final[tuple[Moved, ...]] = get_args(Moved)
-
-_NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +141,7 @@ def counterfactuals(original: Original, moved: Moved, *, control: bool = False) 
     if not original_actions:
         return []
     views = []
-    for changed in _moved(grid, moved):
+    for changed in elsewhere(grid, moved):
         counterfactual = replace(view, grid=changed)
         actions = best(counterfactual)
         if actions and (actions == original_actions if control else not actions & original_actions):
@@ -155,25 +154,6 @@ def best(view: GridView) -> frozenset[Action]:
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
     return optimal_actions(view.grid, view.grid.start, view.carrying_key)
-
-
-def _moved(grid: Grid, moved: Moved) -> Iterator[Grid]:
-    """Yield the grids with one object elsewhere, cell by cell."""
-    if moved == "door":
-        if grid.door is not None:
-            yield grid.at(door=None)
-        return
-    name = _NAMES[moved]
-    if getattr(grid, name) is None:
-        return
-    occupied = {cell for cell in grid.objects.values() if cell is not None}
-    for row, col in zip(*np.nonzero(~grid.walls), strict=True):
-        cell = int(row), int(col)
-        if cell in occupied:
-            continue
-        changed = grid.at(**{name: cell})
-        if moved != "agent" or settle(changed, cell).door_open is False:
-            yield changed
 
 
 def find_pairs(

@@ -68,6 +68,7 @@ class LiveEpisode:
             history=self._history,
             history_as=self._history_as,
             world=self._world if self._knows_world else None,
+            shared_examples=self._world.shared_examples,
         )
 
     def apply(self, turn: Turn) -> None:

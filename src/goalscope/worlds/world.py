@@ -199,6 +199,11 @@ class World(_Reads, ABC):
         """Maximum number of actions of an episode, None where the study sets it."""
         return None
 
+    @property
+    def shared_examples(self) -> str:
+        """Id by which the examples in its prompts are chosen, shared with other worlds; "" for that of each episode."""
+        return ""
+
     def described(self) -> dict[str, Any]:
         """Return the plain values whose hash is the id."""
         return {"kind": self.kind, "world": self.to_plain()}

@@ -1,0 +1,87 @@
+"""The section on what actions depend on: one thing changed, everything else the same, one turn asked."""
+
+from collections.abc import Iterator, Sequence
+
+from goalscope.counterfactual.dependence import (
+    ENOUGH,
+    LEAST,
+    NAMES,
+    NOISE,
+    Dependence,
+    dependences,
+    sentence,
+)
+from goalscope.counterfactual.turns import asked_of
+from goalscope.counterfactual.worlds import ChangedWorlds
+from goalscope.report.blocks import Cell, Footnotes, Table, TextColumns, plain_table
+from goalscope.report.ledger import RunData
+from goalscope.report.specs import Declared, section
+from goalscope.runs.store import Store
+from goalscope.stats import Estimate
+
+_TEXT = (
+    "In each state one thing is changed and the rest stays, to the byte; one turn is asked on both sides, twice. "
+    "The change of the moves is half the squared distance of their distributions, estimated without bias, so that it "
+    "may be below 0. Its share is what decides: 0 where the moves stay as they are, 1 where those before say nothing "
+    "about those after."
+)
+_RULE = (
+    f"Depends: the share is at least {ENOUGH:g}, and after Holm's correction over the things, one-sided at 5 %, it is "
+    f"above {LEAST:g}, the predictable share is above {NOISE:g}, and exchanged answers change less. Does not: the "
+    f"interval of the share lies below {LEAST:g}. Too random: the predictable share may be below {NOISE:g}. "
+    "An agent that avoids a place depends on it, too."
+)
+
+
+@section("dependence", worlds="grids")
+def dependence(run: RunData) -> Iterator[Declared]:
+    """What the actions of each agent depend on, of runs with changed worlds."""
+    if found := found_in(run.store):
+        agents = dict.fromkeys(one.agent for one in found)
+        yield Declared(
+            anchor="dependence",
+            title="What the actions depend on",
+            paragraphs=(_TEXT, *(sentence([one for one in found if one.agent == agent]) for agent in agents)),
+            tables=[dependence_table(found)],
+            closing=_RULE,
+        )
+
+
+def found_in(store: Store, *, confidence: float = 0.95) -> list[Dependence]:
+    """Return what the agents of a run depend on; nothing of a run without changed worlds."""
+    study = store.study()
+    if study is None or not any(isinstance(entry, ChangedWorlds) for entry in study.worlds_):
+        return []
+    return dependences(asked_of(store.episodes()), confidence=confidence)
+
+
+def dependence_table(found: Sequence[Dependence]) -> Table:
+    """Return the table with a line for each agent and thing."""
+    notes = Footnotes()
+
+    def note(one: Dependence) -> str:
+        invalid = f"{one.invalid:.1%} of the answers hold no move and are left out" if one.invalid else ""
+        return notes.mark(invalid, one.share.note)
+
+    columns: TextColumns[Dependence] = [
+        ("agent", lambda one: one.agent),
+        ("changed", lambda one: NAMES.get(one.moved, one.moved)),
+        ("depends", lambda one: one.verdict),
+        ("share", lambda one: _text(one.share)),
+        ("change", lambda one: _text(one.change)),
+        *([("total variation", lambda one: _text(one.variation))] if any(one.variation for one in found) else []),
+        ("predictable", lambda one: _text(one.predictable)),
+        ("p / Holm", lambda one: f"{one.p:.2g} / {one.adjusted:.2g}"),
+        ("worlds", lambda one: str(one.worlds)),
+        ("versions", lambda one: str(one.versions)),
+        ("notes", note),
+    ]
+    caption = "Change of the moves with one thing changed, as a share of what is predictable of them"
+    return plain_table(found, columns, range(3, len(columns) - 1), caption=caption, footnotes=notes)
+
+
+def _text(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    value = Cell.of(estimate, "world")
+    return f"{value.value} {value.interval}".strip()

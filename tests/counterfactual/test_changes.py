@@ -1,0 +1,129 @@
+"""Changed grids differ in one thing; prompts of a state and its versions in the grid alone, answers in nothing else."""
+
+import numpy as np
+import pytest
+from server import speaker
+
+from goalscope.agents import ChatAgent
+from goalscope.counterfactual.changes import THINGS, Thing, best_actions, changed_grids
+from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
+from goalscope.models.base import Sampling
+from goalscope.runs import Study
+from goalscope.runs.episode import LiveEpisode
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.layouts import layout
+
+KEYS: dict[str, Thing] = {"start": "agent", "goal": "goal", "key": "key", "door": "door"}
+
+
+def grids(count: int = 8) -> list[Grid]:
+    entry = {"kind": "grid", "sizes": [5, 7, 9], "densities": [0.0, 0.4, 1.0], "count": count, "minimum_distance": 2}
+    study = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}]})
+    keyed = [layout(kind, seed=1, index=index) for kind in ("key-door", "key-no-door") for index in range(count)]
+    return [*(world.grid for world in study.worlds()), *keyed]
+
+
+def changed_study(**more: object) -> Study:
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 3, "minimum_distance": 3}
+    return Study.parse(
+        {
+            "worlds": [{"kind": "changed", "of": [entry], **more}],
+            "agents": [{"kind": "optimal"}],
+            "trajectories": 2,
+            "horizon": {"steps": 1},
+        }
+    )
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_a_changed_grid_differs_in_one_thing_and_its_goal_can_be_come_to(thing: Thing) -> None:
+    met = 0
+    for number, grid in enumerate(grids()):
+        found = changed_grids(grid, thing, 3, rng=np.random.default_rng(number))
+        assert len(found) <= 3 and len(set(found)) == len(found) and grid not in found
+        for changed in found:
+            met += 1
+            assert best_actions(changed), "the goal can be come to"
+            moved = {name for name, cell in grid.objects.items() if changed.objects[name] != cell}
+            walls = int((grid.walls != changed.walls).sum())
+            if thing in ("wall", "corner"):
+                assert not moved and (walls == 1 if thing == "wall" else walls > 0)
+            else:
+                assert not walls and {KEYS[name] for name in moved} == {thing.split()[-1]}
+            if thing == "corner":
+                assert best_actions(changed) == best_actions(grid) and not (grid.walls & ~changed.walls).any()
+                corners = [
+                    [mask.any(axis=axis).nonzero()[0][[0, -1]].tolist() for axis in (0, 1)]
+                    for mask in (~grid.walls, ~changed.walls)
+                ]
+                assert corners[0] != corners[1]
+    assert met
+
+
+def test_those_that_tell_most_come_first() -> None:
+    """One goal is drawn for each grid: other actions are optimal wherever any place of the goal makes them so."""
+    for number, grid in enumerate(grids(4)[:24]):
+        drawn = changed_grids(grid, "goal", 1, rng=np.random.default_rng(number))
+        every = changed_grids(grid, "goal", 10_000, rng=np.random.default_rng(number))
+        telling = [one for one in every if not best_actions(one) & best_actions(grid)]
+        assert every[: len(telling)] == telling and (not telling or drawn[0] in telling)
+
+
+def test_a_wall_lies_beside_the_way() -> None:
+    grid = Grid.parse("#########\n#A_G____#\n#_______#\n#_______#\n#_______#\n#_______#\n#########")
+    found = changed_grids(grid, "wall", 100, rng=np.random.default_rng(0))
+    cells = {tuple(np.argwhere(one.walls != grid.walls)[0].tolist()) for one in found}
+    assert cells == {(1, 2), (1, 4), (2, 1), (2, 2), (2, 3)}
+
+
+def test_the_states_and_their_versions_are_worlds_of_a_study_that_is_read_back() -> None:
+    study = changed_study(changes=2)
+    worlds = study.worlds()
+    assert Study.parse(study.dump()).id == study.id and len({world.id for world in worlds}) == len(worlds)
+    clusters = {world.cluster_id for world in worlds}
+    assert len(clusters) == 3 == sum(world.tags[MOVED] == NOTHING for world in worlds)
+    for world in worlds:
+        assert isinstance(world, ChangedWorld)
+        again = ChangedWorld.from_plain(world.to_plain(), cluster=world.cluster, tags=world.tags)
+        assert again.id == world.id and again.tags == world.tags
+    assert {world.tags[MOVED] for world in worlds} == {NOTHING, "agent", "goal", "wall", "corner"}
+
+
+def test_prompts_differ_in_the_grid_alone() -> None:
+    study, agent = changed_study(), ChatAgent(model=speaker(), sampling=Sampling(temperature=0.7), template="example")
+    prompts: dict[str, list[tuple[str, str]]] = {}
+    keys = set()
+    for spec, world, _ in study.specs([agent]):
+        observation = LiveEpisode(spec, world, study).observe()
+        assert isinstance(world, ChangedWorld)
+        text = agent.messages(observation)[-1].content
+        assert world.grid.render() in text
+        prompts.setdefault(world.original, []).append((world.id, text.replace(world.grid.render(), "GRID")))
+        keys.add(agent.request(observation).key)
+    assert len(prompts) == 3 and len(keys) == 2 * len(study.worlds()), "each answer has random numbers of its own"
+    for of_state in prompts.values():
+        assert len({text for _, text in of_state}) == 1 and len(of_state) > 8
+    assert len({of_state[0][1] for of_state in prompts.values()}) > 1, "the example differs from state to state"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"of": [{"kind": "task-map", "presets": ["low-small"], "count": 1}]}, "grids"),
+        ({"of": [{"kind": "grid", "sizes": [7], "densities": [0.2], "count": 1, "fog_radius": 2}]}, "fog_radius"),
+        ({"of": []}, "at least one entry"),
+        ({"of": [{"kind": "changed", "of": [{"kind": "changed"}]}]}, "as they are"),
+        ({"of": [{"kind": "grid", "sizes": [7], "densities": [0.2], "count": 0}]}, "count.*greater"),
+        ({"moved": ["gaol"]}, "goal"),
+        ({"moved": ["goal", "goal"]}, "twice"),
+        ({"changes": 0}, "changes"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        changed_study(**changes)
+
+
+def test_a_thing_that_no_world_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="key can be changed"):
+        changed_study(moved=["goal", "key"]).worlds()

@@ -1,0 +1,135 @@
+"""Dependence: intervals cover, chance is never called dependence, planted agents are told apart."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dependence import planted
+from scipy.stats import binom
+from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, truth
+
+from goalscope.counterfactual.dependence import LEAST, dependences, p_above, sentence
+from goalscope.counterfactual.turns import Asked, Side
+from goalscope.rng import stream
+
+CELLS = {
+    "distance 0, no noise": (0.0, 0.0),
+    "distance 0, noise .3": (0.3, 0.0),
+    "distance 0, noise .6": (0.6, 0.0),
+    "distance 0, random": (1.0, 0.0),
+    "rare, noise .1": (0.1, 0.1),
+    "half, no noise": (0.0, 0.5),
+    "half, noise .3": (0.3, 0.5),
+    "half, noise .6": (0.6, 0.5),
+    "always, noise .3": (0.3, 1.0),
+}
+"""Share of random moves, and chance that a version has another optimal set."""
+
+
+def coverage(cell: str, worlds: int, studies: int) -> tuple[float, float]:
+    """Return how often the intervals of the change and of the share hold the truth."""
+    rng = stream(11, "coverage", cell, worlds)
+    policies = population(rng, *CELLS[cell])
+    change, share = truth(policies)
+    held = np.zeros(2)
+    for _ in range(studies):
+        [one] = dependences({"one": drawn(rng, policies, worlds)}, draws=1)
+        held[0] += one.change.low <= change <= one.change.high
+        # A share without an interval says nothing, and so nothing wrong.
+        held[1] += not one.share.has_interval or one.share.low <= share <= one.share.high
+    return held[0] / studies, held[1] / studies
+
+
+@pytest.mark.parametrize("cell", ["distance 0, noise .3", "half, noise .3"])
+def test_intervals_cover(cell: str) -> None:
+    low, high = (float(binom.ppf(level, 80, at)) / 80 for level, at in ((0.001, 0.93), (0.999, 0.97)))
+    assert all(low <= held <= high for held in coverage(cell, 40, 80))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("worlds", [40, 100])
+@pytest.mark.parametrize("cell", CELLS)
+def test_intervals_cover_in_a_thousand_studies(cell: str, worlds: int) -> None:
+    change, share = coverage(cell, worlds, 1000)
+    assert 0.93 <= change <= 0.97, change
+    assert share >= 0.93 and (share <= 0.97 or CELLS[cell][0] >= 0.6), share
+
+
+def test_planted_agents_are_told_apart(tmp_path: Path) -> None:
+    found = planted((*SEEKERS, *BLIND, *AVOIDING, "random"), tmp_path / "run", count=10, seed=4)
+    on_goal = {family: found[family, "goal"] for family in (*SEEKERS, *BLIND, *AVOIDING, "random")}
+    assert {on_goal[family].verdict for family in SEEKERS} == {"depends"}
+    assert all(0.4 < on_goal[family].share.value < 1.6 for family in SEEKERS)
+    assert "depends" not in {on_goal[family].verdict for family in (*BLIND, *AVOIDING)}
+    assert {found["random", thing].verdict for thing in ("goal", "wall", "corner", "agent")} == {"too random"}
+    assert found["right", "agent"].verdict != "depends" and found["seeker", "agent"].verdict == "depends"
+    assert found["seeker", "corner"].verdict != "depends", "its optimal actions stay"
+
+
+@pytest.mark.full
+def test_random_agents_are_never_called_dependent(tmp_path: Path) -> None:
+    calls = Counter(
+        one.verdict
+        for seed in range(40)
+        for one in planted(("random", "wander"), tmp_path / str(seed), count=10, seed=seed).values()
+        if one.agent == "random"
+    )
+    assert not calls["depends"] and calls["too random"] >= 0.9 * sum(calls.values()), calls
+
+
+@pytest.mark.full
+def test_agents_that_do_not_look_at_the_goal_are_rarely_called_dependent(tmp_path: Path) -> None:
+    """Of 40 studies at the level .05: none expected of agents at 0, few of those that go round the goal."""
+    calls = Counter(
+        one.agent
+        for seed in range(40)
+        for one in planted((*BLIND, *AVOIDING), tmp_path / str(seed), count=10, seed=seed).values()
+        if one.moved == "goal" and one.verdict == "depends"
+    )
+    assert all(calls[family] <= binom.ppf(0.999, 40, 0.05) for family in (*BLIND, *AVOIDING)), calls
+
+
+def test_noise_alone_is_not_called_dependence() -> None:
+    rng = stream(3, "noise")
+    random = population(rng, 1.0, 0.0, worlds=10)
+    verdicts = Counter(dependences({"one": drawn(rng, random, 40)})[0].verdict for _ in range(40))
+    assert not verdicts["depends"] and verdicts["too random"] >= 36
+
+
+def asked(first: list[int], second: list[int], worlds: int) -> list[Asked]:
+    sides = (np.array(first, dtype=float), np.array(second, dtype=float))
+    return [
+        Asked(cluster=str(number), tags={}, side=Side(counts=sides[0]), changed={"goal": [Side(counts=sides[1])]})
+        for number in range(worlds)
+    ]
+
+
+def test_what_never_varies_has_an_interval_too() -> None:
+    [same] = dependences({"one": asked([2, 0, 0, 0], [2, 0, 0, 0], 40)})
+    [other] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 40)})
+    assert (same.verdict, other.verdict) == ("does not", "depends")
+    assert same.share.value == 0 and same.share.high < LEAST and other.share.value == pytest.approx(4 / 3)
+    [few] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 2)})
+    assert few.verdict != "depends", "two worlds are too few"
+    [single] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 1)})
+    assert single.verdict == "too random" and not single.share.has_interval and single.p == 1
+
+
+def test_what_cannot_be_compared_is_not_judged() -> None:
+    [one] = dependences({"one": asked([1, 0, 0, 0], [2, 0, 0, 0], 5)})
+    assert (one.worlds, one.versions, one.verdict) == (0, 0, "too random") and math.isnan(one.share.value)
+    [even] = dependences({"one": asked([1, 1, 0, 0], [1, 1, 0, 0], 30)})
+    assert even.verdict == "too random" and math.isnan(even.share.value)
+    assert "too little" in sentence([even]) and p_above(np.zeros(1)) == 1
+
+
+def test_holm_is_over_the_things_of_an_agent() -> None:
+    rng = stream(8, "holm")
+    alone = drawn(rng, population(rng, 0.3, 0.6, worlds=50), 20)
+    twice = [replace(one, changed={**one.changed, "wall": one.changed["goal"]}) for one in alone]
+    [single], both = dependences({"one": alone}), dependences({"one": twice})
+    assert [one.moved for one in both] == ["goal", "wall"] and both[0].p == pytest.approx(single.p)
+    assert both[0].adjusted >= min(1, 1.5 * single.p) and single.adjusted == single.p
