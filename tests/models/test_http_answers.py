@@ -8,7 +8,7 @@ from tiny_models import request
 
 from goalscope.agents.chat import turn
 from goalscope.models import Completion, HttpModel, Sampling, Server
-from goalscope.models.http_answers import ServerAnswer, chat_answer, continued
+from goalscope.models.http_answers import Served, chat_answer, continued
 from goalscope.models.http_errors import GarbledError
 from goalscope.worlds import Action
 
@@ -126,8 +126,6 @@ THOUGHT = "<think>\nby the wall\n</think>\n\n"
 def test_a_continued_answer_is_read_however_it_is_handed_over_and_another_one_is_none(
     reasoning: str | None, text: str, action: Action | None, thought: str
 ) -> None:
-    answer = ServerAnswer(
-        text=text, reasoning=reasoning, finish="stop", prompt_count=1, output_count=1, reasoning_count=None
-    )
+    answer = Served(text=text, reasoning=reasoning, finish="stop", prompt_count=1, output_count=1, reasoning_count=None)
     said = Completion(**continued(THOUGHT, answer))
     assert (turn(said).action, said.reasoning) == (action, thought)

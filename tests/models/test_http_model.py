@@ -11,7 +11,7 @@ from tiny_models import gpt_oss, request, tokenizer
 
 from goalscope.agents import agent_id, build_agent
 from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
-from goalscope.models.http_answers import ServerAnswer, chat_answer, completions_answer
+from goalscope.models.http_answers import Served, chat_answer, completions_answer
 from goalscope.models.http_budget import CallBudget
 from goalscope.models.http_errors import GarbledError, retry_after
 from goalscope.models.http_transport import RequestPace
@@ -265,7 +265,7 @@ def test_requests_are_spaced_and_held() -> None:
 
 
 def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
-    def read(message: dict[str, Any], style: str = "auto") -> ServerAnswer:
+    def read(message: dict[str, Any], style: str = "auto") -> Served:
         return chat_answer({"choices": [{"message": message, "finish_reason": "stop"}]}, style)
 
     assert read({"content": "a", "reasoning_content": "r"}).reasoning == "r"

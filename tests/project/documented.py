@@ -16,6 +16,7 @@ from goalscope.cli import app
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAM: Any = typer.main.get_command(app)
+PROGRAM.list_commands(None)  # loads those that packages register
 FENCED = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", re.DOTALL | re.MULTILINE)
 # In the text and in tables: between single backticks, over the end of a line too; a bar of a table is written \|.
@@ -106,7 +107,7 @@ def problem(line: str, whole: bool = True) -> str | None:
     if not words or words[0].startswith("-"):
         return None if words and set(words) <= known else f"no such option: {words}"
     command = PROGRAM.commands.get(words[0])
-    if command is None or command.hidden:  # a former name works, and no page has it
+    if command is None:
         return f"no command {words[0]}"
     given = {word.split("=")[0] for word in words[1:] if word.startswith("-")}
     unknown = sorted(given - options_of(words[0]))

@@ -1,11 +1,9 @@
 """Every command line that the documentation or a help text shows is one that the program takes."""
 
 import re
-from pathlib import Path
 
 import pytest
 from documented import (
-    FENCED,
     PAGES,
     PROGRAM,
     lines_of,
@@ -63,17 +61,6 @@ def test_a_wrong_line_is_found(line: str) -> None:
     assert found == (f"{line} && {line}", True) and parts_of(found[0]) == [line, line]
 
 
-FORMER = {name for name, command in PROGRAM.commands.items() if command.hidden}
-# Other things of that name: an edit of the reasoning; and the page that says so of the command.
-OTHERWISE = {("steering.md", "plan"), ("command-line.md", "plan")}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_calls_a_command_by_a_former_name(page: Path) -> None:
-    spans = re.findall(r"(?<!`)`([\w-]+)`(?!`)", FENCED.sub("", page.read_text(encoding="utf-8")))
-    assert not {span for span in spans if span in FORMER and (page.name, span) not in OTHERWISE}
-
-
 def test_every_command_that_a_message_proposes_is_one_that_the_program_takes() -> None:
     proposed = [(file, *proposal) for file, text in messages() for proposal in proposals(text)]
     assert len(proposed) > 100 and len({name for _, name, _ in proposed}) > 15
@@ -119,7 +106,8 @@ def test_the_help_of_the_program_shows_an_example_and_a_whole_sentence_on_each_c
     shown = CliRunner().invoke(app, ["--help"])
     words = " ".join(shown.output.split())
     assert "Examples: goalscope demo" in words and "..." not in words.replace("[ARGS]...", "")
-    assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - {"plan"}
+    registered = {"reproduce"}
+    assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - registered
     assert not [sentence for sentence in SUMMARY.values() if sentence not in words]
 
 

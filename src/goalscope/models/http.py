@@ -10,7 +10,7 @@ from goalscope.models.base import Completion, Likelihoods, Message, Request, Sam
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
-    ServerAnswer,
+    Served,
     chat_answer,
     chat_messages,
     completions_answer,
@@ -245,9 +245,7 @@ class HttpModel:
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
         return replace(scored, answered_by=answer.answered_by)
 
-    def score(
-        self, prompts: list[list[int]], reservation: Reservation
-    ) -> tuple[ServerAnswer, tuple[tuple[float, ...], ...]]:
+    def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
 
         A way of requesting them that the server rejects or ignores is not tried again.
@@ -276,14 +274,14 @@ class HttpModel:
             "or a local model, or answer: generated"
         )
 
-    def _obeyed(self, request: Request, answer: ServerAnswer) -> bool:
+    def _obeyed(self, request: Request, answer: Served) -> bool:
         """Return whether a complete answer satisfies its constraint."""
         unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
         return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
-    ) -> ServerAnswer:
+    ) -> Served:
         """Send the request until it is answered, without the parameters that the server rejects."""
         chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
         prompt_fields: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
@@ -312,7 +310,7 @@ class HttpModel:
         call: CallKey,
         alternatives: int,
         client: Client | None = None,
-    ) -> ServerAnswer:
+    ) -> Served:
         # Text and reasoning, both perhaps twice, and each token with its alternatives.
         max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
         read = completions_answer if "prompt" in body else lambda reply: chat_answer(reply, self._reasoning)
@@ -325,9 +323,7 @@ class HttpModel:
             self._limit = "max_completion_tokens"
         return renamed
 
-    def trial(
-        self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool
-    ) -> ServerAnswer:
+    def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Served:
         """Make one request that belongs to no episode, to test the server; the budget counts it.
 
         Args:

@@ -18,7 +18,7 @@ Logprobs = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAnswer:
+class Served:
     """A parsed response, None where a field is absent: the fields of a `Completion`, and further reported values.
 
     Attributes:
@@ -55,7 +55,7 @@ class ServerAnswer:
         return {"prompt": self.prompt_count, "output": self.output_count, "written": written, "ids": ids}
 
 
-def chat_answer(body: Mapping[str, Any], style: str) -> ServerAnswer:
+def chat_answer(body: Mapping[str, Any], style: str) -> Served:
     """Read a response of ``/chat/completions``; raises `GarbledError` where it is malformed.
 
     The style is "auto" (reasoning as separated by the server, and by the model's own markers in the text), "think" or
@@ -87,7 +87,7 @@ def chat_answer(body: Mapping[str, Any], style: str) -> ServerAnswer:
                 f"the token ids of a response must be as many as the tokens that it counts, got {len(ids)} ids of its "
                 f"{name} and {count} tokens: see to the server, or say server: {{token_ids: false}}"
             )
-    return ServerAnswer(
+    return Served(
         text=text,
         reasoning=reasoning,
         prompt_tokens=prompt,
@@ -99,7 +99,7 @@ def chat_answer(body: Mapping[str, Any], style: str) -> ServerAnswer:
     )
 
 
-def completions_answer(body: Mapping[str, Any]) -> ServerAnswer:
+def completions_answer(body: Mapping[str, Any]) -> Served:
     """Read a response of ``/completions``; raises `GarbledError` where it is malformed."""
     choice, common = _choice(body)
     text = choice.get("text")
@@ -117,7 +117,7 @@ def completions_answer(body: Mapping[str, Any]) -> ServerAnswer:
     stop_token = next((stop for stop in stops if stop is not None), None)
     if stop_token is not None and stop_token >= _MOST_ID:
         raise GarbledError("the stop token of a response is no token id")
-    return ServerAnswer(
+    return Served(
         text=text,
         prompt_tokens=_ids(_from_choice_or_body(body, choice, "prompt_token_ids")),
         output_tokens=output,
@@ -127,7 +127,7 @@ def completions_answer(body: Mapping[str, Any]) -> ServerAnswer:
     )
 
 
-def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> ServerAnswer:
+def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> Served:
     """Read the log-probabilities of the tokens of some prompts; raises `GarbledError` where they are malformed.
 
     They are in ``prompt_logprobs``, or precede those of the output where the prompt was echoed; the scores are None
@@ -149,7 +149,7 @@ def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> 
         elif isinstance(echoed, Mapping) and len(_list(echoed.get("token_logprobs") or [])) >= len(prompt):
             scores = echoed["token_logprobs"][1 : len(prompt)]
             prompt_scores.append(tuple(_pair("", score)[1] for score in scores))
-    return ServerAnswer(text="", scores=tuple(prompt_scores) if len(prompt_scores) == len(prompts) else None, **common)
+    return Served(text="", scores=tuple(prompt_scores) if len(prompt_scores) == len(prompts) else None, **common)
 
 
 def _entry_score(entry: Any, token: int) -> float:
@@ -249,9 +249,7 @@ def _pair(token: Any, score: Any) -> list[Any]:
     return [int(number) if is_id else token, float(score)]
 
 
-def from_tokens(
-    dialect: Dialect, text: str, ids: list[int], answer: ServerAnswer, prefilled: int = 0
-) -> dict[str, Any]:
+def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, prefilled: int = 0) -> dict[str, Any]:
     """Return the fields of a `Completion` from an output in completions mode, its ids None where not known.
 
     The last ``prefilled`` ids that were sent are the beginning of the output.
@@ -280,7 +278,7 @@ def from_tokens(
     }
 
 
-def _reconstruct(dialect: Dialect, answer: ServerAnswer) -> tuple[int, ...] | None:
+def _reconstruct(dialect: Dialect, answer: Served) -> tuple[int, ...] | None:
     """Return the ids of an output reconstructed from its text, None where their number differs from the reported one.
 
     The stop token is included where the text or the server names it, or where there is only one; else it is omitted.
@@ -300,7 +298,7 @@ def chat_messages(request: Request) -> tuple[Message, ...]:
     return (*request.messages, *prefill)
 
 
-def continued(prefill: str, answer: ServerAnswer) -> dict[str, Any]:
+def continued(prefill: str, answer: Served) -> dict[str, Any]:
     """Return reasoning and answer of a prefilled text that a server in mode chat has continued.
 
     Servers repeat the beginning or omit it, and separate reasoning or do not: all are read into the same form. A server

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from goalscope.models.base import Message, NotSentError, Request, Sampling
 from goalscope.models.http import HttpModel
-from goalscope.models.http_answers import ServerAnswer
+from goalscope.models.http_answers import Served
 from goalscope.models.http_budget import most_prompt_tokens
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
@@ -113,7 +113,7 @@ class Trials:
     needs: ServerNeeds
     abilities: list[Ability] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
-    responses: list[ServerAnswer] = field(default_factory=list)
+    responses: list[Served] = field(default_factory=list)
 
     @property
     def answered(self) -> bool:
@@ -138,7 +138,7 @@ class Trials:
 
     def ask(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool = True
-    ) -> ServerAnswer:
+    ) -> Served:
         """Send a request like the study's with other parameters; rejected parameters are recorded and left out."""
         dialect, sampling = self.model.dialect, self.needs.sampling
         request = Request(messages=tuple(messages), key=(0, "check", 0, 0), answers=())
@@ -192,7 +192,7 @@ class Trials:
         if sampling.top_logprobs:
             self._logprobs(answer)
 
-    def _reasoning(self, answer: ServerAnswer) -> None:
+    def _reasoning(self, answer: Served) -> None:
         excerpt = _excerpt(answer.text)
         if self.model.dialect is not None:
             self.add("reasoning", "yes", "told apart here, by the tokens of the output")
@@ -274,7 +274,7 @@ class Trials:
         with self._trying("log-probabilities", RejectedError, ConnectionError):
             self._logprobs(self.ask([Message(role="user", content=_SEA)], 8, {**_COLD, **extra}, wait=False))
 
-    def _logprobs(self, answer: ServerAnswer) -> None:
+    def _logprobs(self, answer: Served) -> None:
         returned = bool(answer.logprobs)
         rejected = next((self.rejected[name] for name in ("top_logprobs", "logprobs") if name in self.rejected), "")
         self.add(
@@ -326,7 +326,7 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
     return answer.finish == "stop" and kept_to(answer.text, answers)
 
 
-def _output(answer: ServerAnswer) -> tuple[str, str]:
+def _output(answer: Served) -> tuple[str, str]:
     return answer.reasoning or "", answer.text
 
 

@@ -22,15 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
-from goalscope.measures.exploration.score import (
-    EpisodeScore,
-    Outcome,
-    ScoredSteps,
-    Summary,
-    counted,
-    judge,
-    score_episode,
-)
+from goalscope.measures.exploration.score import AllSteps, EpisodeScore, Outcome, Summary, counted, judge, score_episode
 from goalscope.measures.exploration.view import CASES, MapView
 from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.rows import Rows, Tag
@@ -84,7 +76,7 @@ def score_walk(
         nodes=0,
         distances="revealed",
     )
-    return EpisodeScore(steps=ScoredSteps(len(steps), lambda: iter(steps), steps), summary=summary)
+    return EpisodeScore(steps=AllSteps(len(steps), lambda: iter(steps), steps), summary=summary)
 
 
 class _FoggedWalk:

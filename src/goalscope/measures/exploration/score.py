@@ -117,7 +117,7 @@ class StepScore(NamedTuple):
         return {name: getattr(self, name) for name in names.split()}
 
 
-class ScoredSteps(Sequence[StepScore]):
+class AllSteps(Sequence[StepScore]):
     """The steps of an episode; those of a large map are not stored, but scored again by `again` on access."""
 
     def __init__(
@@ -219,7 +219,7 @@ class Summary:
 class EpisodeScore:
     """A scored episode: one record an action, and the episode in numbers."""
 
-    steps: ScoredSteps
+    steps: AllSteps
     summary: Summary
 
 
@@ -264,7 +264,7 @@ def score_episode(
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=ScoredSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
+    return EpisodeScore(steps=AllSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
 
 
 def score_recorded(episode: Episode) -> EpisodeScore:
