@@ -426,7 +426,7 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     del edited["digest"]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
     found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
-    assert found.models[0].arms[0].worlds == 2
+    assert found.models[0].arms[0].worlds == 3, "one of each density"
     assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
     refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
     assert "leave budget" in refused
