@@ -1,10 +1,15 @@
+import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from command_line import call
+from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.cli import app
 from goalscope.preflight import costs
 from goalscope.runs import Study
 
@@ -120,3 +125,17 @@ def test_assumptions_that_would_not_count_are_refused(words: tuple[str, ...], fa
     path = tmp_path / "study.yaml"
     path.write_text(STUDY, encoding="utf-8")
     assert fact in call("estimate", path, *words, status=2)
+
+
+def test_what_was_measured_is_printed_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(self: ChatAgent, observations: Sequence[Observation]) -> list[Turn]:
+        return [Turn(action=0, text="UP", usage={"prompt_tokens": 9.0, "output_tokens": 1.0}) for _ in observations]
+
+    monkeypatch.setattr(ChatAgent, "act", act)
+    words = ["estimate", "baseline", "--agents", "Theseus", "--count", "1", "--sizes", "7", "--measure", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    [expected] = json.loads(done.stdout)["expected"]
+    assert expected["agent"] == "Theseus" and expected["asked"] > 0 and expected["usd"] is None
+    least, mean, most = expected["seconds"]
+    assert 0 < least <= mean <= most and expected["output_tokens"] == expected["turns"]

@@ -83,7 +83,7 @@ def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> 
     assert answers(readers, "is the same under other wordings") == ["not shown", "not shown", "not shown", "no"]
     one = Evaluation.read(readers / judging.LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
-    with Store(readers / "arms" / "wordings") as store:
+    with Store(readers / "arms" / "wordings-4") as store:
         rows = store.rows().select(measure="action accuracy")
     mine = rows.where(np.array([str(name).startswith("reader(goal, 0.0, 0.8)") for name in rows.tags["agent"]]))
     means = {str(name): mine.value[mine.tags["agent"] == name].mean() for name in set(mine.tags["agent"])}
@@ -121,9 +121,9 @@ def test_recorded_task_worlds_and_named_places_are_judged(tasks: Path, readers: 
     direct = Evaluation.read(tasks / judging.LEDGER).models[0]
     assert {one.name for one in found.arms if one.asked} == {"tasks"}
     assert [one.value for one in found.claims] == [one.value for one in direct.claims]
-    place = readers / "arms" / "competence"
+    place = readers / "arms" / "competence-3"
     with Store(place) as store:
-        name = store.agent_names()[2]
+        [name] = store.agent_names()
     named = judged(
         tmp_path / "named", {}, Subject(name=name, kind="logs", access=frozenset({"logs"}), logs=place)
     ).models[0]

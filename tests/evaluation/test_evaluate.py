@@ -390,7 +390,8 @@ def runs_of(directory: Path) -> dict[str, tuple[str, int]]:
 
 
 def test_a_model_and_an_arm_are_added_and_nothing_is_asked_again(tmp_path: Path) -> None:
-    place, options = tmp_path / "one", {"quick": True, "sizes": [5], "seed": 7}
+    place = tmp_path / "one"
+    options: dict[str, Any] = {"quick": True, "sizes": [5], "seed": 7}
     first = goalscope.evaluate("optimal", place, arms=["grids"], **options)
     before = runs_of(place)
     both = goalscope.evaluate(["random", "optimal"], place, arms=["grids"], **options)
@@ -426,14 +427,14 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     del edited["digest"]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
     found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
-    assert found.models[0].arms[0].worlds == 2
+    assert found.models[0].arms[0].worlds == 3, "one of each density"
     assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
     refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
     assert "leave budget" in refused
 
 
 def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) -> None:
-    options = {"arms": ["grids"], "quick": True, "sizes": [5], "seed": 7}
+    options: dict[str, Any] = {"arms": ["grids"], "quick": True, "sizes": [5], "seed": 7}
     both = goalscope.evaluate(["optimal", "random"], tmp_path / "both", **options)
     for model in ("optimal", "random"):
         goalscope.evaluate(model, tmp_path / model, **options)

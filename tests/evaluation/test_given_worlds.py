@@ -64,7 +64,7 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
 def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
     subjects, study = [subject_of(text) for text in AGENTS], Study.load(place / "corridors.yaml")
     same = judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
-    assert same.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
+    assert same.plan.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
     (place / "other.yaml").write_text(STUDY.replace("{length: 5}, ", ""), encoding="utf-8")
     for worlds in (given_worlds(Study.load(place / "other.yaml")), None):
         with pytest.raises(ValueError, match="other worlds"):

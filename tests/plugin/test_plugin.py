@@ -184,7 +184,7 @@ def test_its_arm_is_asked_and_its_claim_decided(site: Path, tmp_path: Path) -> N
     )
     found = Evaluation.read(tmp_path / "out" / "ledger.json")
     claims = [ledger.claim("takes few moves back") for ledger in found.models]
-    assert [claim.answer for claim in claims if claim is not None] == ["not shown", "no"]
+    assert [claim.value == 1 for claim in claims if claim is not None] == [True, False]
     assert [claim.section for claim in claims if claim is not None] == ["small-grids-results", "small-grids-2-results"]
     page = found.kept_in(tmp_path / "out").report().read_text()
     assert "Does it take back less than one move in ten?" in told + page and "Small open grids, random: all" in page

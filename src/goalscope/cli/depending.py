@@ -4,14 +4,14 @@ import json
 from typing import Annotated, Any
 
 from goalscope.cli.console import progress, say
-from goalscope.cli.evaluating import Models
+from goalscope.cli.evaluating import MODELS
 from goalscope.cli.help import flag, option
 from goalscope.cli.hypotheses import Worlds, worlds_of
 from goalscope.cli.studies import Count, Densities, OutFolder, Sizes
 
 
 def depends(
-    models: Models,
+    models: Annotated[list[str], MODELS],
     out: OutFolder,
     worlds: Worlds = "",
     moved: Annotated[

@@ -17,20 +17,17 @@ ARMS = (
     "reasoning, plans, beliefs."
 )
 
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="MODEL ...",
-        help="theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL; a "
-        "YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an agent kind and its "
-        "parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file here.",
-    ),
-]
+MODELS = typer.Argument(
+    metavar="MODEL ...",
+    help="theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL; a "
+    "YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an agent kind and its "
+    "parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file here.",
+)
 
 
 def evaluate(
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
-    models: Models = None,
+    models: Annotated[list[str] | None, MODELS] = None,
     budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (7m).")] = "",
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
     arms: Annotated[str, option("NAMES", ARMS)] = "",

@@ -13,6 +13,7 @@ from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.claims import Evaluation
+from goalscope.evaluation.measured import measure
 from goalscope.evaluation.plan import PAGE, EvaluationRun, Plan, check_directory, planned
 from goalscope.evaluation.playing import play
 from goalscope.evaluation.sizing import (
@@ -22,7 +23,6 @@ from goalscope.evaluation.sizing import (
     asked_of,
     choose_sizes,
     find_unasked,
-    measure_first,
 )
 from goalscope.evaluation.subject import Subject, subjects_of
 from goalscope.parts import TRACEBACK
@@ -206,7 +206,7 @@ def _begin(
     given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
     words = {"command": "evaluate", "passed": {"models": named, **given_words}}
     try:
-        firsts = measure_first(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        firsts = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
         fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
         sizes: dict[str, int] | None = None if askable else {}
         if isinstance(models, Plan) and models.looks:

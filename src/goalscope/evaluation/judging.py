@@ -18,7 +18,7 @@ from goalscope.evaluation.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, P
 from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.sizing import NO_ROOM
-from goalscope.evaluation.subject import Subject, described, planned_entry
+from goalscope.evaluation.subject import Subject, described
 from goalscope.plain_files import path_in
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
@@ -156,7 +156,7 @@ def judge(
             ClaimLedger(
                 rules=RULES,
                 model=subject.name,
-                described=described(planned_entry(subject)),
+                described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
                 agent=agent,
                 access=tuple(sorted(subject.access)),
                 look=evaluation.plan.look,

@@ -3,45 +3,60 @@
 A model that gives no answer that can be used is asked nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.failures import not_played
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
-from goalscope.preflight.first_turns import FirstTurns, Limits, ask_first_turns, most_turns, stored_first_turns
+from goalscope.preflight.first_turns import (
+    SECONDS,
+    FirstTurns,
+    Limits,
+    ask_first_turns,
+    most_turns,
+    stored_first_turns,
+)
 from goalscope.preflight.usable import announced, found, why_unusable
+from goalscope.progress import TALLY
+
+_TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 
 
 def measure(
     evaluation: EvaluationRun,
     arms: Sequence[Arm],
     subjects: Sequence[Subject],
-    limits: Limits,
-    say: Callable[[str], None],
+    limit: Budget | None,
     *,
     workers: int = 1,
     arguments: Mapping[str, Any] | None = None,
 ) -> dict[str, FirstTurns]:
-    """Return the measured batch of each model that gives one; what it tells of the others is in the failures.
+    """Ask the measured batch of each model, at most a tenth of the budget in all; return those that hold answers.
+
+    What it tells of the others is in the failures.
 
     Args:
         evaluation: the evaluation that keeps the answers; its plan is written before one that costs something is asked.
         arms: the arms that can be asked.
         subjects: the models.
-        limits: limits of each batch.
-        say: shows a line before anything is asked, and what was found.
+        limit: the budget, None for no limit.
         workers: maximum number of simultaneous calls.
         arguments: the user's arguments, for the record.
     """
+    share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
+    limits = Limits() if limit is None else Limits(usage={limit.of: share})
+    if limit is not None and limit.of == "seconds":
+        limits = Limits(seconds=min(SECONDS, share))
     firsts, all_arms, failures = dict[str, FirstTurns](), [arm.name for arm in arms], evaluation.failures
     for subject in subjects:
         for arm in arms:
             if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                first = _measure(evaluation, arm, subject, limits, say, workers, arguments)
+                first = _measure(evaluation, arm, subject, limits, workers, arguments)
                 if why := why_unusable(first):
                     failures.silent[subject.name] = why
                     failures.leave_out(all_arms, [subject.name], why)
@@ -62,7 +77,6 @@ def _measure(
     arm: Arm,
     subject: Subject,
     limits: Limits,
-    say: Callable[[str], None],
     workers: int,
     arguments: Mapping[str, Any] | None,
 ) -> FirstTurns:
@@ -73,11 +87,11 @@ def _measure(
         return ask_first_turns(study, agent, parameters, path, limits, most=most_turns(study))
     kept = stored_first_turns(path, agent)
     if kept is not None:
-        say(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")
+        TALLY.tell(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")
         return kept
-    say(announced(subject.name, most, limits))
+    TALLY.tell(announced(subject.name, most, limits))
     store = evaluation.written().store(arm, subject, study)
     first = ask_first_turns(study, agent, parameters, store, limits, workers=workers, most=most, arguments=arguments)
     for line in found(subject.name, first, limits):
-        say(line)
+        TALLY.tell(line)
     return first

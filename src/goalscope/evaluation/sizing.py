@@ -2,27 +2,23 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.budget import Budget, divide, expected, unit_costs
 from goalscope.evaluation.failures import Failures, does_not_fit, not_played
-from goalscope.evaluation.measured import measure
-from goalscope.evaluation.plan import EvaluationRun, Plan
+from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import costs
-from goalscope.preflight.first_turns import SECONDS, FirstTurns, Limits
+from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.forecast import Forecast, Range, amounts, nothing, span
 from goalscope.progress import TALLY, duration
 from goalscope.report.blocks import Table, listed
 
 DEFAULT: Final = "7m"
 """The default budget."""
-
-_TENTH: Final = 0.1
-"""Largest share of a budget that a measured batch takes."""
 
 JUDGING: Final = (6.0, 0.02)
 """Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
@@ -73,23 +69,6 @@ def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Sub
 def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
     """Return the models that an arm is asked of."""
     return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
-
-
-def measure_first(
-    evaluation: EvaluationRun,
-    arms: Sequence[Arm],
-    subjects: Sequence[Subject],
-    limit: Budget | None,
-    *,
-    workers: int,
-    arguments: Mapping[str, Any],
-) -> dict[str, FirstTurns]:
-    """Ask the measured batch of each model, at most a tenth of the budget in all, and say what it tells."""
-    share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
-    seconds = min(SECONDS, share) if limit is not None and limit.of == "seconds" else SECONDS
-    usage: Mapping[str, float] | None = {limit.of: share} if limit is not None and limit.of != "seconds" else None
-    limits = Limits(seconds=seconds, usage=usage)
-    return measure(evaluation, arms, subjects, limits, TALLY.tell, workers=workers, arguments=arguments)
 
 
 def choose_sizes(

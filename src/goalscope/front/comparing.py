@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
-from goalscope.measures.invariance import Contrast, compare_transforms
+from goalscope.measures.invariance import TransformTest, compare_transforms
 from goalscope.measures.table import CONDITIONS
 from goalscope.parts import raised_by_a_check
 from goalscope.progress import TALLY, Stage, aloud, lines
@@ -156,7 +156,7 @@ class TransformComparison:
         level: its family-wise level.
     """
 
-    contrasts: Sequence[Contrast]
+    contrasts: Sequence[TransformTest]
     agents: Sequence[str]
     measures: Sequence[str]
     level: float

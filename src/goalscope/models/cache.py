@@ -80,11 +80,12 @@ def _append_in_place(layer: Any) -> None:
     layer gets a class of its own: a function of its own that knew the layer would keep the tensors of each batch, until
     the next collection of cycles, gigabytes later.
     """
-    layer.room, layer.__class__ = [], _with_room(type(layer))
+    kind: Any = type(layer)
+    layer.room, layer.__class__ = [], _with_room(kind)
 
 
 @cache
-def _with_room(kind: type[Any]) -> type[Any]:
+def _with_room(kind: Any) -> Any:
     """Return a kind of layer whose ``update`` writes into spare room."""
 
     def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:

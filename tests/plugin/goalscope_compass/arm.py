@@ -10,8 +10,8 @@ arm(
         why="it does not act in grids",
         worlds=lambda count: [{"kind": "grid", "sizes": [5], "densities": [0.2], "count": count}],
         agent={"task": "grid"},
-        study={"trajectories": 1, "horizon": {"factor": 2.0}},
-        quick=4,
+        study={"trajectories": 1, "horizon": {"steps": 20}},
+        quick=12,
         full=20,
     )
 )
