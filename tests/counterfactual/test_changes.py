@@ -53,7 +53,7 @@ def test_a_changed_grid_differs_in_one_thing_and_its_goal_can_be_come_to(thing: 
             if thing == "corner":
                 assert best_actions(changed) == best_actions(grid) and not (grid.walls & ~changed.walls).any()
                 corners = [
-                    [mask.any(axis=axis).nonzero()[0][[0, -1]].tolist() for axis in (0, 1)]
+                    [np.flatnonzero(mask.any(axis=axis))[[0, -1]].tolist() for axis in (0, 1)]
                     for mask in (~grid.walls, ~changed.walls)
                 ]
                 assert corners[0] != corners[1]
