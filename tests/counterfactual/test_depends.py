@@ -17,7 +17,7 @@ from goalscope.cli import app
 from goalscope.counterfactual.worlds import MOVED, NOTHING
 from goalscope.evaluation import Evaluation
 from goalscope.evaluation.sentences import headline
-from goalscope.front.depending import study_of
+from goalscope.front.depending import Dependences, study_of
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, content_hash, run
 
@@ -43,7 +43,7 @@ def served(url: str, task: Path, **more: Any) -> str:
 
 
 def test_scripted_agents_are_told_apart_and_the_second_call_asks_nothing(tmp_path: Path) -> None:
-    def asked() -> goalscope.front.depending.Dependences:  # type: ignore[name-defined]
+    def asked() -> Dependences:
         return goalscope.depends(["optimal", "random"], tmp_path / "run", worlds=[{**SMALL[0], "count": 16}])
 
     first = asked()
