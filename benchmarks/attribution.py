@@ -146,7 +146,16 @@ def play(family: str, worlds: Sequence[GridWorld], seed: int) -> list[Answers]:
             session.step(first)
         state, time_, first_, second_ = (np.array(column) for column in zip(*rows, strict=True))
         found.append(
-            Answers(world=finite, state=state, time=time_, first=one_hot[first_], second=one_hot[second_])
+            Answers(
+                world=finite,
+                state=state,
+                time=time_,
+                first=one_hot[first_],
+                second=one_hot[second_],
+                last=np.array([state_number(world.grid, session.state)]),
+                episode=np.zeros(len(rows), dtype=np.int64),
+                left=np.array([finite.horizon - len(rows)]),
+            )
         )
     return found
 

@@ -5,6 +5,7 @@
     measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
     meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
     compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
+    attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from goalscope.agents.agent import Agent as Agent
     from goalscope.evaluation.evaluating import evaluate as evaluate
     from goalscope.evaluation.opening import open_results
+    from goalscope.front.attributing import attribute as attribute
     from goalscope.front.comparing import compare as compare
     from goalscope.front.goals import meg as meg
     from goalscope.front.measuring import measure as measure
@@ -37,6 +39,7 @@ _OFFERED: Final = {
     "evaluate": ("evaluation.evaluating", "evaluate"),
     "run": ("front.running", "run"),
     "measure": ("front.measuring", "measure"),
+    "attribute": ("front.attributing", "attribute"),
     "compare": ("front.comparing", "compare"),
     "open": ("evaluation.opening", "open_results"),
     "Study": ("runs.study", "Study"),

@@ -43,6 +43,7 @@ FLOORS = {
     "preflight": 8,
     "report": 8,
     "hypotheses": 8,
+    "attribution": 8,
     "evaluation": 9,
     "reproduction": 9,
     "front": 9,

@@ -9,6 +9,7 @@ import typer
 from goalscope import __version__
 from goalscope.cli import (
     activations,
+    attributing,
     doctor,
     evaluating,
     figures,
@@ -44,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NAMING = ("run", "estimate", "import", "separate", "design")
+_NAMING = ("run", "estimate", "import", "separate", "design", "attribute")
 """Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -101,6 +102,7 @@ _command("run")(studies.run)
 _command("merge")(studies.merge)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
+_command("attribute")(attributing.attribute)
 app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # the former name
 
 

@@ -16,6 +16,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
     "separate": "Say which hypotheses some worlds can tell apart.",
     "design": "Choose worlds that tell hypotheses apart.",
+    "attribute": "Say which hypothesis an agent's actions follow, or that none does.",
     "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
@@ -77,6 +78,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope separate --hypotheses mine.yaml --worlds key-door",
     ),
     "design": ("goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml",),
+    "attribute": (
+        "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after",
+        "goalscope attribute runs/first --hypotheses 'grids;key' --methods meg",
+    ),
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",

@@ -15,11 +15,7 @@ from goalscope.checks import check_distributions, check_shape, freeze
 from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers, finite_world
 from goalscope.hypotheses.views import Undefined
 from goalscope.planning.process import Process
-from goalscope.runs.record import Episode, Step, policy_of
-
-
-SECOND = "second answer"
-"""Further value of a step: the action of the second answer, None where that held none."""
+from goalscope.runs.record import SECOND, Episode, Step, policy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,6 +26,9 @@ class Answers:
         world: the world with its process of S states and A actions.
         state: ``[N]`` number of the state before each step.
         time: ``[N]`` number of the step in its episode.
+        episode: ``[N]`` number of the episode of each step; the steps of one follow one another.
+        last: ``[E]`` state at the end of each episode.
+        left: ``[E]`` decisions that were left then.
         first: ``[N, A]`` 1 at the action taken, or the probabilities of all.
         second: the same of the second answer; None without one.
         left_out: number of steps without an action.
@@ -38,14 +37,17 @@ class Answers:
     world: FiniteWorld
     state: Numbers
     time: Numbers
+    episode: Numbers
+    last: Numbers
+    left: Numbers
     first: Array
     second: Array | None
     left_out: int = 0
 
     def __post_init__(self) -> None:
-        size = {"N": len(self.state), "A": self.world.process.actions}
-        check_shape("state", self.state, "N", size)
-        check_shape("time", self.time, "N", size)
+        size = {"N": len(self.state), "A": self.world.process.actions, "E": len(self.last)}
+        for name, shape in (("state", "N"), ("time", "N"), ("episode", "N"), ("last", "E"), ("left", "E")):
+            check_shape(name, getattr(self, name), shape, size)
         for name in ("first", "second"):
             given: Array | None = getattr(self, name)
             if given is not None:
@@ -72,52 +74,63 @@ def answers_of(episodes: Iterable[Episode]) -> tuple[list[Answers], dict[str, in
     for (_, horizon), members in grouped.items():
         try:
             world = finite_world(members[0].world, horizon)
-            steps = [step for episode in members for step in _numbered(world.process, episode)]
+            walks = [_numbered(world.process, episode) for episode in members]
         except Undefined as error:
             reasons[str(error)] = reasons.get(str(error), 0) + 1
             continue
-        if record := _answers(world, steps):
+        if record := _answers(world, walks):
             found.append(record)
     return found, reasons
 
 
-def _numbered(process: Process, episode: Episode) -> list[tuple[int, Step]]:
-    """Return the steps of an episode with the numbers of the states before them."""
+_Walk = tuple[list[int], tuple[Step, ...]]
+"""States of an episode, the one at its end included, and its steps."""
+
+
+def _numbered(process: Process, episode: Episode) -> _Walk:
     if process.number is not None:
-        recorded = np.array([_flat(step.state) for step in episode.steps], dtype=np.int64)
-        states = process.number(recorded).tolist() if len(recorded) else []
+        recorded = [_flat(state) for state in (*(step.state for step in episode.steps), episode.final)]
+        states = process.number(np.array(recorded, dtype=np.int64)).tolist()
     elif process.lucky:
         raise Undefined("the states of its episodes are not recorded, and chance decides them")
     else:
-        states, state = [], int(process.start.argmax())
+        states = [int(process.start.argmax())]
         for step in episode.steps:
-            states.append(state)
-            state = state if step.action is None else int(process.transitions[state, int(step.action)])
-    return list(zip(states, episode.steps, strict=True))
+            state = states[-1]
+            states.append(state if step.action is None else int(process.transitions[state, int(step.action)]))
+    return states, episode.steps
 
 
 def _flat(state: Any) -> tuple[int, ...]:
     return (*state.position, state.phase) if hasattr(state, "position") else tuple(np.atleast_1d(state).tolist())
 
 
-def _answers(world: FiniteWorld, steps: Sequence[tuple[int, Step]]) -> Answers | None:
+def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
     """Return the steps that have an action, and a second one where any step has."""
+    steps = [
+        (number, state, step)
+        for number, (states, taken) in enumerate(walks)
+        for state, step in zip(states[:-1], taken, strict=True)
+    ]
     one_hot = np.eye(world.process.actions)
-    twice = any(SECOND in step.extra or _exact(step) is not None for _, step in steps)
-    rows = list[tuple[int, int, Any, Any]]()
-    for state, step in steps:
+    twice = any(SECOND in step.extra or _exact(step) is not None for *_, step in steps)
+    rows = list[tuple[int, int, int, Any, Any]]()
+    for number, state, step in steps:
         second = step.extra.get(SECOND) if twice else step.action
         if (policy := _exact(step)) is not None:
-            rows.append((step.index, state, policy, policy))
+            rows.append((number, step.index, state, policy, policy))
         elif step.action is not None and second is not None:
-            rows.append((step.index, state, one_hot[step.action], one_hot[second]))
+            rows.append((number, step.index, state, one_hot[step.action], one_hot[second]))
     if not rows:
         return None
-    time, state_numbers, first, again = (np.array(column) for column in zip(*rows, strict=True))
+    episode, time, state_numbers, first, again = (np.array(column) for column in zip(*rows, strict=True))
     return Answers(
         world=world,
         state=state_numbers,
         time=time,
+        episode=episode,
+        last=np.array([states[-1] for states, _ in walks]),
+        left=np.array([world.horizon - len(taken) for _, taken in walks]),
         first=first,
         second=again if twice else None,
         left_out=len(steps) - len(rows),

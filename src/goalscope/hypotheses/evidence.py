@@ -1,7 +1,7 @@
 """What the answers of an agent say for hypotheses: sums over steps, a row for each cluster of worlds.
 
-With ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions, ``a`` and
-``a'`` both answers as 0 and 1 by action (or as probabilities), and sums over the steps in which h has a say:
+With ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions, ``a``
+and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums over the steps in which h has a say:
 
     u_h          = p_h - 1/m
     gain(h)      = sum u_h . (a + a') / 2                          lambda |u_h|^2 in the mean, if the agent follows h
@@ -130,8 +130,9 @@ def evidence(
         agreement[at] += found.agreement
         for name, sums in flat.items():
             sums[at, found.numbers] += getattr(found, name)
+        pairs = np.ix_([at], found.numbers, found.numbers)
         for name, sums in square.items():
-            sums[at][np.ix_(found.numbers, found.numbers)] += getattr(found, name)
+            sums[pairs] += getattr(found, name)
         for number, where in said.regions.items():
             row, inside = int(np.searchsorted(found.numbers, number)), where[:, one.state].astype(np.float64)
             by_region["region_gain"][at, number] += inside @ found.gains[row]
@@ -150,7 +151,7 @@ def evidence(
 class _Sums:
     """The sums of one world; its attributes are those of `Evidence`, without the axis of clusters."""
 
-    def __init__(self, one: Answers, policies: Mapping[int, Array], aims: Array) -> None:
+    def __init__(self, one: Answers, policies: Mapping[int, Array], aims: Mask) -> None:
         self.numbers: Numbers = np.array(sorted(policies))
         even = one.world.even[one.state]  # [N, A]
         share = even.max(axis=1)  # 1 / m

@@ -4,7 +4,8 @@ An agent may follow a hypothesis where its place is near, or where it lies ahead
 hides this; regions that are declared beforehand show it, and say where.
 """
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ _FAR_OFF: Final = {"at most 2 steps away": (1, 2), "3 to 5 steps away": (3, 5)} 
     "6 to 8 steps away": (6, 8),
     "9 steps away or more": (9, FAR - 1),
 }
-_SIDES: Final = {
+_SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "above": lambda down, right: down < 0,
     "below": lambda down, right: down > 0,
     "to the left": lambda down, right: right < 0,

@@ -2,18 +2,18 @@
 
 With the sums of `goalscope.hypotheses.evidence`, over worlds:
 
-    strength      lambda(h) = gain / size                     share of its answers that follow h; below 0 it goes against h
-    consistency   R2(h) = gain^2 / (size x repeated)          1 where it follows h alike in all states, however noisy
-    predictable   agreement / steps                           1 for an agent that always repeats itself, 0 for a random one
-    contrast      c(h, k) = sum (u_h - u_k) . a               over steps in which both have a say. In the mean it is
-                                                              lambda E(h, k) if the agent follows h and -lambda E(k, h)
-                                                              if it follows k, E(h, k) = sum |u_h|^2 - u_h . u_k
+    strength      lambda(h) = gain / size               share of the answers that follow h; below 0 they go against it
+    consistency   R2(h) = gain^2 / (size x repeated)    1 where it is followed alike in all states, however noisy
+    predictable   agreement / steps                     1 for an agent that always repeats itself, 0 for a random one
+    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both have a say
 
-h *beats* k where c lies beyond the middle of both by a share `MARGIN` of the way to the first. E(h, k) may be 0, as for
-``goal within 5 steps`` against ``goal``: the middle then lies on one side of 0, and what is not done tells.
+In the mean a contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
+|u_h|^2 - u_h . u_k. h *beats* k where c lies beyond the middle of both by a share `MARGIN` of the way to the first.
+E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: the middle then lies on one side of 0, and what is
+not done tells.
 
 Ends are those of resampled clusters, one-sided at `LEVEL`. A rival is compared where both have a say in `FEWEST`
-clusters; it can be told apart where E(h, k) + E(k, h) is at least `APART` of 2 |u_h|^2 and above 0 in `FEWEST` clusters.
+clusters. It can be told apart where E(h, k) + E(k, h) is at least `APART` of 2 |u_h|^2, and above 0 in `FEWEST`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -161,7 +161,7 @@ class _Judged:
     def _ends(
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
-        """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: values that an end is taken of instead."""
+        """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: what an end is taken of instead."""
         down, up = _tails(len(self.found.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
@@ -229,7 +229,7 @@ class _Judged:
         inside, elsewhere = gain / np.maximum(size, 1e-9), rest_gain / np.maximum(rest_size, 1e-9)
         ahead = inside - elsewhere / 2
         below = self._ends(ahead, high=np.where(size > 1e-9, ahead, np.inf), level=REGION)[2] < 0
-        return below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST)
+        return np.asarray(below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
     def verdict(self) -> Verdict:
         kind, chosen = self._kind()
