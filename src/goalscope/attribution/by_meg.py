@@ -63,8 +63,7 @@ def by_meg(trial: Trial) -> Attribution:
         method="meg",
         kind=kind,
         names=names,
-        sentence=said
-        + {"named": "", "not explained": ": not explained"}.get(kind, f"; not told from {', '.join(names[1:])}"),
+        sentence=said + (f"; not told from {', '.join(names[1:])}" if names[1:] else ""),
         weights=shares,
         predicts=tuple(
             Part(hypothesis=trial.bank[name].text, weight=1 / len(told), rationality=_finite(own[name][2]))

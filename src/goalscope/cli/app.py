@@ -308,11 +308,11 @@ def meg(
     if ridge is not None and not unknown:
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     from goalscope.cli.meg import meg_file, meg_run
-    from goalscope.cli.overrides import split
+    from goalscope.cli.overrides import split, split_names
 
     texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
     if path.is_dir():
-        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split(hypotheses), "draws": draws}
+        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split_names(hypotheses), "draws": draws}
         options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
         meg_run(path, options, as_json=as_json)
         return

@@ -60,10 +60,8 @@ def attribute(
 
     is_run = Path(agent).is_dir() and worlds is None
 
-    def made(text: str | None) -> Any:
-        return text if text is None or is_run else study_of(text, sizes, densities, count, settings)
-
-    first, later = made(worlds), made(separating)
+    first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
+    later: Any = separating if separating is None or is_run else study_of(separating, None, None, None, None)
     if dry:
         if is_run or first is None:
             raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")

@@ -44,7 +44,8 @@ STUDIES: Final = (
 
 HYPOTHESES: Final = (
     "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', or of what "
-    "environments name as goals, with commas between them. By default all but cells, as far as they make sense there."
+    "environments name as goals, or in grids written places such as 'beside goal', with commas or ';' between them. By "
+    "default all but cells and places, as far as they make sense there."
 )
 """Help text of the option --hypotheses of `meg`."""
 

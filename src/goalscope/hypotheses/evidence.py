@@ -28,6 +28,9 @@ from goalscope.hypotheses.views import Undefined
 FREQUENCIES: Final = "move frequencies"
 """The sentinel of an agent that takes each action as often as in the other worlds, whatever it sees."""
 
+_AIMS: Final = ("place", "event", "utility")
+"""Kinds of hypotheses that say nothing where all offered actions are alike."""
+
 _NONE: Final = 1e-12
 
 
@@ -108,11 +111,14 @@ def evidence(
     if not given:
         raise ValueError("hypotheses must be scored on steps with an action, got none: run the agent in such worlds")
     names = (*hypotheses, FREQUENCIES)
+    silent = np.array([one.kind in _AIMS for one in hypotheses.values()] + [False])
     aims = np.array([_aims(one) for one in hypotheses.values()] + [False])
     clusters = {cluster: number for number, cluster in enumerate(dict.fromkeys(one.cluster for one in given))}
     size, count = len(names), len(clusters)
-    flat = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
-    square = {name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")}
+    flat: dict[str, Array] = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
+    square: dict[str, Array] = {
+        name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")
+    }
     by_region = {name: np.zeros((count, asked, len(REGIONS))) for name in ("region_gain", "region_size")}
     steps, agreement, undefined = np.zeros(count), np.zeros(count), dict.fromkeys(names, 0)
     for one, often in zip(given, move_frequencies(given), strict=True):
@@ -126,11 +132,11 @@ def evidence(
         for number in set(range(size)) - set(policies):
             undefined[names[number]] += 1
         steps[at] += len(one.state)
-        found = _Sums(one, policies, aims)
+        found = _Sums(one, policies, silent, aims)
         agreement[at] += found.agreement
         for name, sums in flat.items():
             sums[at, found.numbers] += getattr(found, name)
-        pairs = np.ix_([at], found.numbers, found.numbers)
+        pairs = np.ix_(np.array([at]), found.numbers, found.numbers)
         for name, sums in square.items():
             sums[pairs] += getattr(found, name)
         for number, where in said.regions.items():
@@ -151,7 +157,7 @@ def evidence(
 class _Sums:
     """The sums of one world; its attributes are those of `Evidence`, without the axis of clusters."""
 
-    def __init__(self, one: Answers, policies: Mapping[int, Array], aims: Mask) -> None:
+    def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask) -> None:
         self.numbers: Numbers = np.array(sorted(policies))
         even = one.world.even[one.state]  # [N, A]
         share = even.max(axis=1)  # 1 / m
@@ -163,7 +169,7 @@ class _Sums:
         gains = np.einsum("kna,na->kn", away, (one.first + second) / 2)
         sizes = np.einsum("kna,kna->kn", away, away)
         self.gains, self.sizes = gains, sizes
-        says = (sizes > _NONE) | ~aims[self.numbers, None]
+        says = (sizes > _NONE) | ~silent[self.numbers, None]
         self.said, self.gain, self.size = says.sum(axis=1), gains.sum(axis=1), sizes.sum(axis=1)
         self.common_gain, self.common_size = gains @ says.T, sizes @ says.T
         flat = away.reshape(len(away), -1)
@@ -188,7 +194,7 @@ class _Sums:
 
 def _aims(one: Hypothesis) -> bool:
     """Return whether a hypothesis is about a place, an event or a utility, or one of its parts is; habits are not."""
-    if one.kind in ("place", "event", "utility"):
+    if one.kind in _AIMS:
         return True
     parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
     return any(isinstance(part, Hypothesis) and _aims(part) for part in parts)

@@ -41,13 +41,15 @@ def regions(one: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None
         holds = holding(world, one.parts[0], one.parts[1])
         found[-2:] = holds, ~holds
         return found
-    if one.kind not in ("place", "event"):
+    parts = [part for part in one.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    if one.kind not in ("place", "event") and len(parts) != 1:
         return None
+    aim = one if one.kind in ("place", "event") else parts[0]  # that it flees, goes straight to, or is after when near
     try:
-        steps = world.steps_to(one.where(world))
+        steps = world.steps_to(aim.where(world))
         found[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
-        if one.kind == "place":
-            down, right = world.further(one.cell(world)).T
+        if aim.kind == "place":
+            down, right = world.further(aim.cell(world)).T
             found[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
     except Undefined:  # chance, or a world without cells: the regions that are not known stay empty
         return found

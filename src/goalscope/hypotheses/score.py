@@ -259,7 +259,7 @@ class _Judged:
         if named := np.flatnonzero(alone & whole).tolist():
             return ("named" if len(named) == 1 else "set"), named
         if self.predictable[1] < RANDOM:
-            follows = (self.strength[1] > STRONG).any()
+            follows = (self.strength[1] > STRONG)[:-1].any()  # but for move frequencies, of which it is all noise
             return ("random" if self.predictable[2] < NOISE and not follows else "undecided"), ()
         at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
         usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)

@@ -235,6 +235,7 @@ class Study(Part):
                 f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
         check_texts(mapping, name)
+        mapping = kinds.with_twins(mapping, name)
         try:
             study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
@@ -380,7 +381,7 @@ def _keys() -> dict[str, Sequence[str]]:
     }
     analysis = (Analysis, Invariance, Inside, RandomNetworks, Full, Probes, Decoders)
     return {
-        "": [field.alias or name for name, field in Study.model_fields.items()],
+        "": [*(field.alias or name for name, field in Study.model_fields.items()), kinds.TWINS],
         "analysis": [name for part in analysis for name in part.model_fields],
         **{name: list(part.model_fields) for name, part in parts.items()},
     }
