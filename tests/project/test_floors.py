@@ -70,6 +70,7 @@ ARROWS = {
     ("cli", "reproduction"),
     ("__main__", "cli"),
     ("report", "studies"),
+    ("attribution", "hypotheses"),
     ("report", "interventions"),
     ("rows", "extras"),
     ("rows", "columns"),

@@ -42,9 +42,9 @@ TWINS: Final = "hypotheses"
 
 
 def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a study as it is written with a twin for each of its ``hypotheses`` among the agents, in their place.
+    """Return a study as it is written, with a twin for each of its ``hypotheses`` among the agents.
 
-    Each is a written form, or a mapping: ``is`` the written form, and what else an agent of the kind `hypothesis` takes.
+    Each is a written form, or a mapping: ``is`` the form, and what else an agent of the kind `hypothesis` takes.
 
     Raises:
         ValueError: no list of such entries; ``name`` is what the message calls the study.
@@ -52,11 +52,12 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if TWINS not in mapping:
         return mapping
     given, agents = mapping[TWINS], mapping.get("agents", [])
-    entries = [{"is": one} if isinstance(one, str) else one for one in (given if isinstance(given, list) else [None])]
+    listed = given if isinstance(given, list) else [None]
+    entries = [{"is": one} if isinstance(one, str) else one for one in listed]
     if not all(isinstance(one, Mapping) and "is" in one for one in entries) or not isinstance(agents, list):
         raise ValueError(
-            f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or horizon, "
-            f"got {shorten(given)}"
+            f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or "
+            f"horizon, got {shorten(given)}"
         )
     rest = [{key: value for key, value in one.items() if key != "is"} for one in entries]
     twins = [{"kind": "hypothesis", "hypothesis": one["is"], **more} for one, more in zip(entries, rest, strict=True)]

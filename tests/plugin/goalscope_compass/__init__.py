@@ -3,6 +3,7 @@
 from goalscope_compass import (
     agent,
     analysis,
+    attribution,
     environment,
     head,
     hypothesis,
@@ -16,6 +17,7 @@ from goalscope_compass import (
 __all__ = [
     "agent",
     "analysis",
+    "attribution",
     "environment",
     "head",
     "hypothesis",
