@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import goalscope
+from command_line import call
+from goalscope.agents import Observation, Turn
 from goalscope.attribution import Attribution, Part, Trial, claim_of, freeze_claim, judged, scored
 from goalscope.attribution.by_arrival import _unseeing
 from goalscope.attribution.by_likelihood import RATIONALITIES
@@ -19,11 +22,21 @@ from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
-from tests.command_line import call
-from tests.runs.run_agents import Dice
 
 ENTRY = {"kind": "grid", "sizes": [5, 7], "densities": [0.4], "count": 5, "minimum_distance": 4}
 WORLDS = {"worlds": [ENTRY], "agents": [{"kind": "random"}], "seed": 2}
+
+
+class Mute:
+    """Never takes an action."""
+
+    name, journalled = "mute", False
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "mute"}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        return [Turn(action=None, failure="no action") for _ in observations]
 
 
 def answers(tmp_path: Path, *agents: Any, **more: Any) -> list[Answers]:
@@ -254,6 +267,6 @@ def test_a_run_of_several_agents_needs_a_name_and_one_without_actions_is_refused
     with pytest.raises(ValueError, match=r"optimal, random.*--name"):
         goalscope.attribute(tmp_path / "run", hypotheses="goal")
     assert goalscope.attribute(tmp_path / "run", hypotheses="goal", name="random", methods=["score"]).agent == "random"
-    run(Study.parse(WORLDS), tmp_path / "failed", agents=[Dice(failing=1.0)])
+    run(Study.parse(WORLDS), tmp_path / "failed", agents=[Mute()])
     with pytest.raises(ValueError, match="no step holds an action"):
         goalscope.attribute(tmp_path / "failed", hypotheses="goal")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_agents import Dice
 
 from goalscope.preflight.cost import costs
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.record import SECOND
-from tests.runs.run_agents import Dice
 
 WORLDS = [{"kind": "grid", "sizes": [5], "densities": [0.2], "count": 4}]
 

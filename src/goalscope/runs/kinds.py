@@ -53,7 +53,7 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return mapping
     given, agents = mapping[TWINS], mapping.get("agents", [])
     listed = given if isinstance(given, list) else [None]
-    entries = [{"is": one} if isinstance(one, str) else one for one in listed]
+    entries: list[Any] = [{"is": one} if isinstance(one, str) else one for one in listed]
     if not all(isinstance(one, Mapping) and "is" in one for one in entries) or not isinstance(agents, list):
         raise ValueError(
             f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or "

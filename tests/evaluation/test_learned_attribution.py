@@ -6,6 +6,7 @@ What they are after is counted by an oracle of its own: the first of both cells 
 from pathlib import Path
 
 import pytest
+from test_learned import AGENTS, CORNER, Learned, shifted, trained
 
 from goalscope.agents.agent import agent_kind
 from goalscope.attribution import Trial
@@ -13,7 +14,6 @@ from goalscope.hypotheses import load_hypotheses
 from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.score import Verdict, judge
 from goalscope.runs import Episode, Store, Study, run
-from tests.evaluation.test_learned import AGENTS, CORNER, Learned, shifted, trained
 
 pytestmark = pytest.mark.full
 WORLDS = 60
