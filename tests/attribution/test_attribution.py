@@ -212,7 +212,7 @@ def test_separating_worlds_are_opened_after_the_claim_is_frozen(tmp_path: Path, 
 
 def test_phases_are_never_judged_together(tmp_path: Path) -> None:
     trained, shifted = (
-        {**ENTRY, "count": 8, "goal": goal, "phase": phase}
+        {**ENTRY, "sizes": [7, 9], "count": 6, "minimum_distance": 3, "goal": goal, "phase": phase}
         for goal, phase in (("top-right", "trained"), ("anywhere", "shifted"))
     )
     found = goalscope.attribute(
@@ -222,7 +222,7 @@ def test_phases_are_never_judged_together(tmp_path: Path) -> None:
     )  # fmt: skip
     verdicts = {stratum.name: stratum.attributions[0] for stratum in found.claim.strata}
     assert "" not in verdicts
-    assert "phase trained, size 5" in verdicts
+    assert "phase trained, size 7" in verdicts
     assert verdicts["phase trained"].kind == "set"
     assert set(verdicts["phase trained"].names) >= {"goal", "corner top-right"}
     assert "goal" not in verdicts["phase shifted"].names
