@@ -40,8 +40,9 @@ class Seen:
         return self.grid.height, self.grid.width
 
     def chance(self, name: str, *more: Any) -> float:
-        """Return a random number of the episode in [0, 1)."""
-        return uniform(self.observation.seed, name, self.observation.episode_id, *more)
+        """Return a random number of the episode in [0, 1), another one where a step is answered again."""
+        again = (self.observation.attempt,) if self.observation.attempt else ()
+        return uniform(self.observation.seed, name, self.observation.episode_id, *more, *again)
 
     def of_world(self, name: str) -> float:
         """Return a number in [0, 1) that depends on the walls and the goal alone."""

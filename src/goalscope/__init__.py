@@ -6,6 +6,7 @@
     depends(models, out, ...)    what their actions depend on, one thing changed        -> Dependences
     meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
     compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
+    attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from goalscope.agents.agent import Agent as Agent
     from goalscope.evaluation.evaluating import evaluate as evaluate
     from goalscope.evaluation.opening import open_results
+    from goalscope.front.attributing import attribute as attribute
     from goalscope.front.comparing import compare as compare
     from goalscope.front.depending import depends as depends
     from goalscope.front.goals import meg as meg
@@ -39,6 +41,7 @@ _OFFERED: Final = {
     "evaluate": ("evaluation.evaluating", "evaluate"),
     "run": ("front.running", "run"),
     "measure": ("front.measuring", "measure"),
+    "attribute": ("front.attributing", "attribute"),
     "compare": ("front.comparing", "compare"),
     "depends": ("front.depending", "depends"),
     "open": ("evaluation.opening", "open_results"),

@@ -51,6 +51,9 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
     "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
+    "attribution": tuple(
+        f"goalscope.attribution.{name}" for name in ("by_score", "by_arrival", "by_meg", "by_likelihood")
+    ),
     "analysis": ("goalscope.probing.builtin_analyses",),
     "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "depends", "inside")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "depends", "inside")),

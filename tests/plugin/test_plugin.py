@@ -147,6 +147,15 @@ def test_its_hypotheses_are_told_apart_and_have_twins(site: Path, tmp_path: Path
     assert "northward" in call("separate", "--hypotheses", bank.replace("halfway to ", "beside "), *worlds, status=2)
 
 
+def test_its_attribution_method_stands_beside_the_others_and_is_scored(site: Path, tmp_path: Path) -> None:
+    worlds = ("--worlds", "grid", "--sizes", "5", "--densities", "0.2", "--count", "7")
+    asked = ("attribute", "optimal", "--hypotheses", "goal;corner top-left", *worlds, "--out", tmp_path / "out")
+    shown = goalscope(site, *asked, "--separating", "grid", "--methods", "last place,score")
+    assert "last place: named: 100% of its episodes end at goal" in shown
+    assert "last place" in shown.partition("nats an action")[2]
+    assert "last place" in call(*asked, "--methods", "last place", status=2)
+
+
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run)

@@ -9,6 +9,7 @@ import typer
 from goalscope import __version__
 from goalscope.cli import (
     activations,
+    attributing,
     depending,
     doctor,
     evaluating,
@@ -47,7 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NAMING = ("run", "estimate", "import", "separate", "design", "depends")
+_NAMING = ("run", "estimate", "import", "separate", "design", "depends", "attribute")
 """Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -104,6 +105,7 @@ _command("merge")(studies.merge)
 _command("depends")(depending.depends)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
+_command("attribute")(attributing.attribute)
 _command("estimate", cls=StudyCommand)(studies.estimate)
 
 
@@ -306,11 +308,11 @@ def meg(
     if ridge is not None and not unknown:
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     from goalscope.cli.meg import meg_file, meg_run
-    from goalscope.cli.overrides import split
+    from goalscope.cli.overrides import split, split_names
 
     texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
     if path.is_dir():
-        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split(hypotheses), "draws": draws}
+        options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split_names(hypotheses), "draws": draws}
         options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
         meg_run(path, options, as_json=as_json)
         return

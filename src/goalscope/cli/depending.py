@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from goalscope.cli.console import progress, say
 from goalscope.cli.evaluating import MODELS
 from goalscope.cli.help import flag, option
-from goalscope.cli.hypotheses import Worlds, worlds_of
+from goalscope.cli.hypotheses import Worlds, study_of
 from goalscope.cli.studies import Count, Densities, OutFolder, Sizes
 
 
@@ -51,7 +51,7 @@ def depends(
     options |= {"moved": split(moved), "workers": workers}
     if worlds or sizes or densities or count:
         text = worlds or json.dumps(dict(depending.WORLDS))
-        options["worlds"] = worlds_of(text, sizes, densities, count, None).dump()["worlds"]
+        options["worlds"] = study_of(text, sizes, densities, count, None).dump()["worlds"]
     if dry:
         depending.expect(models, out, **options)
         return

@@ -18,6 +18,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "depends": "Say what the actions of agents depend on, one thing changed.",
     "separate": "Say which hypotheses some worlds can tell apart.",
     "design": "Choose worlds that tell hypotheses apart.",
+    "attribute": "Say which hypothesis an agent's actions follow, or that none does.",
     "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
@@ -40,7 +41,8 @@ STUDIES: Final = "A study file (YAML), or the name of a registered study, see be
 
 HYPOTHESES: Final = (
     "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', or of what "
-    "environments name as goals, with commas between them. By default all but cells, as far as they make sense there."
+    "environments name as goals, or in grids written places such as 'beside goal', with commas or ';' between them. By "
+    "default all but cells and places, as far as they make sense there."
 )
 """Help text of the option --hypotheses of `meg`."""
 
@@ -71,6 +73,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope separate --hypotheses mine.yaml --worlds key-door",
     ),
     "design": ("goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml",),
+    "attribute": (
+        "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after",
+        "goalscope attribute runs/first --hypotheses 'grids;key' --methods meg",
+    ),
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",

@@ -54,7 +54,7 @@ def separate(
     from goalscope.report.specs import Figure
 
     check_outputs(out)
-    study = worlds_of(worlds, sizes, densities, count, settings)
+    study = study_of(worlds, sizes, densities, count, settings)
     found = separability(
         load_hypotheses(hypotheses), study.worlds(), horizon=study.horizon.of, lapse=lapse, level=level
     )
@@ -101,7 +101,7 @@ def design(
     from goalscope.runs import Study
 
     check_outputs(out)
-    study = worlds_of(worlds, sizes, densities, count, settings)
+    study = study_of(worlds, sizes, densities, count, settings)
     found = designed(
         load_hypotheses(hypotheses), study.worlds(), choose, horizon=study.horizon.of, lapse=lapse, seed=seed
     )
@@ -126,7 +126,7 @@ def design(
         say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
 
 
-def worlds_of(
+def study_of(
     text: str, sizes: str | None, densities: str | None, count: int | None, settings: list[str] | None
 ) -> "Study":
     """Return a study of the worlds that an option names, with the changes of others."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from goalscope.hypotheses import Undefined, bind, finite_world, parse
 from goalscope.measures.goals import (
     DRAWS,
     GoalFindings,
@@ -17,6 +18,7 @@ from goalscope.measures.goals import (
     measure_goals_by_parts,
     measure_restricted,
 )
+from goalscope.measures.goals.settings import HYPOTHESES
 from goalscope.measures.table import StepTable
 from goalscope.meg.restricted import Unseen
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
@@ -24,6 +26,7 @@ from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
+from goalscope.worlds.grid import Position
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
@@ -50,7 +53,8 @@ def meg(
     Args:
         run: the run directory.
         by: also by these tags, e.g. ``("size",)``.
-        hypotheses: goals, e.g. ``("goal", "top-left")``; empty for all that make sense there.
+        hypotheses: goals, e.g. ``("goal", "top-left")``, in grids also written places, e.g. ``"beside goal"``; empty
+            for all that make sense there.
         utility: "steps" (spent there, the default) or "arrival" (being there last).
         invalid: what a turn without an action is: "no-op" (the default) or "action".
         confidence: coverage of the intervals.
@@ -111,7 +115,7 @@ def _measured(
             raise ValueError(
                 "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
             )
-        settings = goal_settings(worlds, confidence=confidence, **options)
+        settings = goal_settings(worlds, confidence=confidence, **options, **_written(worlds, options))
         relative = []
         if beliefs:  # first, so that a site that was not captured is reported at once
             relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws, stage)]
@@ -136,6 +140,38 @@ def _measured(
                 )
             findings = replace(findings, held_out=held_out)
     return joined([findings, *relative]) if relative else findings, total
+
+
+def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the cells of hypotheses that are written places, such as ``beside goal``, where others name what is asked.
+
+    Raises:
+        ValueError: neither a name nor a place, or a place that has no cell in any of the worlds.
+    """
+    named = set(goal_settings(worlds).named)
+    cells: dict[str, dict[str, Position]] = {}
+    for name in options.get("hypotheses", ()):
+        if name in (*HYPOTHESES, "wrong goal", *named):
+            continue
+        one = bind(parse(name), worlds)
+        if one.kind != "place" or not all(world.planar for world in worlds):
+            raise ValueError(
+                f"MEG of a run must be asked towards names ({', '.join((*HYPOTHESES, *sorted(named)))}) or, in grids, "
+                f"written places, got {name!r}, a {one.kind}: goalscope attribute RUN --methods meg takes all with a "
+                "utility"
+            )
+        found, reasons = dict[str, Position](), dict[str, None]()
+        for world in worlds:
+            try:
+                finite = finite_world(world, 1)
+                one.solved(finite)  # undefined where no way leads there
+                found[world.id] = one.cell(finite)
+            except Undefined as error:
+                reasons[str(error)] = None
+        if not found:
+            raise ValueError(f"{name} must have a cell in one of the worlds, it has none: {'; '.join(reasons)}")
+        cells[name] = found
+    return {"cells": cells} if cells else {}
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:

@@ -30,17 +30,23 @@ def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
     return np.asarray(world.steps_to(it.where(world)) <= steps)
 
 
+def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
+    """Return the states in which the condition of a hypothesis holds; an event and a place are conditions, too."""
+    found: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
+    return found
+
+
 @hypothesis("{hypothesis} if {condition}, else {hypothesis}", kind="table")
 def conditional(world: FiniteWorld, first: Hypothesis, condition: Hypothesis, otherwise: Hypothesis) -> Array:
     """Return the policy of the first hypothesis where the condition holds, that of the other one elsewhere."""
-    holds = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
+    holds = holding(world, first, condition)
     return np.where(holds[:, None], first.solved(world).policy, otherwise.solved(world).policy)
 
 
 @hypothesis("{hypothesis} if {condition}", kind="table")
 def else_random(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Array:
     """Return the policy of the hypothesis where the condition holds, all offered actions elsewhere."""
-    holds = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
+    holds = holding(world, first, condition)
     return np.where(holds[:, None], first.solved(world).policy, world.even)
 
 

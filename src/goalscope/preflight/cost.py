@@ -106,10 +106,10 @@ def _cost(
     report: Callable[[], None],
 ) -> Cost:
     steps = sum(horizon for _, horizon in worlds) * study.trajectories
-    attempts = 1 + study.failure_of(agent).retries
+    attempts = study.answers + study.failure_of(agent).retries  # a second answer is asked for once
     episodes = len(worlds) * study.trajectories
     if not isinstance(agent, ChatAgent):
-        return Cost(name=agent.name, episodes=episodes, calls=steps)
+        return Cost(name=agent.name, episodes=episodes, calls=steps * study.answers)
     calls = steps * attempts
     count, how = counter(agent, parameters)
     output = agent.sampling.max_tokens

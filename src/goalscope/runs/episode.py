@@ -2,17 +2,24 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from goalscope.agents.agent import History, Observation, Past, Turn
 from goalscope.rows import Tag
-from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.runs.record import SECOND, Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import FailurePolicy, Study
 from goalscope.worlds.world import View, World
+
+_AGAIN: Final = 1001
+"""Number of the attempt that is a second answer, beyond all retries: with other random numbers than the first."""
 
 
 class LiveEpisode:
     """An episode that is being run, whatever its world.
+
+    Where the study has ``answers: 2``, each step that has an action is answered once more, to the same observation;
+    the first answer is what happens, the second one is kept with the step.
 
     Args:
         spec: the specification of the episode.
@@ -50,6 +57,8 @@ class LiveEpisode:
         self._failure = failure or (FailurePolicy() if study is None else study.failure)
         self._history_as: History = history or ("none" if study is None else study.history)
         self._attempts: list[dict[str, Any]] = []
+        self._twice = study is not None and study.answers == 2
+        self._first: Turn | None = None  # of a step that is answered once more
 
     @property
     def state(self) -> Any:
@@ -62,7 +71,7 @@ class LiveEpisode:
         return Observation(
             view=self._view,
             step=len(self.steps),
-            attempt=len(self._attempts),
+            attempt=self._attempt,
             episode_id=self.spec.id,
             seed=self.spec.seed,
             history=self._history,
@@ -71,19 +80,28 @@ class LiveEpisode:
             shared_examples=self._world.shared_examples,
         )
 
+    @property
+    def _attempt(self) -> int:
+        return len(self._attempts) if self._first is None else _AGAIN
+
     def apply(self, turn: Turn) -> None:
         """Apply the agent's turn.
 
         Raises:
             ValueError: usage that is no finite number, or an action that the world does not have.
         """
-        index, attempt = len(self.steps), len(self._attempts)
+        index, attempt = len(self.steps), self._attempt
         for name, value in turn.usage.items():
             if not math.isfinite(value):
                 raise ValueError(f"usage must hold finite numbers, got {name} = {value!r} at step {index}")
             self.usage.append((index, attempt, name, float(value)))
-        if turn.action is None and attempt < self._failure.retries:
+        if self._first is None and turn.action is None and attempt < self._failure.retries:
             self._attempts.append({"failure": turn.failure, "text": turn.text, "reasoning": turn.reasoning})
+            return
+        if self._first is not None:
+            turn, self._first = replace(self._first, extra={**self._first.extra, SECOND: turn.action}), None
+        elif self._twice and turn.action is not None:
+            self._first = turn
             return
         extra = {**turn.extra, "attempts": self._attempts} if self._attempts else turn.extra
         session = self._session

@@ -37,6 +37,33 @@ OWN: Final = "module:Class"
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
+TWINS: Final = "hypotheses"
+"""Key of a study as it is written: hypotheses whose twins act beside its agents."""
+
+
+def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a study as it is written, with a twin for each of its ``hypotheses`` among the agents.
+
+    Each is a written form, or a mapping: ``is`` the form, and what else an agent of the kind `hypothesis` takes.
+
+    Raises:
+        ValueError: no list of such entries; ``name`` is what the message calls the study.
+    """
+    if TWINS not in mapping:
+        return mapping
+    given, agents = mapping[TWINS], mapping.get("agents", [])
+    listed = given if isinstance(given, list) else [None]
+    entries: list[Any] = [{"is": one} if isinstance(one, str) else one for one in listed]
+    if not all(isinstance(one, Mapping) and "is" in one for one in entries) or not isinstance(agents, list):
+        raise ValueError(
+            f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or "
+            f"horizon, got {shorten(given)}"
+        )
+    rest = [{key: value for key, value in one.items() if key != "is"} for one in entries]
+    twins = [{"kind": "hypothesis", "hypothesis": one["is"], **more} for one, more in zip(entries, rest, strict=True)]
+    return {**{key: value for key, value in mapping.items() if key != TWINS}, "agents": [*agents, *twins]}
+
+
 class Part(BaseModel):
     """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
 

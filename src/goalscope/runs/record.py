@@ -13,11 +13,15 @@ from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state
 from goalscope.worlds.world import World
 
-__all__ = ["Episode", "EpisodeSpec", "Outcome", "Step", "World", "begin"]
+__all__ = ["SECOND", "Episode", "EpisodeSpec", "Outcome", "Step", "World", "begin"]
 
 Outcome = Literal["goal", "horizon", "failure", "stopped", "ended"]
 """End of an episode: at the goal, at its horizon, by an unusable turn, by the end of its record, or by the world
 without the goal reached."""
+
+
+SECOND = "second answer"
+"""Further value of a step that was answered twice: the action of the second answer, None where that held none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +34,8 @@ class EpisodeSpec:
         trajectory: number of the trajectory on this world, 0-based.
         seed: root seed of the study.
         horizon: maximum number of actions.
-        rules: other settings that decide the episode, as canonical JSON: the failure policy, and the history shown.
-            "" where a failed turn is a step in place and no history is shown.
+        rules: other settings that decide the episode, as canonical JSON: the failure policy, the history shown, and
+            how often a step is answered. "" where a failed turn is a step in place, no history is shown, and once.
     """
 
     world_id: str

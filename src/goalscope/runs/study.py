@@ -157,6 +157,7 @@ class Study(Part):
     horizon: Horizon = Horizon(factor=1.5)
     history: History = "none"
     failure: FailurePolicy = FailurePolicy()
+    answers: int = Field(default=1, ge=1, le=2)
     durability: Literal["process", "power"] = "process"
     analysis: Analysis | None = None
 
@@ -234,6 +235,7 @@ class Study(Part):
                 f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
         check_texts(mapping, name)
+        mapping = kinds.with_twins(mapping, name)
         try:
             study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
@@ -261,6 +263,8 @@ class Study(Part):
         mapping["horizon"] = {key: part for key, part in mapping["horizon"].items() if part is not None}
         if self.limited:
             del mapping["horizon"]
+        if self.answers == 1:
+            del mapping["answers"]  # as in studies that were written before there was this key
         return mapping
 
     @cached_property
@@ -292,7 +296,7 @@ class Study(Part):
 
     def rules(self, agent: Agent) -> str:
         """Return `EpisodeSpec.rules` of an agent's episodes."""
-        return write_rules(self.history_of(agent), self.failure_of(agent))
+        return write_rules(self.history_of(agent), self.failure_of(agent), self.answers)
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:
         """Yield every episode of the study: agent by agent, world by world, trajectory by trajectory.
@@ -338,18 +342,20 @@ class Study(Part):
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 
 
-def write_rules(history: History, failure: FailurePolicy) -> str:
-    """Return `EpisodeSpec.rules` of a history setting and a failure policy."""
+def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> str:
+    """Return `EpisodeSpec.rules` of a history setting, a failure policy and the answers to a step."""
     rules: dict[str, Any] = {}
     if history != "none":
         rules["history"] = history
     if failure != FailurePolicy():
         rules["failure"] = failure.model_dump()
+    if answers != 1:
+        rules["answers"] = answers
     return canonical_json(rules) if rules else ""
 
 
 def read_rules(rules: str) -> tuple[History, FailurePolicy]:
-    """Return the arguments of `write_rules` for its result.
+    """Return the first two arguments of `write_rules` for its result.
 
     Raises:
         ValueError: the text cannot be such a result.
@@ -375,7 +381,7 @@ def _keys() -> dict[str, Sequence[str]]:
     }
     analysis = (Analysis, Invariance, Inside, RandomNetworks, Full, Probes, Decoders)
     return {
-        "": [field.alias or name for name, field in Study.model_fields.items()],
+        "": [*(field.alias or name for name, field in Study.model_fields.items()), kinds.TWINS],
         "analysis": [name for part in analysis for name in part.model_fields],
         **{name: list(part.model_fields) for name, part in parts.items()},
     }

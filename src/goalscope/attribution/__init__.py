@@ -1,0 +1,21 @@
+"""What an agent is after, by several methods: a claim that is frozen before it is tested on worlds that separate.
+
+A method is a function of a `Trial` under `@attribution`. Which hypotheses there are is in `goalscope.hypotheses`.
+"""
+
+from goalscope.attribution.claim import Claim, Stratum, Test, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.definition import Attribution, Part, Trial, attribution
+
+__all__ = [
+    "Attribution",
+    "Claim",
+    "Part",
+    "Stratum",
+    "Test",
+    "Trial",
+    "attribution",
+    "claim_of",
+    "freeze_claim",
+    "judged",
+    "scored",
+]

@@ -1,0 +1,32 @@
+"""The score of all hypotheses with the agent's own noise as the ceiling; see `goalscope.hypotheses.score`."""
+
+from goalscope.attribution.definition import Attribution, Part, Trial, attribution
+from goalscope.hypotheses.score import judge
+from goalscope.hypotheses.views import Undefined
+
+
+@attribution("score")
+def by_score(trial: Trial) -> Attribution:
+    """Return the verdict of the rule; it needs two answers to each step, or their probabilities."""
+    if not trial.twice:
+        raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
+    found = judge(trial.evidence, seed=trial.seed, level=trial.level)
+    asked = [name for name in found.names if name in trial.bank]
+    follows = found.kind in ("named", "set", "partly")
+    parts = [
+        Part(hypothesis=trial.hypotheses[name].text, weight=1 / len(asked), strength=found.score(name).strength[0])
+        for name in (asked if follows else [])
+    ]
+    if found.kind == "habit":
+        parts = [Part(hypothesis=found.names[0], weight=1.0)]
+    if found.kind == "random":
+        parts = [Part(hypothesis="random", weight=1.0)]
+    return Attribution(
+        method="score",
+        kind=found.kind,
+        names=found.names,
+        sentence=found.sentence(),
+        weights={name: found.score(name).consistency[0] for name in trial.bank},
+        predicts=tuple(parts),
+        details=found.to_plain(),
+    )

@@ -1,0 +1,250 @@
+"""A claim is frozen before it is tested: what each method says and predicts, under one content id, written to a file.
+
+Then the worlds that separate are opened, and the single actions that the agent takes there are scored, in means over
+clusters of worlds (p the predicted probabilities of a step, a the action taken, a' the second answer, q the agent's own
+unknown probabilities):
+
+    log score       mean log p(a), in nats; all offered actions equally likely have -log m
+    its ceiling     log of the mean of 1[a = a']: E log p(a) <= E log sum q^2 <= log E 1[a = a'], whatever p
+    distance        mean of 1[a = a'] - 2 p(a) + sum p^2, unbiased for |p - q|^2, 0 for the agent's own probabilities
+    calibration     of each tenth of the predicted probabilities: their mean, and how often these actions were taken
+
+Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's inequality for the ceiling.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goalscope import registry
+from goalscope.attribution.definition import Attribution, Part, Trial, predicted
+from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.definition import Array
+from goalscope.hypotheses.views import Undefined
+from goalscope.hypotheses.written import write_hypotheses
+from goalscope.ids import canonical_json, content_id
+from goalscope.measures.goals.separability import FEWEST
+from goalscope.parts import attempt
+from goalscope.plain_files import write_text
+
+FILE = "claim.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """Worlds that are judged together.
+
+    Attributes:
+        name: such as "phase trained"; "" for all worlds.
+        clusters: their number.
+        often: number of actions of a world -> ``[A]`` how often the agent took each of them.
+        attributions: what each method says.
+        refused: method -> why it says nothing.
+    """
+
+    name: str
+    clusters: int
+    often: Mapping[int, tuple[float, ...]]
+    attributions: tuple[Attribution, ...]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What methods say of an agent, and what they predict.
+
+    Attributes:
+        agent: its content id.
+        hypotheses: the bank, as `write_hypotheses` has it.
+        worlds: content id of the worlds that were looked at.
+        tested_on: the study, or the run, whose worlds it will be tested on; None for none.
+        strata: by group of worlds.
+    """
+
+    agent: str
+    hypotheses: Sequence[Any]
+    worlds: str
+    tested_on: Mapping[str, Any] | None
+    strata: tuple[Stratum, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values: what the id is of. Names and sentences for readers are not among them."""
+        strata = []
+        for stratum in self.strata:
+            said = [
+                {
+                    "method": one.method,
+                    "kind": one.kind,
+                    "names": list(one.names),
+                    "weights": {name: value for name, value in one.weights.items() if math.isfinite(value)},
+                    "predicts": [asdict(part) for part in one.predicts],
+                }
+                for one in stratum.attributions
+            ]
+            often = {str(size): list(shares) for size, shares in stratum.often.items()}
+            strata.append({"name": stratum.name, "clusters": stratum.clusters, "often": often, "said": said})
+        return {
+            "agent": self.agent,
+            "hypotheses": list(self.hypotheses),
+            "worlds": self.worlds,
+            "tested_on": None if self.tested_on is None else dict(self.tested_on),
+            "strata": strata,
+        }
+
+    @property
+    def id(self) -> str:
+        """Content id."""
+        return content_id("claim", self.to_plain())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """How well a method of a claim predicts single actions in new worlds.
+
+    Attributes:
+        stratum, method: of the claim.
+        clusters, steps: of the new worlds.
+        log_score: mean, lower and upper end, nats an action.
+        random: the same mean of equally likely actions.
+        ceiling: that no prediction exceeds in the mean; None without second answers.
+        distance: mean, lower and upper end of the squared distance from the agent's own probabilities; None likewise.
+        calibration: (mean predicted, share taken, number) for each tenth of the predicted probabilities that occurs.
+    """
+
+    stratum: str
+    method: str
+    clusters: int
+    steps: int
+    log_score: tuple[float, float, float]
+    random: float
+    ceiling: float | None
+    distance: tuple[float, float, float] | None
+    calibration: tuple[tuple[float, float, int], ...]
+
+
+def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
+    """Return what methods say of some worlds; one that fails or does not apply is named with the reason."""
+    said, refused = list[Attribution](), dict[str, str]()
+
+    def work(method: str) -> None:
+        try:
+            said.append(registry.resolve("attribution", method)(trial))
+        except Undefined as error:
+            refused[method] = str(error)
+
+    for method in methods:
+        attempt("attribution", method, partial(work, method), partial(refused.setdefault, method))
+    often: dict[int, Array] = {}
+    for one in trial.answers:
+        size = one.world.process.actions
+        often[size] = often.get(size, np.zeros(size)) + one.first.sum(axis=0)
+    return Stratum(
+        name=name,
+        clusters=len({one.cluster for one in trial.answers}),
+        often={size: tuple((count / count.sum()).tolist()) for size, count in often.items()},
+        attributions=tuple(said),
+        refused=refused,
+    )
+
+
+def claim_of(
+    agent: str,
+    bank: Mapping[str, Any],
+    given: Sequence[Answers],
+    tested_on: Mapping[str, Any] | None,
+    strata: Sequence[Stratum],
+) -> Claim:
+    """Return the claim of some strata."""
+    worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
+    return Claim(
+        agent=agent,
+        hypotheses=write_hypotheses(bank),
+        worlds=content_id("worlds", [list(world) for world in worlds]),
+        tested_on=tested_on,
+        strata=tuple(strata),
+    )
+
+
+def freeze_claim(claim: Claim, directory: Path) -> None:
+    """Write a claim; one that lies there already must be the same.
+
+    Raises:
+        ValueError: another claim is frozen there.
+    """
+    path = directory / FILE
+    text = canonical_json({"id": claim.id, "claim": claim.to_plain()}) + "\n"
+    if path.exists():
+        frozen = json.loads(path.read_text(encoding="utf-8")).get("id")
+        if frozen != claim.id:
+            raise ValueError(
+                f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
+                "directory, or give the hypotheses, methods and worlds of the first one"
+            )
+        return
+    write_text(path, text)
+
+
+def scored(claim: Claim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:
+    """Return how well each method of a claim predicts the actions of new worlds."""
+    return tuple(
+        _test(stratum, one.method, one.predicts, given, level)
+        for stratum in claim.strata
+        for one in stratum.attributions
+    )
+
+
+def _test(stratum: Stratum, method: str, parts: Sequence[Part], given: Sequence[Answers], level: float) -> Test:
+    twice = all(one.second is not None for one in given)
+    clusters: dict[str, list[Array]] = {}
+    pairs = list[tuple[Array, Array]]()
+    for one in given:
+        chances = predicted(parts, np.array(stratum.often.get(one.world.process.actions, ())), one)
+        second = one.first if one.second is None else one.second
+        taken = (one.first + second) / 2
+        offered = one.world.even[one.state] > 0
+        logs = np.where(taken > 0, np.log(np.maximum(chances, 1e-300)) * taken, 0.0).sum(axis=1)
+        agreed = (one.first * second).sum(axis=1)
+        distance = agreed - 2 * (chances * taken).sum(axis=1) + (chances**2).sum(axis=1)
+        clusters.setdefault(one.cluster, []).append(np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance]))
+        pairs.append((chances[offered], taken[offered]))
+    means = np.array([np.concatenate(found, axis=1).mean(axis=1) for found in clusters.values()])  # [G, 4]
+    log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
+    enough = twice and agreed[0] > 0
+    return Test(
+        stratum=stratum.name,
+        method=method,
+        clusters=len(means),
+        steps=sum(len(one.state) for one in given),
+        log_score=log_score,
+        random=random[0],
+        ceiling=math.log(agreed[0]) if enough else None,
+        distance=distance if twice else None,
+        calibration=_calibration(pairs),
+    )
+
+
+def _three(values: Array, level: float) -> tuple[float, float, float]:
+    """Return a mean over clusters with the ends of Student's t; without bounds from fewer than `FEWEST`."""
+    mean = float(values.mean())
+    if len(values) < FEWEST:
+        return mean, -math.inf, math.inf
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(values) - 1, 1 - level / 2) * values.std(ddof=1) / math.sqrt(len(values)))
+    return mean, mean - half, mean + half
+
+
+def _calibration(pairs: Sequence[tuple[Array, Array]]) -> tuple[tuple[float, float, int], ...]:
+    chances, taken = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    tenth = np.minimum((chances * 10).astype(np.int64), 9)
+    return tuple(
+        (float(chances[tenth == at].mean()), float(taken[tenth == at].mean()), int((tenth == at).sum()))
+        for at in range(10)
+        if (tenth == at).any()
+    )

@@ -1,0 +1,144 @@
+"""The command `attribute`: its options, and what it prints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goalscope.cli.help import flag, option
+from goalscope.cli.hypotheses import Bank
+from goalscope.cli.studies import Count, Densities, Settings, Sizes
+
+if TYPE_CHECKING:
+    from goalscope.front.attributing import Attributed
+
+
+def attribute(
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="AGENT|RUN", help="An agent, as goalscope evaluate takes it, or a run directory."),
+    ],
+    hypotheses: Bank,
+    worlds: Annotated[
+        str | None,
+        option(
+            "STUDY|KIND", "The worlds in which an agent is asked, as goalscope separate takes them; none for a run."
+        ),
+    ] = None,
+    separating: Annotated[
+        str | None,
+        option(
+            "STUDY|KIND|RUN",
+            "Worlds in which the claim is tested, opened once it is frozen; for a run another run of the same agent.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o")
+    ] = None,
+    methods: Annotated[str, option("NAMES", "Some of score, first arrival, meg, likelihood; all by default.")] = "",
+    by: Annotated[str, option("TAGS", "Also a verdict for each value of these tags of worlds, e.g. size.")] = "",
+    name: Annotated[str, option("NAME", "The agent, where a run holds several.")] = "",
+    episodes: Annotated[int, option("N", "Episodes on each world.", min=1)] = 1,
+    seed: Annotated[int, option("N", "Added to the seeds of the worlds; root seed of resamples.")] = 0,
+    workers: Annotated[int, option("N", "Calls of the agent at the same time.", min=1)] = 1,
+    dry: Annotated[bool, flag("--dry-run", "Ask nothing, say what it costs at most.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    sizes: Sizes = None,
+    densities: Densities = None,
+    count: Count = None,
+    settings: Settings = None,
+) -> None:
+    """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
+
+    The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
+    actions are then scored. Called again on the same directory it repeats no answer.
+    """
+    from goalscope.cli.console import json_text, progress, say
+    from goalscope.cli.hypotheses import study_of
+    from goalscope.cli.overrides import split
+    from goalscope.front import attributing
+
+    is_run = Path(agent).is_dir() and worlds is None
+
+    first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
+    later: Any = separating if separating is None or is_run else study_of(separating, None, None, None, None)
+    if dry:
+        if is_run or first is None:
+            raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
+        _print_costs(
+            [attributing.planned(agent, each, episodes=episodes, seed=seed) for each in (first, later) if each]
+        )
+        return
+    found = attributing.attribute(
+        agent,
+        out,
+        hypotheses=hypotheses,
+        worlds=first,
+        separating=later,
+        methods=split(methods),
+        by=split(by),
+        name=name,
+        episodes=episodes,
+        seed=seed,
+        workers=workers,
+        stage=progress,
+    )
+    if as_json:
+        say(json_text(attributing.plain(found)))
+        return
+    for line in attributing.summary(found):
+        say(line)
+    _print_scores(found)
+    _print_tests(found)
+
+
+def _print_costs(studies: list[Any]) -> None:
+    from goalscope.cli.console import say
+    from goalscope.cli.estimate import print_cost
+
+    for label, study in zip(("worlds", "separating worlds"), studies, strict=False):
+        say(f"{label}: each step that has an action is answered twice")
+        print_cost(study)
+
+
+def _print_scores(found: "Attributed") -> None:
+    from goalscope.cli.console import table
+
+    for stratum in found.claim.strata:
+        for said in stratum.attributions:
+            rows = [
+                [
+                    one["name"] if one["asked"] else f"({one['name']})",
+                    *(
+                        f"{one[key][0]:.2f} [{one[key][1]:.2f}, {one[key][2]:.2f}]"
+                        for key in ("strength", "consistency")
+                    ),
+                    f"{one['steps']:.0%}",
+                    "; ".join(one["not_where"]) or "–",
+                ]
+                for one in said.details.get("scores", ())
+            ]
+            if rows:
+                title = f"{stratum.name or 'all worlds'}: score; in parentheses rivals that nobody asked for"
+                heads = ("hypothesis", "strength", "consistency", "steps", "not followed where it is")
+                table(heads, rows, title=title, numbers=range(1, 4))
+
+
+def _print_tests(found: "Attributed") -> None:
+    from goalscope.cli.console import table
+
+    rows = [
+        [
+            test.stratum or "all worlds",
+            test.method,
+            f"{test.log_score[0]:.3f} [{test.log_score[1]:.3f}, {test.log_score[2]:.3f}]",
+            f"{test.random:.3f}",
+            "–" if test.ceiling is None else f"{test.ceiling:.3f}",
+            "–" if test.distance is None else "{:.3f} [{:.3f}, {:.3f}]".format(*test.distance),
+        ]
+        for test in found.tests
+    ]
+    if rows:
+        title = f"{found.claim.id}, tested in {found.tests[0].clusters} worlds: nats an action"
+        heads = ("of", "method", "log score", "random", "at most", "distance from its own probabilities")
+        table(heads, rows, title=title, numbers=range(2, 6))

@@ -1,0 +1,292 @@
+"""What an agent is after: asked twice in some worlds, judged by several methods, the claim frozen, then tested."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from goalscope import registry
+from goalscope.attribution import Claim, Test, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.evaluation.subject import subject_of
+from goalscope.front.running import run
+from goalscope.hypotheses import Hypothesis, bind, load_hypotheses, read_hypotheses
+from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.plain_files import write_text
+from goalscope.preflight import study_files
+from goalscope.progress import TALLY, Display, aloud, lines
+from goalscope.report.blocks import counted
+from goalscope.report.reading import Run, frame, html_table
+from goalscope.runs import Store, Study
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+
+if TYPE_CHECKING:
+    import pandas
+
+RESULT = "attribution.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attributed:
+    """What an agent is after, by several methods.
+
+    Attributes:
+        agent: its name.
+        claim: what was claimed, with the verdicts by stratum.
+        tests: how well the claim predicted single actions in the worlds that separate; empty without any.
+        left_out: reason -> number of worlds that could not be used.
+    """
+
+    agent: str
+    claim: Claim
+    tests: tuple[Test, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each stratum and method."""
+        tests = {(test.stratum, test.method): test for test in self.tests}
+        return [
+            {
+                "agent": self.agent,
+                "stratum": stratum.name,
+                "worlds": stratum.clusters,
+                "method": said.method,
+                "verdict": said.kind,
+                "names": ", ".join(said.names),
+                "sentence": said.sentence,
+                "log score": None if (test := tests.get((stratum.name, said.method))) is None else test.log_score[0],
+            }
+            for stratum in self.claim.strata
+            for said in stratum.attributions
+        ]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the records as a data frame, a line each.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        return frame(self.records)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        strata = [
+            {
+                "name": stratum.name,
+                "worlds": stratum.clusters,
+                "methods": [said.to_plain() for said in stratum.attributions],
+                "refused": dict(stratum.refused),
+            }
+            for stratum in self.claim.strata
+        ]
+        tests = [asdict(test) for test in self.tests]
+        return {
+            "agent": self.agent,
+            "claim": self.claim.id,
+            "strata": strata,
+            "tests": tests,
+            "left_out": self.left_out,
+        }
+
+    def _repr_html_(self) -> str:
+        records = self.records
+        return html_table(list(records[0]), [list(record.values()) for record in records])
+
+
+Worlds = str | Path | Mapping[str, Any] | Study
+
+
+def attribute(
+    agent: str | Path | Run,
+    out: str | Path | None = None,
+    *,
+    hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis],
+    worlds: Worlds | None = None,
+    separating: Worlds | None = None,
+    methods: Sequence[str] = (),
+    by: Sequence[str] = (),
+    name: str = "",
+    episodes: int = 1,
+    seed: int = 0,
+    workers: int = 1,
+    stage: Display = lines,
+) -> Attributed:
+    """Say which of some hypotheses an agent's actions follow, or that none does, and test the claim on new worlds.
+
+    Called again on the same directory it goes on where it stopped; nothing that was answered is asked again.
+
+    Args:
+        agent: one that can be asked, as `goalscope evaluate` takes it; or a run directory.
+        out: directory of the runs, the claim and the result; for a run it may be left out.
+        hypotheses: as `goalscope separate` takes them, a list as in a file, or name -> hypothesis.
+        worlds: a study, its file or its plain values, whose worlds and horizon are used; none for a run.
+        separating: the worlds that the claim is tested on, opened once it is frozen: the same, or for a run another run
+            of the same agent.
+        methods: names of `@attribution` methods; empty for all.
+        by: tags of worlds, such as size: also a verdict for each of their values. Phases are never judged together.
+        name: of the agent, where a run holds several.
+        episodes: on each world.
+        seed: root seed of the episodes and of resamples.
+        workers: maximum number of simultaneous calls.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: no answers, several agents, an option that does not fit, or another claim is frozen there.
+    """
+    with aloud():
+        bank = _bank(hypotheses)
+        given = Path(agent.path if isinstance(agent, Run) else agent)
+        chosen = [*methods] or list(registry.names("attribution"))
+        for method in chosen:
+            registry.resolve("attribution", method)
+        if not unmade(given / DATABASE):
+            if worlds is not None:
+                raise ValueError(
+                    "worlds belong to an agent that can be asked, got a run, which has its own: leave them out"
+                )
+            first, other = given, None if separating is None else Path(str(separating))
+            tested_on = None if other is None else {"run": _content(other)}
+        else:
+            if worlds is None or out is None:
+                raise ValueError(
+                    f"an agent must be asked in worlds, with a directory for its answers, got {str(agent)!r}: give both"
+                )
+            study = planned(str(agent), worlds, episodes=episodes, seed=seed)
+            later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
+            first, other = Path(out) / "worlds", None if later is None else Path(out) / "separating"
+            tested_on = None if later is None else {"study": later.id}
+            run(study, first, workers=workers, stage=stage)
+        identity, label, answers, tags, left_out = _answers(first, name)
+        bound = {key: bind(one, [each.world.world for each in answers]) for key, one in bank.items()}
+        strata = []
+        for group, members in _strata(answers, tags, by):
+            with stage(f"methods{f', {group}' if group else ''}"):
+                strata.append(judged(group, Trial(answers=members, bank=bound, seed=seed), chosen))
+        claim = claim_of(identity, bound, answers, tested_on, strata)
+        if out is not None:
+            Path(out).mkdir(parents=True, exist_ok=True)
+            freeze_claim(claim, Path(out))
+        TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
+        tests: tuple[Test, ...] = ()
+        if other is not None:
+            if unmade(given / DATABASE) and later is not None:
+                run(later, other, workers=workers, stage=stage)
+            who, _, new, _, _ = _answers(other, label)
+            if who != identity:
+                raise ValueError(f"a claim must be tested on the same agent, {identity}, but {other} holds {who}")
+            tests = scored(claim, new)
+        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out)
+        if out is not None:
+            write_text(Path(out) / RESULT, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
+        return found
+
+
+def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> Study:
+    """Return the study in which an agent is asked: each step twice."""
+    subject = subject_of(agent)
+    if subject.logs is not None:
+        raise ValueError(f"an agent that can be asked must be given, got the run {agent}")
+    base = (
+        worlds
+        if isinstance(worlds, Study)
+        else Study.parse(worlds)
+        if isinstance(worlds, Mapping)
+        else study_files.load(worlds)
+    )
+    plain = base.dump()
+    kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}
+    return Study.parse(
+        {
+            **kept,
+            "name": "attribute",
+            "seed": base.seed + seed,
+            "agents": [subject.entry()],
+            "trajectories": episodes,
+            "answers": 2,
+        }
+    )
+
+
+def _bank(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
+    if isinstance(hypotheses, str):
+        return load_hypotheses(hypotheses)
+    return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
+
+
+def _answers(path: Path, name: str) -> tuple[str, str, list[Answers], Mapping[str, Mapping[str, Any]], dict[str, int]]:
+    """Return id and name of an agent of a run, its answers, the tags of its worlds, and reason -> worlds left out."""
+    with Store(path) as store:
+        names = list(store.agent_names())
+        if len(names) != 1 and name not in names:
+            raise ValueError(
+                f"one agent must be named of those in {path}: {', '.join(names) or 'none'}; got {name!r}: --name NAME"
+            )
+        label = name if name in names else names[0]
+        members = [episode for episode in store.episodes() if episode.agent == label]
+    found, left_out = answers_of(members)
+    if not found:
+        reasons = "; ".join(left_out) or "no step holds an action"
+        raise ValueError(f"an attribution needs answers in worlds with known processes, got none in {path}: {reasons}")
+    tags = {episode.world.id: {**episode.world.tags, **episode.tags} for episode in members}
+    return members[0].spec.agent_id, label, found, tags, left_out
+
+
+def _strata(
+    answers: Sequence[Answers], tags: Mapping[str, Mapping[str, Any]], by: Sequence[str]
+) -> Iterator[tuple[str, list[Answers]]]:
+    """Yield all worlds, where they are of one phase, else each phase; then each value of other tags within them."""
+
+    def split(members: list[Answers], tag: str) -> dict[str, list[Answers]]:
+        groups: dict[str, list[Answers]] = {}
+        for one in members:
+            groups.setdefault(str(tags[one.world.world.id].get(tag, "none")), []).append(one)
+        return groups
+
+    known = {tag for each in tags.values() for tag in each}
+    if unknown := sorted(set(by) - known):
+        raise ValueError(
+            f"worlds must have the tags that are asked for ({', '.join(sorted(known))}), got {unknown[0]!r}"
+        )
+    phases = split(list(answers), "phase")
+    for phase, members in phases.items():
+        label = f"phase {phase}" if len(phases) > 1 else ""
+        yield label, members
+        for tag in by:
+            for value, part in split(members, tag).items() if tag != "phase" else ():
+                yield ", ".join(filter(None, (label, f"{tag} {value}"))), part
+
+
+def _content(path: Path) -> str:
+    """Return the ids of the worlds of a run as one id; the answers are not looked at."""
+    from goalscope.ids import content_id
+
+    with Store(path) as store:
+        return content_id(
+            "worlds", sorted(str(row[0]) for row in store.query("SELECT DISTINCT world_id FROM episodes"))
+        )
+
+
+def plain(found: Attributed) -> dict[str, Any]:
+    """Return all of it as values that JSON has; None stands for an end without bound."""
+    result: dict[str, Any] = _finite(found.to_plain())
+    return result
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def summary(found: Attributed) -> list[str]:
+    """Return the verdicts in sentences, a line each."""
+    told = []
+    for stratum in found.claim.strata:
+        where = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
+        told += [f"{where}: {said.method}: {said.kind}: {said.sentence}" for said in stratum.attributions]
+        told += [f"{where}: {method} says nothing: {why}" for method, why in stratum.refused.items()]
+    return told
