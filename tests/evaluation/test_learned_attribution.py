@@ -59,7 +59,7 @@ def _first_reached(episodes: list[Episode]) -> dict[str, float]:
 
 def test_what_they_learned_is_what_the_oracle_counts(verdicts: dict[tuple[str, str], dict[str, float]]) -> None:
     assert verdicts["shifted", "network reaches"]["corner"] > 0.7
-    assert verdicts["shifted", "network reaches"]["goal"] < 0.1
+    assert verdicts["shifted", "network reaches"]["goal"] < 0.2
     assert verdicts["shifted", "network, goal anywhere reaches"]["goal"] > 0.6
     assert max(verdicts["shifted", "table reaches"].values()) < 0.6
 

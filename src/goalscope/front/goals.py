@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from goalscope.checks import near_miss
 from goalscope.hypotheses import Undefined, bind, finite_world, parse
 from goalscope.measures.goals import (
     DRAWS,
@@ -151,15 +152,17 @@ def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]
     named = set(goal_settings(worlds).named)
     cells: dict[str, dict[str, Position]] = {}
     for name in options.get("hypotheses", ()):
-        if name in (*HYPOTHESES, "wrong goal", *named):
+        if name in (known := (*HYPOTHESES, "wrong goal", *named)):
             continue
-        one = bind(parse(name), worlds)
+        asked = (
+            f"MEG of a run must be asked towards names ({', '.join(known)}) or, in grids, written places, got {name!r}"
+        )
+        try:
+            one = bind(parse(name), worlds)
+        except ValueError as error:
+            raise ValueError(f"{asked}{near_miss(name, known)}") from error
         if one.kind != "place" or not all(world.planar for world in worlds):
-            raise ValueError(
-                f"MEG of a run must be asked towards names ({', '.join((*HYPOTHESES, *sorted(named)))}) or, in grids, "
-                f"written places, got {name!r}, a {one.kind}: goalscope attribute RUN --methods meg takes all with a "
-                "utility"
-            )
+            raise ValueError(f"{asked}, a {one.kind}: goalscope attribute RUN --methods meg takes all with a utility")
         found, reasons = dict[str, Position](), dict[str, None]()
         for world in worlds:
             try:
