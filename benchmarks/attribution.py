@@ -26,7 +26,7 @@ from goalscope.agents.agent import Observation
 from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.evidence import evidence, told_in
-from goalscope.hypotheses.score import Verdict, judge
+from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
@@ -195,7 +195,7 @@ def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
     return {**bank, **{name: one for name, one in rest if one not in bank.values()}}
 
 
-def _numbers(verdict: Verdict) -> dict[str, Any]:
+def _numbers(verdict: ScoreVerdict) -> dict[str, Any]:
     goal = verdict.score("goal")
     return {"goal": goal.consistency[0], "strength": goal.strength[0], "not_where": goal.not_where}
 

@@ -13,7 +13,7 @@ import pytest
 import goalscope
 from command_line import call
 from goalscope.agents import Observation, Turn
-from goalscope.attribution import Attribution, Part, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution import Attribution, PredictedPart, Trial, claim_of, freeze_claim, judged, scored
 from goalscope.attribution.by_arrival import _unseeing
 from goalscope.attribution.by_likelihood import RATIONALITIES
 from goalscope.attribution.definition import predicted
@@ -138,13 +138,13 @@ def test_without_second_answers_the_score_says_nothing_and_meg_never_says_none(t
 def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path) -> None:
     twin = {"kind": "hypothesis", "hypothesis": "goal", "lapse": 0.5}
     given = answers(tmp_path, twin, trajectories=60)
-    parts = (Part(hypothesis="goal", weight=1.0, strength=0.5),)
+    parts = (PredictedPart(hypothesis="goal", weight=1.0, strength=0.5),)
     stratum = judged("", Trial(answers=given, bank=load_hypotheses("goal")), [])
     own = replace(
         stratum, attributions=(Attribution(method="own", kind="named", names=(), sentence="", predicts=parts),)
     )
     other = replace(
-        own, attributions=(replace(own.attributions[0], predicts=(Part(hypothesis="keep up", weight=1.0),)),)
+        own, attributions=(replace(own.attributions[0], predicts=(PredictedPart(hypothesis="keep up", weight=1.0),)),)
     )
     right, wrong = (scored(claim_of("agent", {}, given, None, [one]), given)[0] for one in (own, other))
     assert right.distance is not None and wrong.distance is not None and right.ceiling is not None
@@ -160,7 +160,7 @@ def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path
 def test_predictions_of_a_hypothesis_that_means_nothing_here_fall_back_on_frequencies(tmp_path: Path) -> None:
     (one, *_) = answers(tmp_path, {"kind": "optimal"})
     often = np.array([0.7, 0.1, 0.1, 0.1])
-    chances = predicted((Part(hypothesis="key", weight=1.0),), often, one)
+    chances = predicted((PredictedPart(hypothesis="key", weight=1.0),), often, one)
     assert chances[0] == pytest.approx(often, abs=0.01)
 
 

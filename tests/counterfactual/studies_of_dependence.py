@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.counterfactual.turns import Asked, Side, exact
+from goalscope.counterfactual.turns import Asked, WorldTurns, exact
 
 MOVES, VERSIONS = 4, 2
 
@@ -43,6 +43,6 @@ def drawn(rng: np.random.Generator, policies: Any, worlds: int, answers: int = 2
     """Return a study of some worlds of a population, drawn with replacement."""
     asked = []
     for number, world in enumerate(policies[rng.integers(len(policies), size=worlds)]):
-        sides = [Side(counts=counts.astype(float)) for counts in rng.multinomial(answers, world)]
+        sides = [WorldTurns(counts=counts.astype(float)) for counts in rng.multinomial(answers, world)]
         asked.append(Asked(cluster=str(number), tags={}, side=sides[0], changed={"goal": sides[1:]}))
     return asked

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, truth
 
 from goalscope.counterfactual.dependence import LEAST, dependences, p_above, sentence
-from goalscope.counterfactual.turns import Asked, Side
+from goalscope.counterfactual.turns import Asked, WorldTurns
 from goalscope.rng import stream
 
 CELLS = {
@@ -103,7 +103,12 @@ def test_noise_alone_is_not_called_dependence() -> None:
 def asked(first: list[int], second: list[int], worlds: int) -> list[Asked]:
     sides = (np.array(first, dtype=float), np.array(second, dtype=float))
     return [
-        Asked(cluster=str(number), tags={}, side=Side(counts=sides[0]), changed={"goal": [Side(counts=sides[1])]})
+        Asked(
+            cluster=str(number),
+            tags={},
+            side=WorldTurns(counts=sides[0]),
+            changed={"goal": [WorldTurns(counts=sides[1])]},
+        )
         for number in range(worlds)
     ]
 

@@ -13,7 +13,7 @@ from goalscope.counterfactual.turns import (
     CHANGE,
     PREDICTABLE,
     VARIATION,
-    Side,
+    WorldTurns,
     asked_of,
     distances,
     estimated,
@@ -97,10 +97,10 @@ def subsets(size: int) -> list[list[int]]:
 
 
 def test_policies_that_are_told_take_the_place_of_answers() -> None:
-    told = Side(counts=np.array([2.0, 0, 0, 0]), policy=np.array([0.7, 0.3, 0, 0]))
-    other = Side(counts=np.array([2.0, 0, 0, 0]), policy=np.array([0.2, 0.8, 0, 0]))
+    told = WorldTurns(counts=np.array([2.0, 0, 0, 0]), policy=np.array([0.7, 0.3, 0, 0]))
+    other = WorldTurns(counts=np.array([2.0, 0, 0, 0]), policy=np.array([0.2, 0.8, 0, 0]))
     assert distances(told, other) == pytest.approx((0.25, 0.63 - 0.25, 0.5))
-    change, predictable, variation = distances(told, Side(counts=np.array([2.0, 0, 0, 0])))
+    change, predictable, variation = distances(told, WorldTurns(counts=np.array([2.0, 0, 0, 0])))
     assert (change, predictable) == (0.0, 0.75) and math.isnan(variation)
 
 

@@ -12,7 +12,7 @@ from goalscope.agents.agent import agent_kind
 from goalscope.attribution import Trial
 from goalscope.hypotheses import load_hypotheses
 from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.score import Verdict, judge
+from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.runs import Episode, Store, Study, run
 
 pytestmark = pytest.mark.full
@@ -22,7 +22,7 @@ MIXED = {"trained": 60, "90 %": 54, "75 %": 45, "50 %": 30, "shifted": 0}
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Verdict]:
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], ScoreVerdict]:
     agent_kind(Learned.kind)(Learned)
     found, folder = {}, tmp_path_factory.mktemp("learned")
     bank = load_hypotheses("grids")
@@ -64,7 +64,7 @@ def test_what_they_learned_is_what_the_oracle_counts(verdicts: dict[tuple[str, s
     assert max(verdicts["shifted", "table reaches"].values()) < 0.6
 
 
-def test_where_they_were_trained_both_places_are_named_together(verdicts: dict[tuple[str, str], Verdict]) -> None:
+def test_where_they_were_trained_both_places_are_named_together(verdicts: dict[tuple[str, str], ScoreVerdict]) -> None:
     for agent in ("network", "network, goal anywhere"):
         found = verdicts["trained", agent]
         assert found.kind in ("set", "partly"), (agent, found.sentence())
@@ -73,7 +73,7 @@ def test_where_they_were_trained_both_places_are_named_together(verdicts: dict[t
 
 @pytest.mark.parametrize("mixture", ["75 %", "50 %", "shifted"])
 def test_where_enough_worlds_differ_the_place_they_learned_comes_first(
-    verdicts: dict[tuple[str, str], Verdict], mixture: str
+    verdicts: dict[tuple[str, str], ScoreVerdict], mixture: str
 ) -> None:
     for agent, after in (("network", "corner top-right"), ("network, goal anywhere", "goal")):
         found = verdicts[mixture, agent]
@@ -82,7 +82,9 @@ def test_where_enough_worlds_differ_the_place_they_learned_comes_first(
 
 
 @pytest.mark.parametrize("mixture", list(MIXED))
-def test_no_mixture_names_what_an_agent_is_not_after(verdicts: dict[tuple[str, str], Verdict], mixture: str) -> None:
+def test_no_mixture_names_what_an_agent_is_not_after(
+    verdicts: dict[tuple[str, str], ScoreVerdict], mixture: str
+) -> None:
     for agent, after in (("network", "corner top-right"), ("network, goal anywhere", "goal"), ("table", "")):
         found = verdicts[mixture, agent]
         assert found.kind not in ("named", "set") or after in found.names, (agent, found.sentence())

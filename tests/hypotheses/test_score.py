@@ -11,7 +11,7 @@ import pytest
 from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.evidence import FREQUENCIES, evidence
-from goalscope.hypotheses.score import Verdict, judge
+from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.world import World
@@ -47,7 +47,7 @@ def exact(one: str | Hypothesis, used: list[World], *, lapse: float = 0.0, horiz
     return found
 
 
-def verdict(given: list[Answers], bank: str = "grids") -> Verdict:
+def verdict(given: list[Answers], bank: str = "grids") -> ScoreVerdict:
     asked = load_hypotheses(bank)
     return judge(evidence(given, planted.with_sentinels(asked), len(asked)))
 

@@ -117,6 +117,18 @@ SCENARIOS = {
             "hypotheses.md python 1",
         ),
     ),
+    "what an agent is after": Scenario(
+        before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),
+        steps=(
+            (
+                "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses 'grids;beside goal' --worlds grid "
+                "--separating '{kind: grid, sizes: [9], densities: [0.4], count: 20}' --out runs/after",
+                "--count 10",
+            ),
+            "goalscope attribute theseus --hypotheses grids --worlds grid --count 5 --dry-run --out runs/theseus-after",
+            "goalscope attribute runs/first --hypotheses grids --methods meg",
+        ),
+    ),
     "what actions depend on": Scenario(
         files={"study.yaml": ("depends.md yaml 1",)},
         before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),

@@ -3,13 +3,13 @@
 A method is a function of a `Trial` under `@attribution`. Which hypotheses there are is in `goalscope.hypotheses`.
 """
 
-from goalscope.attribution.claim import Claim, Stratum, Test, claim_of, freeze_claim, judged, scored
-from goalscope.attribution.definition import Attribution, Part, Trial, attribution
+from goalscope.attribution.claim import FrozenClaim, Stratum, Test, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
 
 __all__ = [
     "Attribution",
-    "Claim",
-    "Part",
+    "FrozenClaim",
+    "PredictedPart",
     "Stratum",
     "Test",
     "Trial",

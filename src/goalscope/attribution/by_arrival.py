@@ -10,7 +10,7 @@ Where two begin to hold at once, both are first. Intervals: Student's t over clu
 
 import numpy as np
 
-from goalscope.attribution.definition import Attribution, Part, Trial, attribution
+from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Mask
 from goalscope.hypotheses.score import Kind
@@ -43,7 +43,7 @@ def by_arrival(trial: Trial) -> Attribution:
     enough = len(excess) >= FEWEST and low[best] > LEAST
     chosen = tuple(names[k] for k in equal) if enough else ()
     kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
-    parts = [Part(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
+    parts = [PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
     said = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than without looking"
     return Attribution(
         method="first arrival",

@@ -16,7 +16,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from goalscope.attribution.definition import NONE, Attribution, Part, Said, Trial, attribution
+from goalscope.attribution.definition import NONE, Attribution, PredictedPart, Said, Trial, attribution
 from goalscope.checks import freeze
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Solved
@@ -58,7 +58,7 @@ def by_likelihood(trial: Trial) -> Attribution:
         if name != NONE and weights[name] >= 0.01:
             at = int(logs[name].argmax())
             best = {"rationality": float(RATIONALITIES[at])} if soft[name] else {"strength": 1 - float(LAPSES[at])}
-            parts.append(Part(hypothesis=trial.bank[name].text, weight=weights[name], **best))
+            parts.append(PredictedPart(hypothesis=trial.bank[name].text, weight=weights[name], **best))
     return Attribution(
         method="likelihood",
         kind=kind,

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from goalscope.attribution.definition import Attribution, Part, Said, Trial, attribution
+from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.views import Undefined
@@ -66,7 +66,7 @@ def by_meg(trial: Trial) -> Attribution:
         sentence=said + (f"; not told from {', '.join(names[1:])}" if names[1:] else ""),
         weights=shares,
         predicts=tuple(
-            Part(hypothesis=trial.bank[name].text, weight=1 / len(told), rationality=_finite(own[name][2]))
+            PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(told), rationality=_finite(own[name][2]))
             for name in told
         ),
         details={"nats": {name: float(value[0]) for name, (value, _, _) in own.items()}},

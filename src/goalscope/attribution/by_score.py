@@ -1,6 +1,6 @@
 """The score of all hypotheses with the agent's own noise as the ceiling; see `goalscope.hypotheses.score`."""
 
-from goalscope.attribution.definition import Attribution, Part, Trial, attribution
+from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
 from goalscope.hypotheses.score import judge
 from goalscope.hypotheses.views import Undefined
 
@@ -14,13 +14,15 @@ def by_score(trial: Trial) -> Attribution:
     asked = [name for name in found.names if name in trial.bank]
     follows = found.kind in ("named", "set", "partly")
     parts = [
-        Part(hypothesis=trial.hypotheses[name].text, weight=1 / len(asked), strength=found.score(name).strength[0])
+        PredictedPart(
+            hypothesis=trial.hypotheses[name].text, weight=1 / len(asked), strength=found.score(name).strength[0]
+        )
         for name in (asked if follows else [])
     ]
     if found.kind == "habit":
-        parts = [Part(hypothesis=found.names[0], weight=1.0)]
+        parts = [PredictedPart(hypothesis=found.names[0], weight=1.0)]
     if found.kind == "random":
-        parts = [Part(hypothesis="random", weight=1.0)]
+        parts = [PredictedPart(hypothesis="random", weight=1.0)]
     return Attribution(
         method="score",
         kind=found.kind,

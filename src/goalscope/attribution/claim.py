@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from goalscope import registry
-from goalscope.attribution.definition import Attribution, Part, Trial, predicted
+from goalscope.attribution.definition import Attribution, PredictedPart, Trial, predicted
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.views import Undefined
@@ -56,7 +56,7 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class FrozenClaim:
     """What methods say of an agent, and what they predict.
 
     Attributes:
@@ -159,10 +159,10 @@ def claim_of(
     given: Sequence[Answers],
     tested_on: Mapping[str, Any] | None,
     strata: Sequence[Stratum],
-) -> Claim:
+) -> FrozenClaim:
     """Return the claim of some strata."""
     worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
-    return Claim(
+    return FrozenClaim(
         agent=agent,
         hypotheses=write_hypotheses(bank),
         worlds=content_id("worlds", [list(world) for world in worlds]),
@@ -171,7 +171,7 @@ def claim_of(
     )
 
 
-def freeze_claim(claim: Claim, directory: Path) -> None:
+def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     """Write a claim; one that lies there already must be the same.
 
     Raises:
@@ -190,7 +190,7 @@ def freeze_claim(claim: Claim, directory: Path) -> None:
     write_text(path, text)
 
 
-def scored(claim: Claim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:
+def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:
     """Return how well each method of a claim predicts the actions of new worlds."""
     return tuple(
         _test(stratum, one.method, one.predicts, given, level)
@@ -199,7 +199,9 @@ def scored(claim: Claim, given: Sequence[Answers], level: float = 0.05) -> tuple
     )
 
 
-def _test(stratum: Stratum, method: str, parts: Sequence[Part], given: Sequence[Answers], level: float) -> Test:
+def _test(
+    stratum: Stratum, method: str, parts: Sequence[PredictedPart], given: Sequence[Answers], level: float
+) -> Test:
     twice = all(one.second is not None for one in given)
     clusters: dict[str, list[Array]] = {}
     pairs = list[tuple[Array, Array]]()

@@ -11,7 +11,7 @@ from goalscope import registry
 from goalscope.checks import check_probability
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Hypothesis, Solved
-from goalscope.hypotheses.evidence import FREQUENCIES, Evidence, evidence
+from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence, evidence
 from goalscope.hypotheses.score import LEVEL, Kind
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import banks, parse
@@ -28,7 +28,7 @@ LAPSE: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PredictedPart:
     """A part of what a verdict predicts: a hypothesis that is followed more or less well.
 
     Attributes:
@@ -62,7 +62,7 @@ class Attribution:
     names: tuple[str, ...]
     sentence: str
     weights: Mapping[str, float] = field(default_factory=dict)
-    predicts: tuple[Part, ...] = ()
+    predicts: tuple[PredictedPart, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Trial:
         return with_sentinels(self.bank)
 
     @cached_property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> AnswerEvidence:
         """The sums of the score."""
         return evidence(self.answers, self.hypotheses, len(self.bank))
 
@@ -141,7 +141,7 @@ def attribution(name: str) -> Callable[[Method], Method]:
     return registry.register("attribution", name)
 
 
-def predicted(parts: Sequence[Part], often: Array, one: Answers) -> Array:
+def predicted(parts: Sequence[PredictedPart], often: Array, one: Answers) -> Array:
     """Return ``[N, A]`` the probabilities of actions that a verdict predicts for the steps of a world.
 
     Args:
@@ -158,11 +158,11 @@ def predicted(parts: Sequence[Part], often: Array, one: Answers) -> Array:
         mixed += part.weight * policy[np.minimum(one.time, len(policy) - 1), one.state]
         total += part.weight
     if not total:
-        return even if not len(often) else predicted([Part(hypothesis=FREQUENCIES, weight=1.0)], often, one)
+        return even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, one)
     return np.asarray((1 - LAPSE) * mixed / total + LAPSE * even)
 
 
-def _policy(part: Part, often: Array, one: Answers) -> Array:
+def _policy(part: PredictedPart, often: Array, one: Answers) -> Array:
     if part.hypothesis == FREQUENCIES:
         if len(often) != one.world.process.actions:
             raise Undefined("another number of actions")

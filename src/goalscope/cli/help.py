@@ -7,8 +7,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from goalscope import registry
-
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
     "evaluate": "Say whether a model is goal-directed: one command, one verdict.",
@@ -215,6 +213,8 @@ class StudyCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the names, then the examples."""
+        from goalscope import registry
+
         with formatter.section("Studies"):
             formatter.write_text(", ".join(sorted(registry.names("study"))))
         super().format_epilog(ctx, formatter)
@@ -225,6 +225,8 @@ class ProbeCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the analyses, then the examples."""
+        from goalscope import registry
+
         with formatter.section("Analyses"):
             formatter.write_dl(
                 [(name, registry.resolve("analysis", name).title) for name in registry.names("analysis")]

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from goalscope.counterfactual.changes import THINGS
-from goalscope.counterfactual.turns import Array, Asked, Side, distances, estimated
+from goalscope.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
 from goalscope.rng import stream
 from goalscope.stats import UNBOUNDED, Estimate, corrected
 from goalscope.stats.compare import smallest
@@ -225,7 +225,7 @@ def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
     return _SMALLEST if above(lowest) else math.exp(smallest(above, lowest, highest, 24))
 
 
-def exchange_p(states: Sequence[tuple[str, Side, Sequence[Side]]], name: str, draws: int) -> float:
+def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], name: str, draws: int) -> float:
     """Return the share of random exchanges of answers within each state whose mean change is as large, itself included.
 
     Args:

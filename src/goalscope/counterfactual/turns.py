@@ -34,7 +34,7 @@ CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the
 
 
 @dataclass(slots=True)
-class Side:
+class WorldTurns:
     """The first turns of an agent in one world.
 
     Attributes:
@@ -60,20 +60,20 @@ class Asked:
 
     cluster: str
     tags: Mapping[str, Tag]
-    side: Side
-    changed: dict[str, list[Side]] = field(default_factory=dict)
+    side: WorldTurns
+    changed: dict[str, list[WorldTurns]] = field(default_factory=dict)
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
     """Return by agent what it answered in its first turns, state by state; episodes in other worlds are left out."""
-    sides: dict[tuple[str, str], tuple[ChangedWorld, Side]] = {}
+    sides: dict[tuple[str, str], tuple[ChangedWorld, WorldTurns]] = {}
     for episode in episodes:
         if not isinstance(episode.world, ChangedWorld) or not episode.steps:
             continue
         key, first = (episode.agent, episode.world.id), episode.steps[0]
         if key not in sides:
             moves = len(episode.world.view.actions)  # type: ignore[arg-type]
-            sides[key] = episode.world, Side(counts=np.zeros(moves))
+            sides[key] = episode.world, WorldTurns(counts=np.zeros(moves))
         side = sides[key][1]
         if first.action is None:
             side.invalid += 1
@@ -93,7 +93,7 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
     return {agent: list(of_agent.values()) for agent, of_agent in states.items()}
 
 
-def distances(first: Side, second: Side) -> tuple[float, float, float]:
+def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
     """Return change, predictable part and total variation of the moves on two sides; NaN where one is not known."""
     if first.policy is not None and second.policy is not None:
         return exact(first.policy, second.policy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope import registry
-from goalscope.attribution import Claim, Test, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution import FrozenClaim, Test, Trial, claim_of, freeze_claim, judged, scored
 from goalscope.evaluation.subject import subject_of
 from goalscope.front.running import run
 from goalscope.hypotheses import Hypothesis, bind, load_hypotheses, read_hypotheses
@@ -39,7 +39,7 @@ class Attributed:
     """
 
     agent: str
-    claim: Claim
+    claim: FrozenClaim
     tests: tuple[Test, ...]
     left_out: Mapping[str, int]
 

@@ -35,7 +35,7 @@ _NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
+class AnswerEvidence:
     """Sums over the steps of G clusters for K hypotheses.
 
     Attributes:
@@ -96,7 +96,7 @@ def evidence(
     hypotheses: Mapping[str, Hypothesis],
     asked: int,
     told: Mapping[str, Told] | None = None,
-) -> Evidence:
+) -> AnswerEvidence:
     """Return what answers say for hypotheses.
 
     Args:
@@ -143,7 +143,7 @@ def evidence(
             row, inside = int(np.searchsorted(found.numbers, number)), where[:, one.state].astype(np.float64)
             by_region["region_gain"][at, number] += inside @ found.gains[row]
             by_region["region_size"][at, number] += inside @ found.sizes[row]
-    return Evidence(
+    return AnswerEvidence(
         names=names,
         asked=asked,
         steps=freeze(steps),
@@ -155,7 +155,7 @@ def evidence(
 
 
 class _Sums:
-    """The sums of one world; its attributes are those of `Evidence`, without the axis of clusters."""
+    """The sums of one world; its attributes are those of `AnswerEvidence`, without the axis of clusters."""
 
     def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask) -> None:
         self.numbers: Numbers = np.array(sorted(policies))

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from goalscope.hypotheses.definition import Array, Mask
-from goalscope.hypotheses.evidence import FREQUENCIES, Evidence
+from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence
 from goalscope.hypotheses.regions import REGIONS
 from goalscope.measures.goals.separability import FEWEST
 from goalscope.rng import stream
@@ -50,7 +50,7 @@ HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class HypothesisScore:
     """What an agent's answers say for one hypothesis.
 
     Attributes:
@@ -77,7 +77,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ScoreVerdict:
     """Which hypotheses an agent's answers follow.
 
     Attributes:
@@ -93,13 +93,13 @@ class Verdict:
     kind: Kind
     names: tuple[str, ...]
     predictable: tuple[float, float, float]
-    scores: tuple[Scored, ...]
+    scores: tuple[HypothesisScore, ...]
     clusters: int
     steps: int
     left_out: int
     undefined: Mapping[str, int]
 
-    def score(self, name: str) -> Scored:
+    def score(self, name: str) -> HypothesisScore:
         """Return the score of a hypothesis."""
         return next(one for one in self.scores if one.name == name)
 
@@ -125,7 +125,7 @@ class Verdict:
         return {**asdict(self), "sentence": self.sentence()}
 
 
-def judge(found: Evidence, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> Verdict:
+def judge(found: AnswerEvidence, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> ScoreVerdict:
     """Return the verdict of the rule.
 
     Args:
@@ -146,7 +146,7 @@ def judge(found: Evidence, *, seed: int = 0, level: float = LEVEL, resamples: in
 
 
 class _Judged:
-    def __init__(self, found: Evidence, seed: int, level: float, resamples: int) -> None:
+    def __init__(self, found: AnswerEvidence, seed: int, level: float, resamples: int) -> None:
         self.found, self.count = found, len(found.names)
         clusters = len(found.steps)
         rng = stream(seed, "resampled clusters", clusters, resamples)
@@ -231,9 +231,9 @@ class _Judged:
         below = self._ends(ahead, high=np.where(size > 1e-9, ahead, np.inf), level=REGION)[2] < 0
         return np.asarray(below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ScoreVerdict:
         kind, chosen = self._kind()
-        return Verdict(
+        return ScoreVerdict(
             kind=kind,
             names=tuple(self.names[index] for index in chosen),
             predictable=_three(self.predictable),
@@ -277,12 +277,12 @@ class _Judged:
             return "none", ()
         return "undecided", np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
 
-    def _scored(self, index: int) -> Scored:
+    def _scored(self, index: int) -> HypothesisScore:
         def named(where: Mask) -> tuple[str, ...]:
             return tuple(self.names[other] for other in np.flatnonzero(where).tolist())
 
         said, (compared, apart) = self.found.said[:, index], self.apart
-        return Scored(
+        return HypothesisScore(
             name=self.names[index],
             asked=bool(self.bank[index]),
             clusters=int((said > 0).sum()),
