@@ -122,7 +122,7 @@ SCENARIOS = {
         steps=(
             (
                 "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses 'grids;beside goal' --worlds grid "
-                "--separating '{kind: grid, sizes: [9], densities: [0.4], count: 20}' --out runs/after",
+                "--separating '{kind: key-no-door, count: 20}' --out runs/after",
                 "--count 10",
             ),
             "goalscope attribute theseus --hypotheses grids --worlds grid --count 5 --dry-run --out runs/theseus-after",
