@@ -126,7 +126,7 @@ SCENARIOS = {
                 "--count 10",
             ),
             "goalscope attribute theseus --hypotheses grids --worlds grid --count 5 --dry-run --out runs/theseus-after",
-            "goalscope attribute runs/first --hypotheses grids --methods meg",
+            "goalscope attribute runs/first --name optimal --hypotheses grids --methods meg",
         ),
     ),
     "what actions depend on": Scenario(
