@@ -249,7 +249,7 @@ def test_commands_measure_report_and_name_goals(folder: Path) -> None:
     assert "action accuracy" in shown and "action entropy" in shown and "optimal" in shown
     told = call("meg", out)
     assert "lever" in told and "wrong-goal" in told
-    assert "hypotheses must be different ones of" in call("meg", out, "--hypotheses", "levre", status=2)
+    assert "'levre'; did you mean lever?" in call("meg", out, "--hypotheses", "levre", status=2)
     call("report", out)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "What the agents are after" in page and "lever" in page and "15 episodes" not in page

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from command_line import call
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation, judging, subject_of
-from goalscope.evaluation.claims import ClaimLedger
+from goalscope.evaluation.claims import ClaimLedger, Origin
+from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.rules import RULES
 from goalscope.evaluation.subject import Subject
 from goalscope.importers import import_path, write_jsonl
@@ -301,7 +302,7 @@ def test_locks_that_fail_as_on_network_file_systems(
 def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str) -> None:
     directory = tmp_path / "evaluation"
     judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
-    (directory / "arms").mkdir()
+    (directory / name).parent.mkdir(parents=True, exist_ok=True)
     plant(kind, directory / name, home)
     before = contents(home)
 
@@ -353,7 +354,8 @@ def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
         described = write_yaml({"kind": "", "run": folder, "agent": "optimal"}, default_flow_style=True).strip()
         fields: dict[str, Any] = {"rules": RULES, "access": ("logs",), "look": 1, "level": 0.05}
         ledger = ClaimLedger(model="optimal", described=described, arms=(), claims=(), **fields)
-        (out / "ledger.json").write_text(Evaluation(models=(ledger,), differences=()).to_json())
+        origin = Origin(goalscope="0", seed=7, plan=Plan.read(out / "evaluation.json").id)
+        (out / "ledger.json").write_text(Evaluation(models=(ledger,), differences=(), origin=origin).to_json())
 
     judged("logs")
     assert judging.reopen(out)[0].logs == [logs.resolve()]

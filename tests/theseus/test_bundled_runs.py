@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
+from determinism import measure_determinism
 
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.models import LocalModel, Sampling, measure_determinism
+from goalscope.models import LocalModel, Sampling
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
 from goalscope.worlds import GridView, generate_batch
 
