@@ -168,6 +168,7 @@ def test_a_killed_process_goes_on_and_pays_for_no_answer_twice(model: LocalModel
         assert before - done <= sent + 1 and len(found.found) == 4
 
 
+@pytest.mark.full
 def test_an_evaluation_says_what_actions_depend_on(tmp_path: Path) -> None:
     agents = ["optimal", "hypothesis:hypothesis=flee goal", "hypothesis:hypothesis=keep right"]
     options: dict[str, Any] = {"arms": ["grids", "depends"], "quick": True, "seed": 7}

@@ -389,6 +389,7 @@ def runs_of(directory: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
+@pytest.mark.full
 def test_a_model_and_an_arm_are_added_and_nothing_is_asked_again(tmp_path: Path) -> None:
     place = tmp_path / "one"
     options: dict[str, Any] = {"quick": True, "sizes": [5], "seed": 7}

@@ -127,6 +127,7 @@ def test_lines_go_to_standard_error_or_to_the_logger(
     assert any("measured" in record.message for record in caplog.records) and not capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tmp_path: Path) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
 
@@ -179,6 +180,7 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
 
 
+@pytest.mark.full
 def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
     found: Evaluation, tmp_path: Path
 ) -> None:
