@@ -325,6 +325,7 @@ def test_what_a_budget_cannot_change_is_not_offered_for_logs(small: Path, tmp_pa
     assert done.exit_code == 0 and "--budget" not in done.output
 
 
+@pytest.mark.full
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(
     small: Path, text: str, named: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -434,6 +435,7 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     assert "leave budget" in refused
 
 
+@pytest.mark.full
 def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) -> None:
     options: dict[str, Any] = {"arms": ["grids"], "quick": True, "sizes": [5], "seed": 7}
     both = goalscope.evaluate(["optimal", "random"], tmp_path / "both", **options)

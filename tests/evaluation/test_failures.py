@@ -70,6 +70,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     return found
 
 
+@pytest.mark.full
 def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everybody_else_is(
     whole: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def small(folder: Path, positions: int) -> Any:
     return replace(found, parameters={**found.parameters, "max_tokens": 2, "device": "cpu"})
 
 
+@pytest.mark.full
 def test_prompts_that_do_not_fit_are_not_asked_and_nothing_is_spent_on_them(tmp_path: Path) -> None:
     model = small(tmp_path / "small", 1700)
     run, found = judged(tmp_path / "one", {**SIZES, "beliefs": 1}, model, subject_of("random"))

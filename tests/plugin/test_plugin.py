@@ -156,6 +156,7 @@ def test_its_attribution_method_stands_beside_the_others_and_is_scored(site: Pat
     assert "last place" in call(*asked, "--methods", "last place", status=2)
 
 
+@pytest.mark.full
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run)
@@ -266,6 +267,7 @@ def test_the_page_is_this_package_explained() -> None:
     assert all(text in project for language, text in shown if language == "toml")
 
 
+@pytest.mark.full
 def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours(site: Path, tmp_path: Path) -> None:
     run, verdict = tmp_path / "run", tmp_path / "verdict"
     asked = ("evaluate", "environment-wrong-goal:target=gem a", "--worlds", HERE / "gems.yaml", "--out", verdict)
@@ -468,6 +470,7 @@ def test_a_head_that_raises_is_left_out_and_the_others_are_fitted(strange: Path,
         assert {"mlp", "narrow"} <= {probe.head for _, probe in stored_probes(run)}
 
 
+@pytest.mark.full
 def test_an_arm_that_raises_is_named_with_its_package_and_the_others_are_asked(strange: Path, tmp_path: Path) -> None:
     out = tmp_path / "verdict"
     ((status, said),) = commands(strange, ("evaluate", "optimal", "--quick", "--out", out))
