@@ -227,12 +227,18 @@ def _drifted(grid: Grid, horizon: int, shares: tuple[float, ...]) -> tuple[float
                 continue
             for (down, right), share in zip(MOVES, shares, strict=True):
                 near = (cell[0] + down, cell[1] + right)
-                enters = near in passable(grid, held or opened)
+                enters = near in passable(grid, opened)
                 place = near if enters else cell
-                after[place, held or place == grid.key, opened or place == grid.door] += weight * share
+                has = held or place == grid.key
+                after[place, has, opened or (has and _beside(place, grid.door))] += weight * share
         mass = after
     sums = [sum(weight for state, weight in mass.items() if wanted(state)) for wanted in _ends(grid)]
     return sums[0], sums[1], sums[2]
+
+
+def _beside(place: tuple[int, int], door: tuple[int, int] | None) -> bool:
+    """Return whether a door opens to an agent that comes to a place with the key."""
+    return door is not None and abs(place[0] - door[0]) + abs(place[1] - door[1]) == 1
 
 
 def _ends(grid: Grid) -> tuple[Callable[[Any], bool], ...]:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from goalscope.evaluation.chance import outcomes
 from goalscope.meg import meg_known
 from goalscope.planning import distances_batch, optimal_batch
+from goalscope.runs import Study
 from goalscope.worlds import generate_batch
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +62,16 @@ def test_the_peers_compute_what_ours_compute(monkeypatch: pytest.MonkeyPatch) ->
     for together in (True, False):
         found = np.concatenate(worlds.csgraph_search(batch, together)())
         np.testing.assert_array_equal(found.reshape(ours.shape), ours)
+
+
+@pytest.mark.parametrize("shares", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.2, 0.2)])
+def test_the_oracle_of_planted_agents_knows_the_exact_chances_at_keys_and_doors(
+    monkeypatch: pytest.MonkeyPatch, shares: tuple[float, ...]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    oracle = importlib.import_module("planted_truth")
+    study = Study.parse({"seed": 5, "worlds": [{"kind": "key-door", "count": 12}], "agents": [{"kind": "random"}]})
+    for world in study.worlds():
+        ours = outcomes(world, 30, np.array(shares))
+        assert np.allclose(oracle._drifted(world.grid, 30, shares), ours, rtol=0, atol=1e-12)
+        assert ours[1] >= ours[2] > 0

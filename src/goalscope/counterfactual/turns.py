@@ -17,15 +17,20 @@ that are left are still independent draws, of p and q given that there is a move
 Source: Gretton et al. (2012), A kernel two-sample test, lemma 6, with the kernel 1[x = y]; goalscope (P, the bounds).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
+from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.record import Episode, policy_of
+from goalscope.runs.store import Store
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.gridworld import GridWorld, NamedWorld
 
 Array = npt.NDArray[np.float64]
 
@@ -62,6 +67,41 @@ class Asked:
     tags: Mapping[str, Tag]
     side: WorldTurns
     changed: dict[str, list[WorldTurns]] = field(default_factory=dict)
+
+
+def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
+    """Return an entry of worlds: one state of each grid, drawn among all turns of some agents there.
+
+    Left out are worlds under fog, with an instruction, or of another kind; and turns with the key in hand, which a grid
+    does not show.
+
+    Args:
+        store: the run.
+        agents: their names.
+        count: maximum number of grids.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: there is no such state.
+    """
+    turns: dict[str, list[str]] = {}
+    for episode in store.episodes():
+        world = episode.world
+        shown_whole = isinstance(world, GridWorld) and not isinstance(world, NamedWorld) and world.fog_radius is None
+        if episode.agent in agents and shown_whole:
+            without_key = (step.state for step in episode.steps if step.state[2] == 0)
+            turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)
+    rng, found = stream(seed, "visited states"), dict[str, None]()
+    for cluster in sorted(turns):
+        if states := turns[cluster]:
+            found.setdefault(states[int(rng.integers(len(states)))])
+    if not found:
+        raise ValueError(
+            f"{store.path} must hold turns of {', '.join(agents)} in grids without fog, it holds none: give the agent "
+            "itself and --worlds"
+        )
+    chosen = sorted(rng.permutation(len(found))[:count].tolist())
+    return {"kind": "text", "grids": [list(found)[index] for index in chosen]}
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:

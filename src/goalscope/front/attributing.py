@@ -1,17 +1,17 @@
 """What an agent is after: asked twice in some worlds, judged by several methods, the claim frozen, then tested."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope import registry
 from goalscope.attribution import FrozenClaim, Test, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.strata import AgentAnswers
 from goalscope.evaluation.subject import subject_of
 from goalscope.front.running import run
-from goalscope.hypotheses import Hypothesis, bind, load_hypotheses, read_hypotheses
-from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses import Hypothesis, load_hypotheses, read_hypotheses
 from goalscope.plain_files import write_text
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
@@ -158,13 +158,12 @@ def attribute(
             first, other = Path(out) / "worlds", None if later is None else Path(out) / "separating"
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
-        identity, label, answers, tags, left_out = _answers(first, name)
-        bound = {key: bind(one, [each.world.world for each in answers]) for key, one in bank.items()}
-        strata = []
-        for group, members in _strata(answers, tags, by):
+        label, given_answers = _answers(first, name)
+        bound, strata = given_answers.bound(bank), []
+        for group, members in given_answers.strata(by):
             with stage(f"methods{f', {group}' if group else ''}"):
                 strata.append(judged(group, Trial(answers=members, bank=bound, seed=seed), chosen))
-        claim = claim_of(identity, bound, answers, tested_on, strata)
+        claim = claim_of(given_answers.agent, bound, given_answers.answers, tested_on, strata)
         if out is not None:
             Path(out).mkdir(parents=True, exist_ok=True)
             freeze_claim(claim, Path(out))
@@ -173,11 +172,13 @@ def attribute(
         if other is not None:
             if unmade(given / DATABASE) and later is not None:
                 run(later, other, workers=workers, stage=stage)
-            who, _, new, _, _ = _answers(other, label)
-            if who != identity:
-                raise ValueError(f"a claim must be tested on the same agent, {identity}, but {other} holds {who}")
-            tests = scored(claim, new)
-        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out)
+            _, new = _answers(other, label)
+            if new.agent != claim.agent:
+                raise ValueError(
+                    f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new.agent}"
+                )
+            tests = scored(claim, new.answers)
+        found = Attributed(agent=label, claim=claim, tests=tests, left_out=given_answers.left_out)
         if out is not None:
             write_text(Path(out) / RESULT, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
         return found
@@ -215,8 +216,8 @@ def _bank(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
 
 
-def _answers(path: Path, name: str) -> tuple[str, str, list[Answers], Mapping[str, Mapping[str, Any]], dict[str, int]]:
-    """Return id and name of an agent of a run, its answers, the tags of its worlds, and reason -> worlds left out."""
+def _answers(path: Path, name: str) -> tuple[str, AgentAnswers]:
+    """Return the name of an agent of a run, and its answers."""
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:
@@ -224,38 +225,7 @@ def _answers(path: Path, name: str) -> tuple[str, str, list[Answers], Mapping[st
                 f"one agent must be named of those in {path}: {', '.join(names) or 'none'}; got {name!r}: --name NAME"
             )
         label = name if name in names else names[0]
-        members = [episode for episode in store.episodes() if episode.agent == label]
-    found, left_out = answers_of(members)
-    if not found:
-        reasons = "; ".join(left_out) or "no step holds an action"
-        raise ValueError(f"an attribution needs answers in worlds with known processes, got none in {path}: {reasons}")
-    tags = {episode.world.id: {**episode.world.tags, **episode.tags} for episode in members}
-    return members[0].spec.agent_id, label, found, tags, left_out
-
-
-def _strata(
-    answers: Sequence[Answers], tags: Mapping[str, Mapping[str, Any]], by: Sequence[str]
-) -> Iterator[tuple[str, list[Answers]]]:
-    """Yield all worlds, where they are of one phase, else each phase; then each value of other tags within them."""
-
-    def split(members: list[Answers], tag: str) -> dict[str, list[Answers]]:
-        groups: dict[str, list[Answers]] = {}
-        for one in members:
-            groups.setdefault(str(tags[one.world.world.id].get(tag, "none")), []).append(one)
-        return groups
-
-    known = {tag for each in tags.values() for tag in each}
-    if unknown := sorted(set(by) - known):
-        raise ValueError(
-            f"worlds must have the tags that are asked for ({', '.join(sorted(known))}), got {unknown[0]!r}"
-        )
-    phases = split(list(answers), "phase")
-    for phase, members in phases.items():
-        label = f"phase {phase}" if len(phases) > 1 else ""
-        yield label, members
-        for tag in by:
-            for value, part in split(members, tag).items() if tag != "phase" else ():
-                yield ", ".join(filter(None, (label, f"{tag} {value}"))), part
+        return label, AgentAnswers.read(store, label)
 
 
 def _content(path: Path) -> str:

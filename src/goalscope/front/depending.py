@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.counterfactual.changes import Thing
 from goalscope.counterfactual.dependence import Dependence, dependences, sentence
-from goalscope.counterfactual.turns import asked_of, rows_of
-from goalscope.counterfactual.visited import visited_states
+from goalscope.counterfactual.turns import asked_of, rows_of, visited_states
 from goalscope.evaluation.arms import NO_GRIDS
 from goalscope.evaluation.subject import MODELS, Subject, subjects_of, told_apart
 from goalscope.front.expected import measure_and_say

@@ -226,19 +226,37 @@ class Analysis(Part):
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
     memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
-    `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`).
+    `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`). `hypotheses` are those
+    that agents are judged by where each step is answered twice: written forms, or mappings of `name` and `is`, the
+    form (docs/hypotheses.md).
     """
 
     invariance: Invariance | None = None
     pairs: tuple[Pair, ...] = sequence(default=())
     inside: Inside | None = None
     interventions: Interventions = ()
+    hypotheses: tuple[str | dict[str, str], ...] = sequence(default=(), max_length=100)
+
+    @field_validator("hypotheses")
+    @classmethod
+    def _written(cls, entries: tuple[str | dict[str, str], ...], info: ValidationInfo) -> Any:
+        if info.context is STORED or not entries:
+            return entries
+        for entry in entries:
+            given = {"name": entry, "is": entry} if isinstance(entry, str) else entry
+            if set(given) != {"name", "is"}:
+                raise ValueError(
+                    f"a hypothesis of a study must be a written form or have name and is alone, got {shorten(entry)}"
+                )
+            registry.resolve("agent", "hypothesis")(hypothesis=given["is"])  # refuses what is no written form
+        listed([entry if isinstance(entry, str) else entry["name"] for entry in entries], "hypotheses")
+        return entries
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Empty keys are omitted: studies stored before these keys existed must not change.
         dumped: dict[str, Any] = serialize(self)
-        return {key: value for key, value in dumped.items() if key not in ("pairs", "inside", "interventions") or value}
+        return {key: value for key, value in dumped.items() if key == "invariance" or value}
 
 
 def check_margin(measure: str, margin: Any) -> float:
