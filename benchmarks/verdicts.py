@@ -143,6 +143,17 @@ GROUPS["others"] = Group(
     agents={family: f"planted:family={family},name={family}" for family in planted_agents.FAMILIES},
     true={claim: " ".join(of.values()) for claim, of in _COUNTED.items()},
 )
+GROUPS["followed"] = Group(
+    arms=("hypotheses",),
+    agents=GROUPS["others"].agents,
+    # Of an agent that is after a place in part it is true that it does, and that no place explains half of its actions.
+    true={
+        "follows a hypothesis": " ".join(
+            "?" if after in ("goal, in part", "mixed") else "yes" if after else "no"
+            for after in (AFTER.get(one, "") for one in planted_agents.FAMILIES)
+        )
+    },
+)
 planted_agents.register()
 
 LEVEL = 0.05
@@ -169,7 +180,10 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     finally:
         shutil.rmtree(folder)
     return {
-        agent: {**{one.name: one.answer for one in ledger.claims}, NAMED: named(ledger)}
+        agent: {
+            **{one.name: one.answer for one in ledger.claims},
+            NAMED: followed(ledger) if group == "followed" else named(ledger),
+        }
         for agent, ledger in zip(asked.agents, found.models, strict=True)
     }
 
@@ -182,6 +196,18 @@ def named(ledger: ClaimLedger) -> str:
         return ""
     place = "goal" if place == "the goal" else place
     return f"{place}, in part" if first.startswith("weakly") else place
+
+
+def followed(ledger: ClaimLedger) -> str:
+    """Return which hypothesis the score names in the same words, "" for none; several are a set."""
+    claim = ledger.claim("follows a hypothesis")
+    if claim is None or claim.answer != "yes":
+        return ""
+    name = claim.names.split(" (")[0]
+    place = name.removesuffix(" in part")
+    where, _, corner = place.partition("corner ")
+    place = place if where or not corner else f"the {corner} corner"
+    return place if place == name else f"{place}, in part"
 
 
 def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:
@@ -254,7 +280,7 @@ def main() -> None:
     for group in asked.group or GROUPS:
         found = _found(group, asked)
         _report(group, tally(found, group), asked.size)
-        if group == "others":
+        if group in ("others", "followed"):
             print(f"misnamed: {({name: times for name, times in misnamed(found).items() if times}) or 'none'}")
 
 

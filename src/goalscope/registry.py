@@ -55,8 +55,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.attribution.{name}" for name in ("by_score", "by_arrival", "by_meg", "by_likelihood")
     ),
     "analysis": ("goalscope.probing.builtin_analyses",),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "depends", "inside")),
-    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "depends", "inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "follows", "depends", "inside")),
+    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "follows", "depends", "inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"
@@ -76,6 +76,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
                 "patching",
                 "steering",
                 "dependence",
+                "attribution",
                 "environments",
                 "behaviour",
                 "tasks",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from goalscope.attribution.strata import Followed
 from goalscope.evaluation import evidence_goals
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.evidence_goals import EXPLAINS, lapses, towards
@@ -149,6 +150,8 @@ def test_every_question_about_behaviour_has_an_answer_whatever_was_measured(
         patch.setattr(ArmData, "chances", lambda *_: (chance, 0.0))
         patch.setattr(ArmData, "ended", lambda _, rows, stage: rows.value)
         patch.setattr("goalscope.evaluation.depends.found_in", lambda _: ())  # tests/counterfactual has its edges
+        unsaid = Followed(name="", clusters=0, said=None, why="nothing was answered twice", nats={})
+        patch.setattr("goalscope.evaluation.follows.followed_in", lambda *_: (unsaid,))  # test_follows.py has its edges
         for rule in RULES:
             if rule.arm != "tasks":
                 claim = decide(rule, data)

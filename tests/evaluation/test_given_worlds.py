@@ -78,7 +78,7 @@ def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
         ("optimal", "corridors.yaml", "acts in environments|agent of environments"),
         ("task-greedy", "corridors.yaml", "does not act in environments"),
         ("theseus", "corridors.yaml", "does not act in environments"),
-        ("random", "scripted", "leave --worlds out"),
+        ("random", "explore-exploit", "leave --worlds out"),
         ("environment-optimal", "", "give --worlds"),
         ("found/arms/worlds", "corridors.yaml", "recorded logs"),
     ],

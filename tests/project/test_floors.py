@@ -71,6 +71,7 @@ ARROWS = {
     ("__main__", "cli"),
     ("attribution", "hypotheses"),
     ("report", "interventions"),
+    ("report", "attribution"),
     ("rows", "extras"),
     ("rows", "columns"),
     ("registry", "checks"),

@@ -8,6 +8,7 @@ of each rival by `MARGIN` of its own, in worlds that have both. Source: MacDermo
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -71,6 +72,43 @@ def by_meg(trial: Trial) -> Attribution:
         ),
         details={"nats": {name: float(value[0]) for name, (value, _, _) in own.items()}},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowardsHypothesis:
+    """How strongly an agent acts towards a hypothesis.
+
+    Attributes:
+        value, low, high: signed MEG, nats an episode, with its interval over clusters; equal where there is only one.
+        bound: the greatest possible one in these worlds, nats.
+    """
+
+    value: float
+    low: float
+    high: float
+    bound: float
+
+    @property
+    def share(self) -> float:
+        """The value as a share of the greatest possible one, 0 where that is 0."""
+        return self.value / self.bound if self.bound > 0 else 0.0
+
+
+def towards(trial: Trial, names: Sequence[str], *, level: float) -> dict[str, TowardsHypothesis]:
+    """Return name -> signed MEG of those hypotheses that have a utility of states here.
+
+    Args:
+        trial: the answers, and a bank that holds the names.
+        names: of hypotheses.
+        level: error rate of the interval, both ends together.
+    """
+    found = {}
+    for name in names:
+        if (side := _Side(trial, name)).worlds:
+            value, bound, _ = side.fit(side.worlds, trial.seed)
+            low, high = np.quantile(value[1:], (level / 2, 1 - level / 2))
+            found[name] = TowardsHypothesis(value=float(value[0]), low=float(low), high=float(high), bound=bound)
+    return found
 
 
 def _finite(rationality: float) -> float:

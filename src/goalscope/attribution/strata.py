@@ -1,17 +1,56 @@
-"""The answers of an agent in a run, and the groups of worlds that are judged together: phases never with one another."""
+"""The answers of an agent in a run, and the groups of its worlds that are judged together: phases are never mixed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from goalscope.attribution.by_meg import TowardsHypothesis, towards
 from goalscope.attribution.claim import Stratum, judged
-from goalscope.attribution.definition import Trial
+from goalscope.attribution.definition import Attribution, Trial
 from goalscope.hypotheses import Hypothesis, bind, load_hypotheses, read_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses.score import LEVEL
 from goalscope.runs.store import Store
 
+GOAL = "goal"
 USUAL = "grids"
 """Bank of the agents of a run in grids whose study names no hypotheses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What an agent's actions follow in a group of worlds.
+
+    Attributes:
+        name: of the group; empty for all worlds.
+        clusters: number of its clusters of worlds.
+        said: the verdict of the score; None with a reason.
+        why: that reason.
+        nats: signed MEG towards the hypotheses that the verdict names, and towards the goal.
+    """
+
+    name: str
+    clusters: int
+    said: Attribution | None
+    why: str
+    nats: Mapping[str, TowardsHypothesis]
+
+    @property
+    def where(self) -> str:
+        """The group in words."""
+        return self.name or "all worlds"
+
+    @property
+    def sentence(self) -> str:
+        """What is said of these worlds, without a full stop."""
+        if self.said is None:
+            return f"nothing can be said, {self.why}"
+        told = "; ".join(
+            f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}] nats an episode towards {name}, {one.share:.0%} of the "
+            "greatest possible"
+            for name, one in self.nats.items()
+        )
+        return f"{self.said.sentence}; MEG {told}" if told else self.said.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +62,14 @@ class AgentAnswers:
         answers: world by world.
         tags: id of a world -> tags of it and of its episodes.
         left_out: reason -> number of worlds that could not be used.
+        phases: in the order of the study, which is theirs wherever they are named.
     """
 
     agent: str
     answers: Sequence[Answers]
     tags: Mapping[str, Mapping[str, Any]]
     left_out: Mapping[str, int]
+    phases: Sequence[str] = ()
 
     @classmethod
     def read(cls, store: Store, name: str) -> "AgentAnswers":
@@ -45,7 +86,10 @@ class AgentAnswers:
                 f"an attribution needs answers in worlds with known processes, got none in {store.path}: {reasons}"
             )
         tags = {episode.world.id: {**episode.world.tags, **episode.tags} for episode in members}
-        return cls(agent=members[0].spec.agent_id, answers=found, tags=tags, left_out=left_out)
+        study = store.study()
+        worlds = [] if study is None else study.dump()["worlds"]
+        phases = tuple(dict.fromkeys(str(entry["phase"]) for entry in worlds if "phase" in entry))
+        return cls(agent=members[0].spec.agent_id, answers=found, tags=tags, left_out=left_out, phases=phases)
 
     @property
     def twice(self) -> bool:
@@ -64,12 +108,15 @@ class AgentAnswers:
                 f"worlds must have the tags that are asked for ({', '.join(sorted(known))}), got {unknown[0]!r}"
             )
         phases = self._split(self.answers, "phase")
-        for phase, members in phases.items():
+        for phase, members in sorted(phases.items(), key=lambda item: self._place(item[0])):
             label = f"phase {phase}" if len(phases) > 1 else ""
             yield label, members
             for tag in by:
                 for value, part in self._split(members, tag).items() if tag != "phase" else ():
                     yield ", ".join(filter(None, (label, f"{tag} {value}"))), part
+
+    def _place(self, phase: str) -> int:
+        return self.phases.index(phase) if phase in self.phases else len(self.phases)
 
     def _split(self, members: Sequence[Answers], tag: str) -> dict[str, list[Answers]]:
         groups: dict[str, list[Answers]] = {}
@@ -81,13 +128,23 @@ class AgentAnswers:
         """Return a bank whose places of a phase have the cells that they have in these worlds."""
         return {name: bind(one, [each.world.world for each in self.answers]) for name, one in bank.items()}
 
-    def judged(
-        self, bank: Mapping[str, Hypothesis], methods: Sequence[str], *, by: Sequence[str] = (), seed: int = 0
-    ) -> list[Stratum]:
-        """Return what methods say of each group of worlds, see `strata`, with a bank whose places are `bound`."""
-        return [
-            judged(group, Trial(answers=members, bank=bank, seed=seed), methods) for group, members in self.strata(by)
-        ]
+    def followed(
+        self, bank: Mapping[str, Hypothesis], *, by: Sequence[str] = (), level: float = LEVEL
+    ) -> list[Followed]:
+        """Return what the actions follow in each group of worlds, see `strata`, by a `bound` bank."""
+        trials = ((name, Trial(answers=members, bank=bank, level=level)) for name, members in self.strata(by))
+        return [followed(judged(name, trial, ["score"]), trial) for name, trial in trials]
+
+
+def followed(stratum: Stratum, trial: Trial) -> Followed:
+    """Return what the score says of the worlds of a trial, and MEG towards what it names and towards the goal."""
+    said = next((one for one in stratum.attributions if one.method == "score"), None)
+    nats: Mapping[str, TowardsHypothesis] = {}
+    if said is not None and said.kind in ("named", "set", "partly"):
+        names = [name for name in dict.fromkeys((*said.names, GOAL)) if name in trial.bank]
+        nats = towards(trial, names, level=2 * trial.level)
+    why = stratum.refused.get("score", "the score was not asked")
+    return Followed(name=stratum.name, clusters=stratum.clusters, said=said, why=why, nats=nats)
 
 
 def bank_of(store: Store) -> dict[str, Hypothesis]:
@@ -95,3 +152,11 @@ def bank_of(store: Store) -> dict[str, Hypothesis]:
     study = store.study()
     named = () if study is None or study.analysis is None else study.analysis.hypotheses
     return read_hypotheses(list(named)) if named else load_hypotheses(USUAL)
+
+
+def sentence(agent: str, groups: Sequence[Followed]) -> str:
+    """Return in one sentence which hypotheses an agent's actions follow, by group of worlds, and how strongly."""
+    if len(groups) == 1:
+        return f"{agent}: {groups[0].sentence}."
+    parts = [f"{group.where.removeprefix('phase ')}: {group.sentence}" for group in groups]
+    return f"{agent}: {'; '.join(parts)}."

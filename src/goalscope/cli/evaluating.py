@@ -13,8 +13,8 @@ from goalscope.cli.help import flag, option
 from goalscope.own import refused
 
 ARMS = (
-    "Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, depends, inside, patching, "
-    "reasoning, plans, beliefs."
+    "Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses, depends, inside, "
+    "patching, reasoning, plans, beliefs."
 )
 
 MODELS = typer.Argument(
@@ -32,7 +32,12 @@ def evaluate(
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
     arms: Annotated[str, option("NAMES", ARMS)] = "",
     sizes: Annotated[str | None, option("LIST", "Other side lengths of the grids, e.g. 7 or 7,9.")] = None,
-    worlds: Annotated[str, option("STUDY", "Ask in the environments of a study alone, as in toy-text.")] = "",
+    worlds: Annotated[
+        str, option("STUDY", "Ask in the environments (toy-text) or grids of a study alone, by its phases.")
+    ] = "",
+    hypotheses: Annotated[
+        str, option("FILE|NAMES", "Other hypotheses than goal and corners, as goalscope separate takes them.")
+    ] = "",
     answer: Annotated[
         str | None,
         option("HOW", "Language models: generated (an action is read out of the text), or likelihood of each action."),
@@ -79,6 +84,7 @@ def evaluate(
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
     chosen += [] if temperature is None else [f"temperature={temperature!r}"]
     asked: dict[str, Any] = {"budget": budget, "quick": quick, "worlds": worlds, "workers": workers}
+    asked |= {"hypotheses": hypotheses}
     asked |= {"arms": split(arms), "sizes": numbers("--sizes", sizes, int), "settings": [*chosen, *(settings or ())]}
     asked |= {} if seed is None else {"seed": seed}
     began = time.monotonic()

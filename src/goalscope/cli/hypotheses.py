@@ -181,12 +181,12 @@ def _print_pairs(found: "Separability") -> None:
 
 
 def _picture(found: "Separability") -> "Picture":
-    from goalscope.report.matrix import matrix
+    from goalscope.report.matrix import MatrixCell, matrix
 
-    def cell(record: Any) -> tuple[str, str, float | None]:
+    def cell(record: Any) -> MatrixCell:
         share = min(1.0, record["nats_same_lapse"] / 20)
         told = record["worlds_apart"] > 0
-        return (
+        return MatrixCell(
             _short(record["nats_same_lapse"]),
             f"{record['worlds_apart']} of {record['worlds']}",
             share if told else None,

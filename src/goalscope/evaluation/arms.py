@@ -1,7 +1,7 @@
 """The arms of an evaluation: which worlds answer which questions, and how many of them are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -13,12 +13,16 @@ from goalscope.environments.world import EnvironmentView
 from goalscope.evaluation.subject import Subject
 from goalscope.rows import Tag
 from goalscope.runs.study import Study
+from goalscope.worlds.gridworld import GridView
 
 SEED: Final = 1902
 """Root seed of the worlds where none is given."""
 
 GIVEN: Final = "worlds"
 """Name of the arm that takes the worlds of a study, and stands in place of all others."""
+
+HYPOTHESES: Final = "hypotheses"
+"""Name of the arm in which every step is answered twice; with grids that are given it stands alone."""
 
 USUAL: Final = "usual"
 """Name of the usual wording."""
@@ -266,19 +270,36 @@ def given_worlds(study: Study) -> dict[str, Any]:
     """Return what an evaluation keeps of the study whose worlds it takes: name, worlds and horizon, as plain values.
 
     Raises:
-        ValueError: its worlds are no environments.
+        ValueError: its worlds are neither environments nor grids.
     """
-    if not issubclass(study.view, EnvironmentView):
+    if not issubclass(study.view, (EnvironmentView, GridView)):
         raise ValueError(
-            f"an evaluation takes worlds that are environments (docs/environments.md), but those of {study.name} show "
-            f"{study.view.shows}: leave --worlds out, grids and task maps are asked anyway"
+            f"an evaluation takes worlds that are grids or environments (docs/environments.md), but those of "
+            f"{study.name} show {study.view.shows}: leave --worlds out, task maps are asked anyway"
         )
     dumped = study.dump()
-    return {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
+    kept: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
+    if issubclass(study.view, EnvironmentView):
+        return kept
+    named = () if study.analysis is None else study.analysis.hypotheses
+    return {**kept, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:
     """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
+    horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
+    if settings.get("arm") == HYPOTHESES:
+        usual: Arm = registry.resolve("arm", HYPOTHESES)
+        named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
+        return replace(
+            usual,
+            title=f"Worlds of {settings['name']}",
+            worlds=lambda count: list(settings["worlds"]),
+            study={**usual.study, **horizon, **named},
+            quick=1,
+            full=2,
+            repeats=True,
+        )
     return Arm(
         name=GIVEN,
         title=f"Worlds of {settings['name']}",
@@ -287,7 +308,7 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
         "environments (environment-optimal, random)",
         worlds=lambda count: list(settings["worlds"]),
         agent={"task": "text", "history": "actions"},
-        study={"horizon": settings["horizon"]} if "horizon" in settings else {},
+        study=horizon,
         quick=4,
         full=20,
         repeats=True,

@@ -5,6 +5,7 @@ and settings of studies into the study of each arm that takes them (`Choices.cha
 """
 
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from goalscope.agents.agent import CHAT
 from goalscope.checks import near_miss
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
+from goalscope.hypotheses import load_hypotheses, write_hypotheses
 from goalscope.parts import attempt
 from goalscope.runs.study import Study
 from goalscope.yaml_text import key_path, set_key
@@ -28,7 +30,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("kind", "model", "name"), "chat:model=NAME,name=TEXT or a YAML file says it of one model"),
     **dict.fromkeys(("agents", "further_agents"), "max_tokens=64 alone is a parameter of every language model"),
     "seed": "--seed is the option",
-    "analysis": "arms look inside, see --arms",
+    "analysis": "arms look inside, see --arms; --hypotheses names hypotheses",
 }
 
 
@@ -40,6 +42,7 @@ class Choices(BaseModel):
         sizes: side lengths of the grids of every arm that gives some; empty for its own.
         models: parameters of every language model, KEY=VALUE each.
         studies: settings of the arms' studies, KEY=VALUE each.
+        hypotheses: in written form; empty for the usual ones.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -47,13 +50,22 @@ class Choices(BaseModel):
     sizes: tuple[int, ...] = Field(default=(), strict=False)
     models: tuple[str, ...] = Field(default=(), strict=False)
     studies: tuple[str, ...] = Field(default=(), strict=False)
+    hypotheses: tuple[str | dict[str, str], ...] = Field(default=(), strict=False)
 
     @classmethod
-    def of(cls, arms: Sequence[str], sizes: Sequence[int], models: Sequence[str], settings: Sequence[str]) -> "Choices":
+    def of(
+        cls,
+        arms: Sequence[str],
+        sizes: Sequence[int],
+        models: Sequence[str],
+        settings: Sequence[str],
+        hypotheses: str = "",
+    ) -> "Choices":
         """Return the choices of a command.
 
         Args:
             arms, sizes, models: see above.
+            hypotheses: as `goalscope.hypotheses.load_hypotheses` takes them; empty for the usual ones.
             settings: KEY=VALUE each, of arms' studies where KEY begins with a key of one, else of all language models.
 
         Raises:
@@ -72,7 +84,11 @@ class Choices(BaseModel):
             if keys.count(key) > 1:
                 raise ValueError(f"{key} must be given once, got it twice: leave one out")
         return cls(
-            arms=tuple(sorted(set(arms))), sizes=tuple(sizes), models=tuple(of_models), studies=tuple(of_studies)
+            arms=tuple(sorted(set(arms))),
+            sizes=tuple(sizes),
+            models=tuple(of_models),
+            studies=tuple(of_studies),
+            hypotheses=tuple(write_hypotheses(load_hypotheses(hypotheses))) if hypotheses else (),
         )
 
     @property
@@ -81,8 +97,14 @@ class Choices(BaseModel):
         lists = {"--arms": self.arms, "--sizes": self.sizes}
         return [
             *(f"{option} {','.join(map(str, values))}" for option, values in lists.items() if values),
+            *([self._hypotheses_words] if self.hypotheses else ()),
             *(f"--set {setting}" for setting in (*self.models, *self.studies)),
         ]
+
+    @property
+    def _hypotheses_words(self) -> str:
+        texts = (one if isinstance(one, str) else f"{one['name']} = {one['is']}" for one in self.hypotheses)
+        return f"--hypotheses {shlex.quote(';'.join(texts))}"
 
     def subjects(self, subjects: Sequence[Subject]) -> list[Subject]:
         """Return the subjects with the chosen parameters, under names of their own.
@@ -91,7 +113,7 @@ class Choices(BaseModel):
             ValueError: parameters of language models and a subject that is none; ones that a model does not have;
                 other worlds where there are recorded ones only.
         """
-        if (self.sizes or self.studies) and all(one.logs is not None for one in subjects):
+        if (self.sizes or self.studies or self.hypotheses) and all(one.logs is not None for one in subjects):
             raise ValueError(f"recorded runs are judged as they are, got {', '.join(self.words)}: leave that out")
         for one in subjects if self.models else ():
             if one.kind not in MODELS or one.logs is not None:
@@ -119,7 +141,7 @@ class Choices(BaseModel):
 
     def changed(self, arm: Arm) -> Arm:
         """Return an arm with the sizes and settings of studies that it takes."""
-        if arm.looks is not None or not (self.sizes or self.studies):
+        if arm.looks is not None or not (self.sizes or self.studies or self.hypotheses):
             return arm
         return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=self._full(arm))
 
@@ -183,6 +205,8 @@ class Choices(BaseModel):
         """Yield the choices for studies, in words and as a function; settings of one key are one choice."""
         if self.sizes:
             yield f"--sizes {','.join(map(str, self.sizes))}", self._resize
+        if self.hypotheses:
+            yield self._hypotheses_words, self._named
         by_key: dict[str, list[str]] = {}
         for setting in self.studies:
             by_key.setdefault(key_path(setting.partition("=")[0])[0], []).append(setting)
@@ -200,6 +224,11 @@ class Choices(BaseModel):
         # Whether there are such worlds at all: a goal may have to be far from the start.
         single = [{**entry, "count": 1} if "count" in entry else entry for entry in mapping["worlds"]]
         Study.parse({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
+
+    def _named(self, mapping: dict[str, Any]) -> None:
+        if mapping.get("answers", 1) < 2:
+            raise ValueError("its steps are answered once, which cannot tell hypotheses from noise")
+        mapping["analysis"] = {**mapping.get("analysis", {}), "hypotheses": list(self.hypotheses)}
 
 
 def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> None:

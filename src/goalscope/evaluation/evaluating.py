@@ -44,6 +44,7 @@ def evaluate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
+    hypotheses: str = "",
     settings: KeyValues = (),
     seed: int = SEED,
     workers: int = 1,
@@ -65,7 +66,8 @@ def evaluate(
         quick: whether to use the minimum number of worlds.
         arms: names of the arms that are asked; empty for all.
         sizes: other side lengths of the grids.
-        worlds: a study whose environments replace all other worlds; "" for the registered arms.
+        worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
+        hypotheses: files, banks and written forms, with ';' between them; "" for the usual ones.
         settings: how language models are asked, and keys of the arms' studies.
         seed: root seed of the worlds.
         workers: maximum number of simultaneous calls of a model.
@@ -75,7 +77,8 @@ def evaluate(
     Raises:
         ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
     """
-    with aloud(), closing(_begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)) as ready:
+    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *asked)) as ready:
         evaluation = ready.evaluation.sized(ready.sizes)
         if ready.fitting:
             (announce or _tell)(ready.announcement(evaluation))
@@ -106,12 +109,14 @@ def estimate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
+    hypotheses: str = "",
     settings: KeyValues = (),
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
     """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
-    with aloud(), closing(_begin(models, out, budget, quick, arms, sizes, worlds, settings, seed, workers)) as ready:
+    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *asked)) as ready:
         evaluation = ready.evaluation
         return ready.announcement(replace(evaluation, plan=evaluation.plan.sized(ready.sizes)))
 
@@ -169,6 +174,7 @@ def _begin(
     arm_names: Sequence[str],
     side_lengths: Sequence[int],
     worlds: str,
+    hypotheses: str,
     settings: KeyValues,
     seed: int,
     workers: int,
@@ -176,15 +182,17 @@ def _begin(
     """Find who is asked what, ask and keep the first turns, choose sizes."""
     check_directory(Path(out))
     if isinstance(models, Plan):
-        if any((budget, quick, arm_names, side_lengths, worlds, settings, seed != SEED)):
-            raise ValueError("a plan says what is asked: leave budget, quick, arms, sizes, worlds, settings, seed out")
+        if any((budget, quick, arm_names, side_lengths, worlds, hypotheses, settings, seed != SEED)):
+            raise ValueError(
+                "a plan says what is asked: leave budget, quick, arms, sizes, worlds, hypotheses, settings, seed out"
+            )
         subjects, chosen, given, named = models.subjects(), models.choices, models.worlds, models.names
         seed = models.seed
     else:
         if quick and budget:
             raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
         named = [models] if isinstance(models, str) else list(models)
-        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings))
+        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses)
         subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
         given = given_worlds(load(worlds)) if worlds else None
     askable = [subject for subject in subjects if subject.logs is None]

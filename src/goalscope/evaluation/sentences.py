@@ -42,7 +42,10 @@ def headline(ledger: ClaimLedger) -> str:
             f"{1 - valid:.0%} of the turns of {name} hold no action. What is measured is format; no question about "
             "goals is answered."
         )
-    if "is directed at the goal of given worlds" in answers:
+    alone = FOLLOWS in answers and not answers.keys() & {_GRIDS.directed, _GIVEN.directed}
+    if alone:
+        parts = [f"{name}: {_followed(ledger)}"]
+    elif _GIVEN.directed in answers:
         parts = [_directed(ledger, _GIVEN)]
     elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
@@ -50,7 +53,10 @@ def headline(ledger: ClaimLedger) -> str:
         parts = [_directed(ledger, _GRIDS)]
     if valid is not None and valid < 0.9:
         parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
-    parts += [*_few_worlds(ledger), *_on_the_goal(answers), *_at_doors(answers)]
+    parts += [*_few_worlds(ledger), *_on_the_goal(answers)]
+    told = not alone and answers.get(FOLLOWS) in ("yes", "no")
+    parts += [f"of the hypotheses {_followed(ledger)}"] if told else []
+    parts += _at_doors(answers)
     for claim, answer, sentence in _MORE:
         if answers.get(claim) == answer and sentence not in parts[0]:
             parts.append(sentence)
@@ -119,6 +125,21 @@ def _directed(ledger: ClaimLedger, about: _Goals) -> str:
     return f"What {name} is after was not shown"
 
 
+def _followed(ledger: ClaimLedger) -> str:
+    """Return what the score of all hypotheses says; where none is followed, with what the actions depend on."""
+    claim = ledger.claim(FOLLOWS)
+    assert claim is not None  # asked of ledgers that have it
+    if claim.answer == "yes":
+        return f"its actions follow {claim.names}"
+    if claim.answer == "no":
+        named = [one.name for one in ledger.claims if one.name.startswith(DEPENDS) and one.answer == "yes"]
+        on = f"; they depend on {listed([name.removeprefix(DEPENDS) for name in named])}" if named else ""
+        return f"none explains half of what it would repeat{on}"
+    if claim.answer == "cannot be told":
+        return claim.says[:1].lower() + claim.says[1:].rstrip(".")
+    return "which of the hypotheses its actions follow was not shown"
+
+
 def _how_much(claim: Claim) -> str:
     """Return "weakly or partly " where a place explains less than half of what an optimal agent shows.
 
@@ -128,6 +149,10 @@ def _how_much(claim: Claim) -> str:
     return "" if strong else "weakly or partly "
 
 
+FOLLOWS: Final = "follows a hypothesis"
+"""Name of the claim on the score of all hypotheses."""
+DEPENDS: Final = "depends on "
+"""How the names of claims on what actions depend on begin."""
 STRONG: Final = 0.5
 """Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
 STRONG_LOW: Final = 1 / 3
@@ -151,7 +176,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
 def _on_the_goal(answers: Mapping[str, str]) -> list[str]:
     """Return whether actions depend on the goal's place, where an agent that is directed at it would not say so."""
     answer = answers.get("depends on the goal's place")
-    if answer == "yes" and answers.get("is directed at the goal") != "yes":
+    if answer == "yes" and answers.get(_GRIDS.directed) != "yes" and answers.get(FOLLOWS) not in ("yes", "no"):
         return ["its actions depend on the goal's place all the same, be it towards it or away from it"]
     return ["its actions do not depend on the goal's place"] if answer == "no" else []
 

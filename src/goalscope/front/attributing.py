@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope import registry
-from goalscope.attribution import FrozenClaim, Test, Trial, claim_of, freeze_claim, judged, scored
-from goalscope.attribution.strata import AgentAnswers
+from goalscope.attribution import FrozenClaim, Stratum, Test, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.strata import AgentAnswers, Followed, followed, sentence
 from goalscope.evaluation.subject import subject_of
 from goalscope.front.running import run
 from goalscope.hypotheses import Hypothesis, load_hypotheses, read_hypotheses
@@ -17,11 +17,14 @@ from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.report.blocks import counted
 from goalscope.report.reading import Run, frame, html_table
+from goalscope.report.sections.attribution import picture
+from goalscope.report.vector import Picture
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     import pandas
 
 RESULT = "attribution.json"
@@ -36,12 +39,32 @@ class Attributed:
         claim: what was claimed, with the verdicts by stratum.
         tests: how well the claim predicted single actions in the worlds that separate; empty without any.
         left_out: reason -> number of worlds that could not be used.
+        groups: what the actions follow in each group of worlds, by the score, and how strongly.
     """
 
     agent: str
     claim: FrozenClaim
     tests: tuple[Test, ...]
     left_out: Mapping[str, int]
+    groups: tuple[Followed, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What its actions follow, by group of worlds, and how strongly."""
+        return sentence(self.agent, self.groups)
+
+    @property
+    def picture(self) -> Picture:
+        """Hypotheses against groups of worlds: strength, interval, and in how many worlds they are told apart."""
+        return picture(self.agent, self.groups)
+
+    def figure(self) -> "matplotlib.figure.Figure":
+        """Return the picture as a figure.
+
+        Raises:
+            ImportError: matplotlib is not installed (it comes with the extra ``report``).
+        """
+        return self.picture.draw()
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -159,10 +182,12 @@ def attribute(
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, given_answers = _answers(first, name)
-        bound, strata = given_answers.bound(bank), []
+        bound, strata, groups = given_answers.bound(bank), list[Stratum](), list[Followed]()
         for group, members in given_answers.strata(by):
+            trial = Trial(answers=members, bank=bound, seed=seed)
             with stage(f"methods{f', {group}' if group else ''}"):
-                strata.append(judged(group, Trial(answers=members, bank=bound, seed=seed), chosen))
+                strata.append(judged(group, trial, chosen))
+                groups.append(followed(strata[-1], trial))
         claim = claim_of(given_answers.agent, bound, given_answers.answers, tested_on, strata)
         if out is not None:
             Path(out).mkdir(parents=True, exist_ok=True)
@@ -178,7 +203,7 @@ def attribute(
                     f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new.agent}"
                 )
             tests = scored(claim, new.answers)
-        found = Attributed(agent=label, claim=claim, tests=tests, left_out=given_answers.left_out)
+        found = Attributed(agent=label, claim=claim, tests=tests, left_out=given_answers.left_out, groups=tuple(groups))
         if out is not None:
             write_text(Path(out) / RESULT, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
         return found

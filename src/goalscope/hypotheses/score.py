@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from goalscope.hypotheses.definition import Array, Mask
+from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence
 from goalscope.hypotheses.regions import REGIONS
 from goalscope.measures.goals.separability import FEWEST
@@ -61,6 +61,7 @@ class HypothesisScore:
         strength, consistency: estimate, lower and upper end.
         beats: rivals that it beats, where it explains.
         not_told_from: rivals that act like it in these worlds.
+        apart_in: least number of clusters in which one of the others that were asked for acts differently.
         not_where: regions in which the agent does not follow it: the upper end of the strength there lies below half of
             the strength elsewhere.
     """
@@ -73,6 +74,7 @@ class HypothesisScore:
     consistency: tuple[float, float, float]
     beats: tuple[str, ...]
     not_told_from: tuple[str, ...]
+    apart_in: int = 0
     not_where: tuple[str, ...] = ()
 
 
@@ -201,9 +203,18 @@ class _Judged:
         one = self.found
         said = one.said > 0
         compared = (said[:, :, None] & said[:, None, :]).sum(axis=0) >= FEWEST
-        differs = one.common_size - 2 * one.product + np.swapaxes(one.common_size, 1, 2)  # E(h, k) + E(k, h)
-        apart = differs.sum(axis=0) >= 2 * APART * one.common_size.sum(axis=0)
-        return compared & ~np.eye(self.count, dtype=bool), apart & ((differs > 1e-9).sum(axis=0) >= FEWEST)
+        apart = self.differ.sum(axis=0) >= 2 * APART * one.common_size.sum(axis=0)
+        return compared & ~np.eye(self.count, dtype=bool), apart & (self.apart_in >= FEWEST)
+
+    @cached_property
+    def differ(self) -> Array:
+        """``[G, K, K]`` E(h, k) + E(k, h), 0 where two act alike."""
+        return self.found.common_size - 2 * self.found.product + np.swapaxes(self.found.common_size, 1, 2)
+
+    @cached_property
+    def apart_in(self) -> Numbers:
+        """``[K, K]`` number of clusters in which two act differently."""
+        return np.asarray((self.differ > 1e-9).sum(axis=0))
 
     @cached_property
     def beats(self) -> Mask:
@@ -282,6 +293,7 @@ class _Judged:
             return tuple(self.names[other] for other in np.flatnonzero(where).tolist())
 
         said, (compared, apart) = self.found.said[:, index], self.apart
+        others = self.bank & (np.arange(self.count) != index)
         return HypothesisScore(
             name=self.names[index],
             asked=bool(self.bank[index]),
@@ -291,6 +303,7 @@ class _Judged:
             consistency=_three(self.consistency[:, index]),
             beats=named(self.beats[index]),
             not_told_from=named(compared[index] & ~apart[index]),
+            apart_in=int(self.apart_in[index, others].min(initial=len(said))),
             not_where=tuple(REGIONS[at] for at in np.flatnonzero(self.fails_in[index])) if self.bank[index] else (),
         )
 

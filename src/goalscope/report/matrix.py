@@ -1,15 +1,28 @@
-"""A matrix as a picture: what each row tells of each column, by colour and in numbers."""
+"""A matrix as a picture: a cell for each row and column, by colour and in numbers."""
 
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from goalscope.report.figures import INK, MUTED, Record, drawing, short_label
 from goalscope.report.vector import Picture
 
 _CELL, _LINE, _LABEL = 54, 30, 250  # width and height of a cell, width of the names; units of the view box
+_WIDE = 164  # width of a cell with an interval in it
 _PALE, _DARK = (0xEE, 0xF4, 0xFA), (0x0B, 0x5F, 0xA5)
 _WARNING: Final = "#f4c7b0"
+
+
+class MatrixCell(NamedTuple):
+    """What stands in a cell: two lines of text, the share of the colour scale, and how opaque the colour is.
+
+    A share of None is the colour of a warning.
+    """
+
+    first: str
+    second: str
+    share: float | None
+    opacity: float = 1.0
 
 
 def matrix(
@@ -18,39 +31,46 @@ def matrix(
     *,
     row: str,
     column: str,
-    cell: Callable[[Record], tuple[str, str, float | None]],
+    cell: Callable[[Record], MatrixCell],
     label: str,
     notes: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Picture:
-    """Draw a square matrix: names at the left with numbers, which stand above the columns.
+    """Draw a matrix: names at the left, those of the columns above; of a square one numbers stand there.
 
     Args:
-        names: of the rows and columns.
+        names: of the rows, and of the columns where those have no names of their own.
         records: one for each cell that is filled.
         row, column: the keys of a record that name its row and its column.
-        cell: record -> two lines of text, and the share of the colour scale; None for the colour of a warning.
+        cell: what stands in the cell of a record.
         label: a sentence that describes the picture.
         notes: lines below it.
+        columns: names of the columns.
     """
-    at = {name: index for index, name in enumerate(names)}
-    top, left = 46, _LABEL
+    rows = {name: index for index, name in enumerate(names)}
+    across = {name: index for index, name in enumerate(columns or names)}
+    top, left, wide = 46, _LABEL, _WIDE if columns else _CELL
     parts = [_text(8, 18, label, INK, "start", 12)]
-    for name, index in at.items():
+    for name, index in rows.items():
         middle = top + _LINE * index + _LINE / 2 + 4
-        parts.append(_text(left - 8, middle, f"{short_label(name, 38)}  {index + 1}", INK, "end", 10))
-        parts.append(_text(left + _CELL * (index + 0.5), top - 8, str(index + 1), MUTED, "middle", 10))
+        text = short_label(name, 38) if columns else f"{short_label(name, 38)}  {index + 1}"
+        parts.append(_text(left - 8, middle, text, INK, "end", 10))
+    for name, index in across.items():
+        text = short_label(name, 22) if columns else str(index + 1)
+        parts.append(_text(left + wide * (index + 0.5), top - 8, text, MUTED, "middle", 10))
     for record in records:
-        x, y = left + _CELL * at[str(record[column])], top + _LINE * at[str(record[row])]
-        first, second, share = cell(record)
-        fill = _WARNING if share is None else _shade(share)
-        ink = "#ffffff" if share is not None and share > 0.6 else INK
-        parts.append(f'<rect x="{x + 1}" y="{y + 1}" width="{_CELL - 2}" height="{_LINE - 2}" fill="{fill}"/>')
-        parts.append(_text(x + _CELL / 2, y + 13, first, ink, "middle", 10))
-        parts.append(_text(x + _CELL / 2, y + 24, second, ink, "middle", 7.5))
-    below = top + _LINE * len(names)
+        x, y = left + wide * across[str(record[column])], top + _LINE * rows[str(record[row])]
+        found = cell(record)
+        fill = _WARNING if found.share is None else _shade(found.share)
+        ink = "#ffffff" if found.share is not None and found.share * found.opacity > 0.6 else INK
+        faint = f' fill-opacity="{found.opacity:.3g}"' if found.opacity < 1 else ""
+        parts.append(f'<rect x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{_LINE - 2}" fill="{fill}"{faint}/>')
+        parts.append(_text(x + wide / 2, y + 13, found.first, ink, "middle", 10))
+        parts.append(_text(x + wide / 2, y + 24, found.second, ink, "middle", 7.5))
+    below = top + _LINE * len(rows)
     parts.extend(_text(8, below + 18 + 14 * index, note, MUTED, "start", 9) for index, note in enumerate(notes))
     longest = max(map(len, (label, *notes)), default=0)
-    width = max(left + _CELL * len(names) + 8, round(6.4 * longest) + 16)
+    width = max(left + wide * len(across) + 8, round(6.4 * longest) + 16)
     return Picture(drawing(width, below + 14 * len(notes) + 16, label, "10px", parts), tuple(records))
 
 

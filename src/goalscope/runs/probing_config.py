@@ -248,7 +248,7 @@ class Analysis(Part):
                 raise ValueError(
                     f"a hypothesis of a study must be a written form or have name and is alone, got {shorten(entry)}"
                 )
-            registry.resolve("agent", "hypothesis")(hypothesis=given["is"])  # refuses what is no written form
+            registry.resolve("agent", "hypothesis")({"hypothesis": given["is"]})  # refuses what is no written form
         listed([entry if isinstance(entry, str) else entry["name"] for entry in entries], "hypotheses")
         return entries
 

@@ -1,0 +1,97 @@
+"""The section on hypotheses: by phase, with its picture; nothing of runs whose steps were answered once."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from command_line import call
+from goalscope import attribute
+from goalscope.report.sections.attribution import judged_in, picture
+from goalscope.runs import Store, Study, run
+from goalscope.runs.probing_config import Analysis
+
+STUDY = {
+    "name": "phases",
+    "worlds": [
+        {"kind": "grid", "sizes": [7, 9], "densities": [0.3], "count": 10, "goal": "top-right", "phase": "trained"},
+        {"kind": "grid", "sizes": [7, 9], "densities": [0.3], "count": 10, "goal": "not top-right", "phase": "shifted"},
+    ],
+    "agents": [{"kind": "hypothesis", "hypothesis": "corner top-right", "lapse": 0.2, "name": "twin"}],
+    "answers": 2,
+    "horizon": {"factor": 1.5},
+    "analysis": {"hypotheses": ["goal", {"name": "the corner", "is": "corner top-right"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hypotheses") / "run"
+    with Store(folder, "w") as store:
+        run(Study.parse(STUDY), store)
+    call("measure", folder)
+    return folder
+
+
+def test_each_phase_has_its_verdict_and_its_column(place: Path) -> None:
+    with Store(place) as store:
+        found = judged_in(store)
+    trained, shifted = found["twin"]
+    assert trained.said is not None and shifted.said is not None
+    assert (trained.name, shifted.name) == ("phase trained", "phase shifted")  # the order of the study
+    assert trained.said.kind == "set" and set(trained.said.names) == {"goal", "the corner"}
+    assert shifted.said.kind == "named" and shifted.said.names == ("the corner",)
+    # Towards both hypotheses of a set, and towards the goal where it is not what is followed.
+    assert set(trained.nats) == set(shifted.nats) == {"goal", "the corner"}
+    assert trained.nats["goal"].value == pytest.approx(trained.nats["the corner"].value)
+    assert shifted.nats["the corner"].low > shifted.nats["goal"].high
+    assert 0 < shifted.nats["the corner"].share < 1
+    drawn = picture("twin", found["twin"])
+    assert len(drawn.records) == 4 and {one["worlds of"] for one in drawn.records} == {"phase trained", "phase shifted"}
+    # Where both act alike nothing tells them apart: the cells are faint.
+    apart = {(one["worlds of"], one["hypothesis"]): one["told apart in"] for one in drawn.records}
+    assert apart["phase trained", "goal"] == 0 < apart["phase shifted", "goal"] <= 20
+    assert drawn.svg.count('fill-opacity="0.15"') == 2
+
+
+def test_the_page_holds_sentence_table_and_picture(place: Path) -> None:
+    call("report", place)
+    page = (place / "report.html").read_text(encoding="utf-8")
+    section = page[page.index('id="attribution"') :]
+    for text in (
+        "What the actions follow",
+        "twin: trained: goal or the corner: not told apart here",
+        "nats an episode",
+    ):
+        assert text in section
+
+
+def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> None:
+    once = {**STUDY, "answers": 1}
+    with Store(tmp_path, "w") as store:
+        run(Study.parse(once), store)
+        assert judged_in(store) == {}
+
+
+def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
+    found = attribute(place, hypotheses="goal;corner top-right", methods=["score"])
+    assert found.sentence.startswith("twin: trained: goal or corner top-right") and "shifted: its actions follow" in (
+        found.sentence
+    )
+    assert len(found.picture.records) == 4 and math.isfinite(found.groups[1].nats["goal"].value)
+    call("attribute", place, "--hypotheses", "goal", "--methods", "score", "--picture", tmp_path / "a.svg")
+    assert "twin: strength of each hypothesis" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [["goat"], [{"name": "a", "is": "goat"}], [{"name": "a"}], ["goal", "goal"], [3], [{"name": 1, "is": "goal"}]],
+)
+def test_a_study_names_hypotheses_that_there_are(entries: list[object]) -> None:
+    with pytest.raises(ValueError, match="hypothes"):
+        Analysis.model_validate({"hypotheses": entries})
+
+
+def test_hypotheses_of_an_analysis_change_no_episode() -> None:
+    without = {key: value for key, value in STUDY.items() if key != "analysis"}
+    assert Study.parse(STUDY).id == Study.parse(without).id
