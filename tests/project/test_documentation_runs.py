@@ -127,8 +127,8 @@ SCENARIOS = {
             ),
             "goalscope attribute theseus --hypotheses grids --worlds grid --count 5 --dry-run --out runs/theseus-after",
             "goalscope attribute runs/first --name optimal --hypotheses grids --methods meg",
-            "goalscope evaluate epsilon-greedy:epsilon=0.3 --quick --arms hypotheses --hypotheses 'grids;mirror of goal' "
-            "--out runs/followed",
+            "goalscope evaluate epsilon-greedy:epsilon=0.3 --quick --arms hypotheses --hypotheses 'grids;mirror of "
+            "goal' --out runs/followed",
         ),
     ),
     "what actions depend on": Scenario(
