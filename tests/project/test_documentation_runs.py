@@ -10,6 +10,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -359,6 +361,28 @@ SCENARIOS = {
             "goalscope demo --out runs/demo",
         ),
     ),
+    "the goal or the place": Scenario(
+        files={
+            "phases.yaml": ("misgeneralisation.md yaml 1",),
+            "emptier.yaml": ("misgeneralisation.md yaml 2",),
+            "learner.py": ("misgeneralisation.md python 1",),
+        },
+        steps=(
+            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase trained",
+            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase shifted --out "
+            "matrix.svg",
+            "python learner.py",
+            "goalscope evaluate learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
+            "--worlds phases.yaml --hypotheses 'goal;corner top-right;corner top-left;corner bottom-right' --quick "
+            "--out runs/verdict",
+            "goalscope attribute runs/verdict/arms/hypotheses --hypotheses 'goal;corner top-right;corner top-left;"
+            "corner bottom-right' --methods score --picture corner.svg",
+            "goalscope depends learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
+            "--sizes 7 --densities 0.6 --count 40 --out runs/depends",
+            "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "
+            "top-left' --worlds phases.yaml --separating emptier.yaml --out runs/claim",
+        ),
+    ),
     "Cliff World": Scenario(
         steps=(
             'goalscope reproduce "meg table k" --out runs/cliff',
@@ -412,7 +436,7 @@ SCENARIOS = {
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
-    *("iso-difficulty", "fog", "papers"),
+    *("iso-difficulty", "fog", "papers", "the goal or the place"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
@@ -548,6 +572,8 @@ def test_what_the_pages_show_runs(name: str, tmp_path: Path, monkeypatch: pytest
         if line in BLOCKS:
             run_block(line, names.setdefault(BLOCKS[line].page, {}))
             continue
+        if line.startswith("python "):
+            subprocess.run([sys.executable, *shlex.split(line)[1:]], check=True, capture_output=True)
         for number, part in enumerate(parts_of(line)):
             run_line(part, shlex.split(more) if number == 0 else [])
 

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+import yaml
 
 from command_line import call
 from goalscope import attribute
@@ -95,3 +96,13 @@ def test_a_study_names_hypotheses_that_there_are(entries: list[object]) -> None:
 def test_hypotheses_of_an_analysis_change_no_episode() -> None:
     without = {key: value for key, value in STUDY.items() if key != "analysis"}
     assert Study.parse(STUDY).id == Study.parse(without).id
+
+
+def test_worlds_of_one_phase_are_separated_by_themselves(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(yaml.safe_dump({**STUDY, "analysis": None}), encoding="utf-8")
+    asked = ("separate", "--hypotheses", "goal;corner top-right", "--worlds", study)
+    assert "the same in these worlds" in call(*asked, "--phase", "trained")
+    assert "the same in these worlds" not in call(*asked, "--phase", "shifted")
+    said = call(*asked, "--phase", "later", status=2)
+    assert "trained" in said and "shifted" in said

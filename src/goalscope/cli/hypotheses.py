@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from goalscope.hypotheses.separability import Separability
     from goalscope.report.vector import Picture
     from goalscope.runs import Study
+    from goalscope.worlds import World
 
 _ROWS = 12  # pairs of the table of those that are told apart least
 Bank = Annotated[
@@ -28,12 +29,14 @@ Worlds = Annotated[
         "'{kind: grid, sizes: [9], densities: [0.6], count: 40}'.",
     ),
 ]
+Phase = Annotated[str, option("NAME", "Only the worlds of this phase.")]
 Lapse = Annotated[float, option("RATE", "Lapse rate of the agents: probability of an action drawn from all.")]
 
 
 def separate(
     hypotheses: Bank,
     worlds: Worlds,
+    phase: Phase = "",
     lapse: Lapse = 0.1,
     level: Annotated[float, option("RATE", "Error rate that the number of episodes is counted for.")] = 0.05,
     out: Annotated[
@@ -56,7 +59,7 @@ def separate(
     check_outputs(out)
     study = study_of(worlds, sizes, densities, count, settings)
     found = separability(
-        load_hypotheses(hypotheses), study.worlds(), horizon=study.horizon.of, lapse=lapse, level=level
+        load_hypotheses(hypotheses), _of_phase(study, phase), horizon=study.horizon.of, lapse=lapse, level=level
     )
     if out is not None:
         write(Figure(_picture(found)), out)
@@ -78,6 +81,7 @@ def separate(
 def design(
     hypotheses: Bank,
     worlds: Worlds,
+    phase: Phase = "",
     choose: Annotated[int, option("N", "Worlds to choose among those.", min=1)] = 8,
     lapse: Lapse = 0.1,
     seed: Annotated[int, option("N", "Root seed of the random choices that they are compared with.")] = 0,
@@ -103,7 +107,7 @@ def design(
     check_outputs(out)
     study = study_of(worlds, sizes, densities, count, settings)
     found = designed(
-        load_hypotheses(hypotheses), study.worlds(), choose, horizon=study.horizon.of, lapse=lapse, seed=seed
+        load_hypotheses(hypotheses), _of_phase(study, phase), choose, horizon=study.horizon.of, lapse=lapse, seed=seed
     )
     low, middle, high = np.quantile(found.random, (0.025, 0.5, 0.975))
     say(
@@ -124,6 +128,15 @@ def design(
         Study.parse(plain)
         write_text(out, _as_yaml(plain))
         say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
+
+
+def _of_phase(study: "Study", phase: str) -> list["World"]:
+    """Return the worlds of a phase of a study, all of them where none is named."""
+    worlds = [world for world in study.worlds() if not phase or world.tags.get("phase") == phase]
+    if not worlds:
+        known = sorted({str(tag) for world in study.worlds() if (tag := world.tags.get("phase")) is not None})
+        raise ValueError(f"--phase must be one of the study's phases ({', '.join(known) or 'none'}), got {phase!r}")
+    return worlds
 
 
 def study_of(

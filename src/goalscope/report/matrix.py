@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from html import escape
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from goalscope.report.figures import INK, MUTED, Record, drawing, short_label
 from goalscope.report.vector import Picture
 
 _CELL, _LINE, _LABEL = 54, 30, 250  # width and height of a cell, width of the names; units of the view box
+_LETTERS = 110  # in a line below the matrix
 _WIDE = 164  # width of a cell with an interval in it
 _PALE, _DARK = (0xEE, 0xF4, 0xFA), (0x0B, 0x5F, 0xA5)
 _WARNING: Final = "#f4c7b0"
@@ -68,10 +70,11 @@ def matrix(
         parts.append(_text(x + wide / 2, y + 13, found.first, ink, "middle", 10))
         parts.append(_text(x + wide / 2, y + 24, found.second, ink, "middle", 7.5))
     below = top + _LINE * len(rows)
-    parts.extend(_text(8, below + 18 + 14 * index, note, MUTED, "start", 9) for index, note in enumerate(notes))
-    longest = max(map(len, (label, *notes)), default=0)
+    lines = [line for note in notes for line in wrap(note, max(_LETTERS, len(label)))]
+    parts.extend(_text(8, below + 18 + 14 * index, line, MUTED, "start", 9) for index, line in enumerate(lines))
+    longest = max(map(len, (label, *lines)))
     width = max(left + wide * len(across) + 8, round(6.4 * longest) + 16)
-    return Picture(drawing(width, below + 14 * len(notes) + 16, label, "10px", parts), tuple(records))
+    return Picture(drawing(width, below + 14 * len(lines) + 16, label, "10px", parts), tuple(records))
 
 
 def _shade(share: float) -> str:
