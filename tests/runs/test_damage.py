@@ -159,6 +159,11 @@ def test_random_damage_is_never_a_traceback(sound: Path, tmp_path: Path) -> None
     fuzz(sound, tmp_path, range(18), every=9)
 
 
+def test_a_group_of_rows_that_the_index_alone_has_is_one_sentence(sound: Path, tmp_path: Path) -> None:
+    """Table and index of the rows disagree: once a TypeError of `report`."""
+    fuzz(sound, tmp_path, range(1124, 1125), every=1)
+
+
 @pytest.mark.full
 def test_much_random_damage_is_never_a_traceback(sound: Path, tmp_path: Path) -> None:
     fuzz(sound, tmp_path, range(1000, 1300), every=1)

@@ -1,5 +1,7 @@
 """The commands: names, options, help. Their work is in the other modules; nothing heavy is imported here."""
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -87,7 +89,9 @@ def _options(
     """Whether, how strongly and towards what a language-model agent is goal-directed."""
     command = context.invoked_subcommand
     allowed = own_code or command in _NAMING
-    context.with_resource(refused("" if allowed else f"where it is yours: goalscope --own-code {command} ..."))
+    given = sys.argv[1:]
+    whole = shlex.join(given) if given[:1] == [command] else f"{command} ..."
+    context.with_resource(refused("" if allowed else f"where it is yours: goalscope --own-code {whole}"))
 
 
 @_command("demo")
