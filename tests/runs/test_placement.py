@@ -10,6 +10,7 @@ import pytest
 from command_line import call
 from goalscope.measures import measure_episodes
 from goalscope.planning.shortest import distances_to, shortest_length
+from goalscope.report.sections.attribution import judged_in
 from goalscope.runs import Store, Study, run
 from goalscope.runs.placement import fits, placed
 from goalscope.worlds import Grid
@@ -45,6 +46,37 @@ def test_goal_and_start_lie_where_the_rule_says_and_apart(goal: str | None, star
         if goal == "not top-right":
             steps = distances_to(grid.walls, [grid.corner("top-right")])
             assert steps[grid.goal] >= 3 and steps[grid.start] >= 3
+
+
+def test_a_key_lies_where_its_rule_says_and_changes_no_other_place() -> None:
+    entry = {**GRIDS, "goal": "not top-right", "apart": 3}
+    plain, keyed = worlds_of(entry), worlds_of({**entry, "key": "left", "phase": "keys"})
+    for world in keyed:
+        grid = world.grid
+        assert grid.key is not None and grid.door is None and fits(grid, "left")[grid.key]
+        assert distances_to(grid.walls, [grid.start, grid.goal])[grid.key] >= 3
+        assert world.tags["phase"] == "keys" and shortest_length(grid) == shortest_length(grid.at(key=None))
+    # Grids that have room for such a key have start and goal where they are without it: both are one cluster.
+    same = {(one.tags["size"], one.tags["density"], one.tags["index"]): one for one in plain}
+    pairs = [
+        (same[at], one) for one in keyed if (at := (one.tags["size"], one.tags["density"], one.tags["index"])) in same
+    ]
+    assert len(pairs) > 40
+    assert all(a.grid == b.grid.at(key=None) and a.cluster == b.cluster for a, b in pairs)
+    with pytest.raises(ValueError, match="key"):
+        worlds_of({**GRIDS, "sizes": [5], "key": "top", "apart": 7})
+    with pytest.raises(ValueError, match="placement"):
+        worlds_of({**GRIDS, "key": "middle"})
+
+
+def test_an_agent_after_the_key_is_told_from_one_after_the_goal(tmp_path: Path) -> None:
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 20, "key": "anywhere", "apart": 3}
+    agents = [{"kind": "hypothesis", "hypothesis": text, "name": text} for text in ("key", "goal")]
+    plain = {"worlds": [entry], "agents": agents, "answers": 2, "analysis": {"hypotheses": ["goal", "key"]}}
+    run(Study.parse({**plain, "horizon": {"factor": 2.0}}), tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        for name, (group,) in judged_in(store).items():
+            assert group.said is not None and group.said.kind == "named" and group.said.names == (name,)
 
 
 def test_rules_admit_the_cells_that_their_words_say() -> None:

@@ -19,7 +19,7 @@ from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
-from goalscope.runs.placement import Rule, goal_as_far, placed
+from goalscope.runs.placement import Rule, goal_as_far, placed, with_key
 from goalscope.worlds.generate import check_density, check_size, generate_batch
 from goalscope.worlds.grid import Grid, Position, Side
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
@@ -146,12 +146,13 @@ class _GeneratedGrids(_DistinctLists):
 class GridWorlds(_GeneratedGrids, _GridSettings):
     """Generated grids in their transforms."""
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "apart")
+    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart")
     kind: Literal["grid"] = "grid"
     minimum_distance: int = Field(default=1, ge=1)
     goal_side: Side | None = None
     goal: Rule | None = None
     start: Rule | None = None
+    key: Rule | None = None
     apart: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -175,15 +176,18 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
                     rejected = 0  # versions of one grid with other places are one cluster: phases are paired
                     yield self._versions(own, grid, {**tags, "index": index})
                 elif (rejected := rejected + 1) > _MAX_REPEATS:
-                    raise ValueError(f"goal, start, apart and goal_side must fit grids of size {size}: change one")
+                    raise ValueError(f"goal, start, key, apart and goal_side must fit grids of size {size}: change one")
 
     def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
-        """Return a grid with its goal and start where the settings say, None where that cannot be."""
-        if self.goal is None and self.start is None and self.apart is None:
-            return grid
-        apart = max(self.apart or 1, self.minimum_distance)
-        rng = stream(seed, "placement", size, repr(density), index, self.goal or "", self.start or "", apart)
-        return placed(grid, goal=self.goal, start=self.start, apart=apart, rng=rng)
+        """Return a grid with its goal, start and key where the settings say, None where that cannot be."""
+        apart, of = max(self.apart or 1, self.minimum_distance), (size, repr(density), index)
+        own: Grid | None = grid
+        if (self.goal, self.start, self.apart) != (None, None, None):
+            rng = stream(seed, "placement", *of, self.goal or "", self.start or "", apart)
+            own = placed(grid, goal=self.goal, start=self.start, apart=apart, rng=rng)
+        if own is None or self.key is None:
+            return own
+        return with_key(own, self.key, apart=apart, rng=stream(seed, "key placement", *of, self.key, apart))
 
 
 @world_kind("two-path", world=GridWorld)

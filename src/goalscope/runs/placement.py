@@ -1,4 +1,4 @@
-"""Where goal and start of a grid lie, by rule: "top-right", "left", "anywhere", each with "not " before it.
+"""Where goal, start and key of a grid lie, by rule: "top-right", "left", "anywhere", each with "not " before it.
 
 A corner is the open cell nearest to it (`Grid.corner`; in generated grids always the corner within the border), a side
 the half of the grid without its middle row or column.
@@ -79,6 +79,23 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
         return None
     first, last = pairs[int(rng.integers(len(pairs)))]
     return grid.at(start=first, goal=last)
+
+
+def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with a key that opens nothing, None where it has no such cell.
+
+    Args:
+        grid: the grid, with start and goal.
+        rule: where the key lies.
+        apart: fewest steps from start and goal to it.
+        rng: draws one of all such cells, each equally likely.
+    """
+    assert grid.start is not None and grid.goal is not None
+    cells = np.argwhere(fits(grid, rule) & (distances_to(grid.walls, [grid.start, grid.goal]) >= max(apart, 1)))
+    if not len(cells):
+        return None
+    row, col = cells[int(rng.integers(len(cells)))]
+    return grid.at(key=(int(row), int(col)))
 
 
 def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
