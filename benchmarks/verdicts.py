@@ -204,10 +204,11 @@ def followed(ledger: ClaimLedger) -> str:
     if claim is None or claim.answer != "yes":
         return ""
     name = claim.names.split(" (")[0]
-    place = name.removesuffix(" in part")
-    where, _, corner = place.partition("corner ")
-    place = place if where or not corner else f"the {corner} corner"
-    return place if place == name else f"{place}, in part"
+    places = [
+        f"the {place.removeprefix('corner ')} corner" if place.startswith("corner ") else place
+        for place in name.removesuffix(" in part").split(" or ")
+    ]
+    return " or ".join(places) + (", in part" if name.endswith(" in part") else "")
 
 
 def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:
@@ -218,8 +219,14 @@ def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:
     for family in GROUPS["others"].agents:
         after = AFTER.get(family, "")
         right = allowed.get(after, {"", after, f"{after}, in part"} if after else {""})
-        result[family] = sum(one[family][NAMED] not in right for one in found)
+        result[family] = sum(not right & _each(one[family][NAMED]) for one in found)
     return result
+
+
+def _each(said: str) -> set[str]:
+    """Return the places of a verdict that does not tell them apart, of which one must be right."""
+    places, part, _ = said.partition(", in part")
+    return {place + part for place in places.split(" or ")}
 
 
 def decided(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> tuple[float, int]:

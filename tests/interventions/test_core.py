@@ -24,10 +24,11 @@ from goalscope.interventions import (
     score_answers,
 )
 from goalscope.interventions.experiment import PairSettings, choose_pairs
-from goalscope.interventions.pairs import Moved, Pairs
+from goalscope.interventions.pairs import Moved, Pairs, Side, best, pairs_of
 from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
-from goalscope.worlds import Grid, GridView
+from goalscope.planning.shortest import distances_to
+from goalscope.worlds import Action, Grid, GridView
 
 PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
 KEYED = Grid.parse(["#######", "#A__#_#", "#___D_#", "#___#G#", "#K__#_#", "#___#_#", "#######"])
@@ -115,6 +116,62 @@ def test_counterfactuals_have_disjoint_optimal_sets_and_controls_the_same_one() 
                 after = optimal_actions(view.grid, view.grid.start)
                 assert after == before if control else not after & before
                 assert np.array_equal(view.grid.walls, grid.walls)
+
+
+def _towards_corner(grid: Grid) -> frozenset[Action]:
+    """The first moves of shortest ways to the top-right corner; the goal ends an episode, so none leads through it."""
+    walls, corner = grid.walls.copy(), grid.corner("top-right")
+    walls[grid.goal] = grid.goal != corner
+    steps = distances_to(walls, [corner])
+    assert grid.start is not None
+    row, col = grid.start
+    after = {action: steps[row + action.delta[0], col + action.delta[1]] for action in Action}
+    return frozenset(action for action, left in after.items() if left >= 0 and left == steps[row, col] - 1)
+
+
+def test_pairs_of_another_hypothesis_follow_it_and_its_controls_move_the_goal_alone() -> None:
+    corner = "corner top-right"
+    grid = PLAIN.at(start=(1, 3))  # in the top row, where one move alone leads to the corner
+    original = Original(view=GridView(grid=grid), cluster="c")
+    for moved in ("agent", "goal"):
+        before = _towards_corner(grid)
+        assert best(original.view, corner) == before
+        for control in (False, True):
+            for view in counterfactuals(original, moved, control=control, hypothesis=corner):
+                after = _towards_corner(view.grid)
+                assert after == before if control else not after & before
+    # Where the goal lies says nothing to an agent that is after the corner, but on its only ways.
+    null = counterfactuals(original, "goal", control=True, hypothesis=corner)
+    differ = [view for view in null if not best(view) & best(original.view)]
+    assert len(null) > 15 and len(differ) > 1
+    assert best(GridView(grid=PLAIN, carrying_key=True), corner) == frozenset()
+    assert best(original.view, "corner top-right +9,+9") == frozenset()  # undefined here
+
+    def acts(views: Sequence[GridView]) -> list[Side]:
+        return [
+            Side(view=view, optimal=best(view, corner), prompt=(1,), output=(1,), action=min(best(view, corner)))
+            for view in views
+        ]
+
+    asked: dict[str, Any] = {"moved": ["agent", "goal"], "tries": 2, "seed": 0, "hypothesis": corner}
+    found = pairs_of([original], acts, lambda first, second: {}, control=False, **asked)
+    assert [one.moved for one in found.kept] == ["agent", "goal"]  # a goal on its way ends the episode there
+    assert all(not one.sides[0].optimal & one.sides[1].optimal for one in found.kept)
+    (control,) = pairs_of([original], acts, lambda first, second: {}, control=True, **{**asked, "moved": ["goal"]}).kept
+    assert control.sides[0].optimal == control.sides[1].optimal and control.sides[0].view != control.sides[1].view
+
+
+def test_settings_name_a_hypothesis_and_keep_their_ids_without_one() -> None:
+    assert "hypothesis" not in PairSettings().model_dump()
+    assert PairSettings(hypothesis="corner  top-right").model_dump()["hypothesis"] == "corner top-right"
+    with pytest.raises(ValueError, match="goat"):
+        PairSettings(hypothesis="goat")
+
+
+def test_an_agent_that_is_not_after_it_has_no_pairs(agent: ChatAgent) -> None:
+    originals = [Original(view=GridView(grid=PLAIN.at(start=(1, 3))), cluster="plain")]
+    found = find_pairs(agent, originals, moved=["agent"], tries=2, hypothesis="corner top-left")
+    assert not found.kept and "agent: the agent does not follow corner top-left" in next(iter(found.left_out))
 
 
 def test_an_open_door_is_a_counterfactual_of_a_locked_one() -> None:

@@ -21,8 +21,9 @@ from goalscope.activations.sites import steps_seen
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.columns import constant
+from goalscope.hypotheses import parse
 from goalscope.ids import content_id
-from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
+from goalscope.interventions.pairs import GOAL, Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
 from goalscope.parts import attempt
 from goalscope.probing.scores import chosen
@@ -43,6 +44,8 @@ _CHOICE: Final = "an equal share of each thing moved"
 """How pairs are chosen, a part of the id of results: those on pairs that were chosen otherwise are done again."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
+Written = Annotated[str, AfterValidator(lambda text: parse(text).text)]
+"""A hypothesis in written form."""
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
 
 
@@ -55,7 +58,7 @@ class PairSettings(Part):
 
     `moved` are the things that are moved; `per_size` and `controls` are the numbers of pairs of each size, with other
     and with the same optimal actions, of which each thing has an equal share, rounded up; `tries` the number of
-    counterfactuals of a grid that the agent is shown; `seed` draws them.
+    counterfactuals of a grid that the agent is shown; `seed` draws them; `hypothesis` is what actions are optimal for.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -63,6 +66,7 @@ class PairSettings(Part):
     controls: int = Field(default=4, ge=0)
     tries: int = Field(default=4, ge=1)
     seed: int = Field(default=0, ge=0, le=2**62)
+    hypothesis: Written = Field(default=GOAL, exclude_if=lambda text: text == GOAL)  # ids of results stay
 
     def share(self, *, control: bool = False) -> int:
         """Return the number of pairs of each size and each thing moved."""
@@ -208,6 +212,7 @@ def choose_pairs(
     No thing takes the place of another that yields too few: what is missing is counted among what was left out.
     """
     share = settings.share(control=control)
+    asked: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
     kept: list[Pair] = []
     left_out: Counter[str] = Counter()
     for size in dict.fromkeys(original.tags.get("size") for original in originals):
@@ -217,12 +222,12 @@ def choose_pairs(
         by_thing: dict[Moved, list[Pair]] = {thing: [] for thing in settings.moved}
         while True:
             groups, waiting = _by_thing(
-                waiting, {thing: share - len(found) for thing, found in by_thing.items()}, control=control
+                waiting, {thing: share - len(found) for thing, found in by_thing.items()}, asked
             )
             if not any(groups.values()):
                 break
             for thing, group in groups.items():
-                batch = find(agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed)
+                batch = find(agent, group, moved=[thing], tries=settings.tries, seed=settings.seed, **asked)
                 left_out.update(batch.left_out)
                 by_thing[thing] += batch.kept
         for thing, found in by_thing.items():
@@ -233,7 +238,7 @@ def choose_pairs(
 
 
 def _by_thing(
-    originals: Sequence[Original], missing: Mapping[Moved, int], *, control: bool
+    originals: Sequence[Original], missing: Mapping[Moved, int], asked: Mapping[str, Any]
 ) -> tuple[dict[Moved, list[Original]], list[Original]]:
     """Return as many originals for each thing as it lacks pairs, and those that are left.
 
@@ -246,7 +251,7 @@ def _by_thing(
         if not any(lacking.values()):
             left.append(original)
             continue
-        movable = [thing for thing in lacking if counterfactuals(original, thing, control=control)]
+        movable = [thing for thing in lacking if counterfactuals(original, thing, **asked)]
         thing = max(movable or lacking, key=lambda thing: lacking[thing])
         if lacking[thing]:
             groups[thing].append(original)

@@ -2,12 +2,14 @@
 
 A pair is kept where the agent takes an optimal action in both grids and the two sets of optimal actions are disjoint:
 the action then shows the effect of an intervention. In a control pair the sets are equal: the action must not change.
+Optimal is what leads to the goal, or what another hypothesis says (`goalscope.hypotheses`): of an agent that is after a
+corner, control pairs are those in which the goal lies elsewhere and its own best actions are the same.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -17,6 +19,7 @@ from goalscope.activations.sites import SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.counterfactual.changes import elsewhere
+from goalscope.hypotheses import Undefined, finite_world, parse
 from goalscope.ids import content_id
 from goalscope.models.base import Completion
 from goalscope.models.local import LocalModel
@@ -26,10 +29,12 @@ from goalscope.rows import Tag
 from goalscope.runs.record import Step
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid, Position
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.gridworld import GridView, GridWorld
 
 Moved = Literal["agent", "goal", "key", "door"]
 """What differs in the second grid: the agent, the goal or the key lies elsewhere, or the door is open."""
+GOAL: Final = "goal"
+"""The hypothesis under which an action is optimal where no other is named."""
 MOVED: Final[tuple[Moved, ...]] = get_args(Moved)
 
 
@@ -119,13 +124,16 @@ class Pairs:
     left_out: Mapping[str, int]
 
 
-def counterfactuals(original: Original, moved: Moved, *, control: bool = False) -> list[GridView]:
+def counterfactuals(
+    original: Original, moved: Moved, *, control: bool = False, hypothesis: str = GOAL
+) -> list[GridView]:
     """Return every grid that differs from an original in one object, and whose optimal actions differ (control: agree).
 
     Args:
         original: the grid.
         moved: the object that differs; the list is empty where the grid has no such object.
         control: whether the optimal actions must be the same; otherwise they must be disjoint.
+        hypothesis: what they are optimal for, see `goalscope.hypotheses.parse`.
 
     Raises:
         ValueError: an unknown object to move, or a grid under fog.
@@ -137,23 +145,40 @@ def counterfactuals(original: Original, moved: Moved, *, control: bool = False) 
         raise ValueError(
             "counterfactual pairs need grids that are shown whole, got one under fog: leave fog_radius out"
         )
-    original_actions = best(view)
+    original_actions = best(view, hypothesis)
     if not original_actions:
         return []
     views = []
     for changed in elsewhere(grid, moved):
         counterfactual = replace(view, grid=changed)
-        actions = best(counterfactual)
+        actions = best(counterfactual, hypothesis)
         if actions and (actions == original_actions if control else not actions & original_actions):
             views.append(counterfactual)
     return views
 
 
-def best(view: GridView) -> frozenset[Action]:
-    """Return the optimal actions in a view; none where the agent or the goal is hidden, or the goal unreachable."""
+def best(view: GridView, hypothesis: str = GOAL) -> frozenset[Action]:
+    """Return the optimal actions in a view; none where agent or goal is hidden, or no way leads to what they are for.
+
+    Args:
+        view: the view.
+        hypothesis: what they are optimal for. With others than the goal there are none once a key is carried.
+    """
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
-    return optimal_actions(view.grid, view.grid.start, view.carrying_key)
+    if hypothesis == GOAL:
+        return optimal_actions(view.grid, view.grid.start, view.carrying_key)
+    return frozenset() if view.carrying_key else _best_at_start(view.grid, hypothesis)
+
+
+@lru_cache(maxsize=8192)
+def _best_at_start(grid: Grid, hypothesis: str) -> frozenset[Action]:
+    try:
+        world = finite_world(GridWorld(grid=grid), 4 * (grid.height + grid.width))
+        policy = parse(hypothesis).solved(world).policy[0, int(np.argmax(world.process.start))]
+    except Undefined:
+        return frozenset()
+    return frozenset(Action(int(index)) for index in np.flatnonzero(policy >= policy.max() - 1e-12))
 
 
 def find_pairs(
@@ -164,6 +189,7 @@ def find_pairs(
     control: bool = False,
     tries: int = 4,
     seed: int = 0,
+    hypothesis: str = GOAL,
     max_tokens: int | None = None,
 ) -> Pairs:
     """Return one pair for each original and object to move where the agent acts optimally on both sides.
@@ -176,6 +202,7 @@ def find_pairs(
         tries: maximum number of counterfactuals shown to the agent for each original and object; the first valid one is
             kept.
         seed: seed of the choice of counterfactuals.
+        hypothesis: what actions are optimal for.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
 
     Returns:
@@ -194,8 +221,9 @@ def find_pairs(
         cells = _differing(first.view.grid, second.view.grid)
         return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
 
-    answer_views = partial(act, agent, max_tokens=limit)
-    return pairs_of(originals, answer_views, token_fields, moved=moved, control=control, tries=tries, seed=seed)
+    answer_views = partial(act, agent, max_tokens=limit, hypothesis=hypothesis)
+    asked: dict[str, Any] = {"moved": moved, "control": control, "tries": tries, "seed": seed}
+    return pairs_of(originals, answer_views, token_fields, **asked, hypothesis=hypothesis)
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
@@ -220,6 +248,7 @@ def pairs_of(
     control: bool,
     tries: int,
     seed: int,
+    hypothesis: str = GOAL,
 ) -> Pairs:
     """Return the pairs from an agent's answers in originals and counterfactuals; other arguments as in `find_pairs`.
 
@@ -232,7 +261,7 @@ def pairs_of(
     tasks: list[tuple[Original, Moved, list[GridView]]] = []
     for original in originals:
         for item in moved:
-            candidates = counterfactuals(original, item, control=control)
+            candidates = counterfactuals(original, item, control=control, hypothesis=hypothesis)
             if not candidates:
                 left_out[f"{item}: no such counterfactual"] += 1
                 continue
@@ -249,24 +278,25 @@ def pairs_of(
         second = next((side for view in group if (side := sides[view]) is not None), None)
         if first is None or second is None:
             where = "the original" if first is None else "a counterfactual"
-            left_out[f"{item}: the agent does not act optimally in {where}"] += 1
+            acts = "act optimally" if hypothesis == GOAL else f"follow {hypothesis}"
+            left_out[f"{item}: the agent does not {acts} in {where}"] += 1
             continue
         common: dict[str, Any] = {"moved": item, "control": control, "cluster": original.cluster}
         kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
     return Pairs(kept=tuple(kept), left_out=dict(left_out))
 
 
-def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int) -> list[Side | None]:
+def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
     """Return an agent's answers at temperature 0 where it acts optimally, None elsewhere."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     completions = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
-    sides = [side_of(view, completion) for view, completion in zip(views, completions, strict=True)]
+    sides = [side_of(view, completion, hypothesis) for view, completion in zip(views, completions, strict=True)]
     return [None if side is None or not (side.prompt and side.output) else side for side in sides]
 
 
-def side_of(view: GridView, completion: Completion) -> Side | None:
+def side_of(view: GridView, completion: Completion, hypothesis: str = GOAL) -> Side | None:
     """Return a view with the agent's answer, None where that is not optimal."""
-    action, optimal = turn(completion).action, best(view)
+    action, optimal = turn(completion).action, best(view, hypothesis)
     if action not in optimal:
         return None
     prompt, output = completion.prompt_tokens or (), completion.output_tokens or ()

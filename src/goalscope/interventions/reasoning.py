@@ -24,7 +24,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
+from goalscope.interventions.pairs import GOAL, Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
 from goalscope.models.base import Completion, Request, Sampling
 from goalscope.models.local import LocalModel
@@ -218,7 +218,7 @@ class CachedAgent:
 
         def sides(views: Sequence[GridView]) -> list[Side | None]:
             self.ask(views)
-            return [side_of(view, self.known[view]) for view in views]
+            return [side_of(view, self.known[view], settings.get("hypothesis", GOAL)) for view in views]
 
         return pairs_of(originals, sides, lambda first, second: {}, **settings)
 
