@@ -157,8 +157,11 @@ def test_pairs_of_another_hypothesis_follow_it_and_its_controls_move_the_goal_al
     found = pairs_of([original], acts, lambda first, second: {}, control=False, **asked)
     assert [one.moved for one in found.kept] == ["agent", "goal"]  # a goal on its way ends the episode there
     assert all(not one.sides[0].optimal & one.sides[1].optimal for one in found.kept)
-    (control,) = pairs_of([original], acts, lambda first, second: {}, control=True, **{**asked, "moved": ["goal"]}).kept
-    assert control.sides[0].optimal == control.sides[1].optimal and control.sides[0].view != control.sides[1].view
+    (null_pair,) = pairs_of(
+        [original], acts, lambda first, second: {}, control=True, **{**asked, "moved": ["goal"]}
+    ).kept
+    first, second = null_pair.sides
+    assert first.optimal == second.optimal and first.view != second.view
 
 
 def test_settings_name_a_hypothesis_and_keep_their_ids_without_one() -> None:

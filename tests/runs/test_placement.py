@@ -53,6 +53,7 @@ def test_a_key_lies_where_its_rule_says_and_changes_no_other_place() -> None:
     plain, keyed = worlds_of(entry), worlds_of({**entry, "key": "left", "phase": "keys"})
     for world in keyed:
         grid = world.grid
+        assert grid.start is not None and grid.goal is not None
         assert grid.key is not None and grid.door is None and fits(grid, "left")[grid.key]
         assert distances_to(grid.walls, [grid.start, grid.goal])[grid.key] >= 3
         assert world.tags["phase"] == "keys" and shortest_length(grid) == shortest_length(grid.at(key=None))
