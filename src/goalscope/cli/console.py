@@ -7,7 +7,7 @@ import time
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.progress import TALLY, Pace, beating, lines
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from goalscope.report.blocks import Table
+
+
+_LONGEST_CELL: Final = 1000
+_LONGEST_LINE: Final = 4000
 
 
 def safe(text: object, *, lines: bool = False) -> str:
@@ -31,6 +35,11 @@ def safe(text: object, *, lines: bool = False) -> str:
     return "".join(out)
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text, of a longer one its beginning and the number of characters that are left out."""
+    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} more characters"
+
+
 def console(*, error: bool = False) -> "Console":
     """Return a console that writes to the present standard output (or error), markup switched off."""
     from rich.console import Console
@@ -45,8 +54,8 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def fail(text: str, *, title: str = "Error") -> None:
-    """Write one clear block to standard error."""
-    body = "\n".join(f"  {line}" for line in safe(text, lines=True).strip().splitlines())
+    """Write one clear block to standard error, its lines of limited length."""
+    body = "\n".join(f"  {cut(line, _LONGEST_LINE)}" for line in safe(text, lines=True).strip().splitlines())
     console(error=True).print(f"{title}:\n{body}")
 
 
@@ -58,16 +67,17 @@ def show(block: "Table", title: str = "") -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, numbers: Sequence[int] = ()) -> None:
-    """Write a table."""
+    """Write a table, its cells of limited length: names in the files of others may have any."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     drawn_table = Table(title=Text(safe(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for index, heading in enumerate(columns):
-        drawn_table.add_column(Text(safe(heading)), justify="right" if index in numbers else "left", overflow="fold")
+        name = Text(cut(safe(heading), _LONGEST_CELL))
+        drawn_table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
     for row in rows:
-        drawn_table.add_row(*(Text(safe(cell)) for cell in row))
+        drawn_table.add_row(*(Text(cut(safe(cell), _LONGEST_CELL)) for cell in row))
     console().print(drawn_table)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import typer
 
-from goalscope.cli.console import fail, say
+from goalscope.cli.console import cut, fail, say
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
@@ -87,7 +87,7 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
             printed.add(text)
             if issubclass(category, PartWarning):
                 left_out.append(text)
-            say(f"Notice: {text}", error=True)
+            say(f"Notice: {cut(text, 4000)}", error=True)
 
     return notice
 

@@ -55,10 +55,11 @@ def followed_in(run: ArmRun, agent: str) -> tuple[Followed, ...]:
 def follows(data: ArmData) -> Evidence:
     """Return what the actions follow, phase by phase, and on which side that decides."""
     groups = followed_in(data.run, data.agent)
-    detail = "; ".join(f"{group.name}: {group.sentence}" if group.name else group.sentence for group in groups)
+    said = {group.name: group.said for group in groups if group.said is not None}
     if unsaid := [group for group in groups if group.said is None]:
         return Evidence(why=unsaid[0].why)
-    kinds = {group.said.kind for group in groups if group.said is not None}
+    detail = "; ".join(": ".join(filter(None, (name, one.sentence))) for name, one in said.items())
+    kinds = {one.kind for one in said.values()}
     if kinds == {"set"}:
         return Evidence(why=f"in these worlds they act alike: {names(groups)}", detail=detail)
     side: Side = "not shown"

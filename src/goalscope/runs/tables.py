@@ -21,7 +21,7 @@ from goalscope.runs.codec import (
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import damaged
 from goalscope.runs.study import Study
-from goalscope.untrusted import MOST_FILE_BYTES, printable
+from goalscope.untrusted import MOST_FILE_BYTES, printable, shorten
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
@@ -186,8 +186,8 @@ def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...
         stored = database.execute(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", cells[:1]).fetchone()
         if stored != cells:
             raise ValueError(
-                f"a world must keep its cluster and tags: {cells[0]!r} is stored with {stored[3:]}, got {cells[3:]}; "
-                "put what differs between episodes into their tags"
+                f"a world must keep its cluster and tags: {cells[0]!r} is stored with {shorten(str(stored[3:]))}, got "
+                f"{shorten(str(cells[3:]))}; put what differs between episodes into their tags"
             )
 
 
