@@ -162,7 +162,7 @@ def test_pairs_of_lists_differ_in_the_tokens_of_the_moved_cells_alone(
     """Whatever Theseus would answer here: an agent that acts optimally stands in for it."""
     asked = ChatAgent(model=theseus, encoding=encoding)
 
-    def acts(one: ChatAgent, views: Any, max_tokens: int) -> list[Side]:
+    def acts(one: ChatAgent, views: Any, max_tokens: int, hypothesis: str) -> list[Side]:
         requests = [one.request(Observation(view=view)) for view in views]
         prompts = [tuple(theseus.encode(theseus.render(each.messages, one.sampling))) for each in requests]
         listed = [(view, best(view)) for view in views]
