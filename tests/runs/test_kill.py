@@ -31,7 +31,12 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 def killer() -> subprocess.Popen[str]:
     """The process that forks those that are to be killed: one for all tests, as its imports take seconds."""
     process = start("kill", env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
-    atexit.register(process.kill)  # between two calls it only waits
+
+    def end() -> None:
+        process.kill()  # between two calls it only waits
+        process.communicate()
+
+    atexit.register(end)
     return process
 
 
