@@ -66,6 +66,24 @@ def test_hypotheses_that_coincide_everywhere_cannot_be_told(tmp_path: Path) -> N
     assert claim.answer == "cannot be told" and "act alike" in claim.says and "corner top-right" in claim.says
 
 
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("{kind: grid, sizes: [7], densities: [0.3], count: 8, fog_radius: 2}", "under fog"),
+        ("{kind: grid, sizes: [7], densities: [0.3], count: 1}", "not shown"),
+        ("{kind: grid, sizes: [7], densities: [0.3], count: 5}", "not shown"),
+    ],
+)
+def test_worlds_that_can_tell_nothing_end_in_a_page_that_says_so(tmp_path: Path, entry: str, why: str) -> None:
+    text = f"name: few\nworlds: [{entry}]\nagents: [{{kind: random}}]\n"
+    (tmp_path / "few.yaml").write_text(text, encoding="utf-8")
+    found = asked(tmp_path / "found", "optimal", worlds=str(tmp_path / "few.yaml"))
+    (claim,) = found.models[0].claims
+    assert claim.answer not in ("yes", "no") and found.complete
+    assert why in headline(found.models[0])
+    assert (tmp_path / "found" / "report.html").exists()
+
+
 def test_an_arm_whose_steps_are_answered_once_takes_no_hypotheses(tmp_path: Path) -> None:
     said = call("evaluate", "optimal", "--arms", "fog", "--hypotheses", "goal", "--quick", "--out", tmp_path, status=2)
     assert "answered once" in " ".join(said.split())

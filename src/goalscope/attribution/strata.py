@@ -7,7 +7,7 @@ from typing import Any
 from goalscope.attribution.by_meg import TowardsHypothesis, towards
 from goalscope.attribution.claim import Stratum, judged
 from goalscope.attribution.definition import Attribution, Trial
-from goalscope.hypotheses import Hypothesis, bind, load_hypotheses, read_hypotheses
+from goalscope.hypotheses import Hypothesis, Undefined, bind, load_hypotheses, read_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.score import LEVEL
 from goalscope.runs.store import Store
@@ -76,13 +76,13 @@ class AgentAnswers:
         """Read those of an agent by its name.
 
         Raises:
-            ValueError: none in a world with a known process.
+            Undefined: none in a world with a known process.
         """
         members = [episode for episode in store.episodes() if episode.agent == name]
         found, left_out = answers_of(members)
         if not found:
             reasons = "; ".join(left_out) or "no step holds an action"
-            raise ValueError(
+            raise Undefined(
                 f"an attribution needs answers in worlds with known processes, got none in {store.path}: {reasons}"
             )
         tags = {episode.world.id: {**episode.world.tags, **episode.tags} for episode in members}

@@ -9,6 +9,7 @@ from goalscope.evaluation.arms import HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
 from goalscope.evaluation.rules import claim
 from goalscope.evaluation.sentences import FOLLOWS
+from goalscope.hypotheses import Undefined
 from goalscope.hypotheses.score import STRONG
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import agreement_bounds
@@ -54,7 +55,10 @@ def followed_in(run: ArmRun, agent: str) -> tuple[Followed, ...]:
 )
 def follows(data: ArmData) -> Evidence:
     """Return what the actions follow, phase by phase, and on which side that decides."""
-    groups = followed_in(data.run, data.agent)
+    try:
+        groups = followed_in(data.run, data.agent)
+    except Undefined as error:
+        return Evidence(why=str(error))
     said = {group.name: group.said for group in groups if group.said is not None}
     if unsaid := [group for group in groups if group.said is None]:
         return Evidence(why=unsaid[0].why)

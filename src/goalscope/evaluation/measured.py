@@ -84,7 +84,7 @@ def _measure(
     agent, parameters = study.agents()[0], study.agents_[0].parameters
     path, most = evaluation.path(arm.name, subject), max(1, most_turns(study))
     if not agent.journalled:
-        return ask_first_turns(study, agent, parameters, path, limits, most=most_turns(study))
+        return ask_first_turns(study, agent, parameters, path, limits, most=most)
     kept = stored_first_turns(path, agent)
     if kept is not None:
         TALLY.tell(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")

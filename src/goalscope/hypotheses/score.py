@@ -263,6 +263,9 @@ class _Judged:
 
     def _kind(self) -> tuple[Kind, Sequence[int]]:
         value, _, high = self.consistency
+        possible = np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
+        if len(self.found.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
+            return "undecided", possible
         unbeaten = self.rivals & ~self.beats
         alone = self.explains & ~unbeaten.any(axis=1)
         whole = self.explains & self.bank
@@ -286,7 +289,7 @@ class _Judged:
             return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
         if not (high[self.bank] >= HALF).any():
             return "none", ()
-        return "undecided", np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
+        return "undecided", possible
 
     def _scored(self, index: int) -> HypothesisScore:
         def named(where: Mask) -> tuple[str, ...]:

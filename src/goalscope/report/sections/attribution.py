@@ -1,9 +1,11 @@
 """The section on which hypotheses the actions follow, of runs whose steps were answered twice."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from goalscope.attribution.strata import AgentAnswers, Followed, bank_of, sentence
+from goalscope.hypotheses import Undefined
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.matrix import MatrixCell, matrix
@@ -50,9 +52,10 @@ def judged_in(store: Store) -> dict[str, list[Followed]]:
         return found
     bank = bank_of(store)
     for name in store.agent_names():
-        given = AgentAnswers.read(store, name)
-        if given.twice:
-            found[name] = given.followed(given.bound(bank))
+        with suppress(Undefined):  # in worlds without a known process
+            given = AgentAnswers.read(store, name)
+            if given.twice:
+                found[name] = given.followed(given.bound(bank))
     return found
 
 
