@@ -89,6 +89,9 @@ def test_an_arm_whose_steps_are_answered_once_takes_no_hypotheses(tmp_path: Path
     assert "answered once" in " ".join(said.split())
     said = call("evaluate", "optimal", "--hypotheses", "goat", "--quick", "--out", tmp_path, status=2)
     assert "goat" in said
+    (tmp_path / "long.yaml").write_text(f"- {{name: {'k' * 1000}, is: goal}}", encoding="utf-8")
+    named = ("--hypotheses", tmp_path / "long.yaml", "--quick", "--out", tmp_path / "never")
+    assert "at most 200 characters" in " ".join(call("evaluate", "optimal", *named, status=2).split())
 
 
 def group(kind: str, *names: str, phase: str = "", strength: float = 0.8) -> Followed:

@@ -25,6 +25,7 @@ from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 from goalscope.yaml_text import read_yaml, read_yaml_text
 
+_LONGEST_NAME: Final = 200
 _MOST: Final = 2_000  # characters of a written form
 _DEEPEST: Final = 20  # forms within each other
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3})?"
@@ -212,8 +213,11 @@ def _entry(entry: Any) -> tuple[str, Hypothesis]:
     else:
         value = value if given[0] == "is" else f"{given[0]} {value}"
     found, name = parse(value), entry.get("name")
-    if name is not None and (not isinstance(name, str) or not name.strip() or not name.isprintable()):
-        raise ValueError(f"the name of a hypothesis must be one line of text, got {shorten(name)}")
+    fits = isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= _LONGEST_NAME
+    if name is not None and not fits:
+        raise ValueError(
+            f"the name of a hypothesis must be one line of at most {_LONGEST_NAME} characters, got {shorten(name)}"
+        )
     return name or found.text, found
 
 
