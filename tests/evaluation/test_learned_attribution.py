@@ -61,7 +61,9 @@ def test_what_they_learned_is_what_the_oracle_counts(verdicts: dict[tuple[str, s
     assert verdicts["shifted", "network reaches"]["corner"] > 0.7
     assert verdicts["shifted", "network reaches"]["goal"] < 0.2
     assert verdicts["shifted", "network, goal anywhere reaches"]["goal"] > 0.6
-    assert max(verdicts["shifted", "table reaches"].values()) < 0.6
+    # The table heads for the corner as in its open room; walls, which it does not see, stop it in every third world.
+    assert 0.4 < verdicts["shifted", "table reaches"]["corner"] < 0.75
+    assert verdicts["shifted", "table reaches"]["goal"] < 0.2
 
 
 def test_where_they_were_trained_both_places_are_named_together(verdicts: dict[tuple[str, str], ScoreVerdict]) -> None:
