@@ -72,6 +72,7 @@ ARROWS = {
     ("attribution", "hypotheses"),
     ("report", "interventions"),
     ("report", "attribution"),
+    ("report", "hypotheses"),
     ("interventions", "hypotheses"),
     ("rows", "extras"),
     ("rows", "columns"),
