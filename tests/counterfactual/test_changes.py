@@ -1,11 +1,14 @@
 """Changed grids differ in one thing; prompts of a state and its versions in the grid alone, answers in nothing else."""
 
+import re
+
 import numpy as np
 import pytest
 from server import speaker
 
 from goalscope.agents import ChatAgent
-from goalscope.counterfactual.changes import THINGS, Thing, best_actions, changed_grids
+from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in
+from goalscope.counterfactual.changes import THINGS, WORDED, Thing, best_actions, changed_grids
 from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
 from goalscope.models.base import Sampling
 from goalscope.runs import Study
@@ -35,7 +38,7 @@ def changed_study(**more: object) -> Study:
     )
 
 
-@pytest.mark.parametrize("thing", THINGS)
+@pytest.mark.parametrize("thing", [thing for thing in THINGS if thing not in WORDED])
 def test_a_changed_grid_differs_in_one_thing_and_its_goal_can_be_come_to(thing: Thing) -> None:
     met = 0
     for number, grid in enumerate(grids()):
@@ -104,6 +107,44 @@ def test_prompts_differ_in_the_grid_alone() -> None:
     for of_state in prompts.values():
         assert len({text for _, text in of_state}) == 1 and len(of_state) > 8
     assert len({of_state[0][1] for of_state in prompts.values()}) > 1, "the example differs from state to state"
+
+
+def test_prompts_in_other_words_show_the_same_grid_and_example() -> None:
+    study = changed_study(moved=["names", "order", "words"], changes=5)
+    agent = ChatAgent(model=speaker(), sampling=Sampling(temperature=0.7), template="example")
+    for world in study.worlds():
+        assert isinstance(world, ChangedWorld)
+        assert type(world).from_plain(world.to_plain(), cluster=world.cluster, tags=world.tags).id == world.id
+    texts: dict[tuple[str, str], tuple[str, ChangedWorld]] = {}
+    for spec, world, _ in study.specs([agent]):
+        assert isinstance(world, ChangedWorld)
+        observation = LiveEpisode(spec, world, study).observe()
+        texts[world.original, world.wording] = agent.messages(observation)[-1].content, world
+    states = {original for original, _ in texts}
+    assert {wording for _, wording in texts} == {"", *WORDINGS} and len(texts) == 8 * len(states)
+    for original in states:
+        usual, state = texts[original, ""]
+        grid = state.grid.render()
+        for name in (*PARAPHRASES, "order"):
+            text, world = texts[original, name]
+            assert world.grid == state.grid and grid in text and text != usual
+        names, _ = texts[original, "symbols"]
+        assert drawn_in("symbols", grid) in names and grid not in names
+        assert sorted(texts[original, "order"][0].replace(",", "").split("\n")) != sorted(names.split("\n"))
+        # The same move stands in every example.
+        [example] = {
+            re.findall(r'"action": "([A-Z]+)"', text)[-1] for (of, _), (text, _) in texts.items() if of == original
+        }
+        assert example in ("UP", "DOWN", "LEFT", "RIGHT")
+
+
+@pytest.mark.parametrize("settings", [{"task": "key-door"}, {"wording": "terse"}, {"encoding": "coordinates"}])
+def test_words_of_another_prompt_are_not_changed(settings: dict[str, str]) -> None:
+    study = changed_study(moved=["order"])
+    agent = ChatAgent(model=speaker(), template="example", **settings)  # type: ignore[arg-type]
+    spec, world, _ = next(one for one in study.specs([agent]) if getattr(one[1], "wording", ""))
+    with pytest.raises(ValueError, match="names, order and words"):
+        agent.messages(LiveEpisode(spec, world, study).observe())
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, content_hash, run
 
 SMALL = [{"kind": "grid", "sizes": [7], "densities": [0.4], "count": 2, "minimum_distance": 3}]
+READER = "reader(goal, 0.0, 1.0)"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,22 @@ def served(url: str, task: Path, **more: Any) -> str:
     path = task.parent / "served.yaml"
     path.write_text(json.dumps({**entry, "reasoning_effort": None, "server": server, **more}))
     return str(path)
+
+
+def test_an_agent_whose_moves_depend_on_the_words_is_told_from_those_that_do_not_read(tmp_path: Path) -> None:
+    """The reader is random under every second wording: of the paraphrases three of five, and in the opposite order."""
+    worlds = [{**SMALL[0], "count": 60}]
+    found = goalscope.depends(
+        ["reader:swayed=1", "optimal"], tmp_path / "run", worlds=worlds, moved=["goal", "names", "order", "words"]
+    )
+    verdicts = {(one.agent, one.moved): (one.verdict, one.share) for one in found.found}
+    for agent in ("optimal", READER):
+        assert verdicts[agent, "goal"][0] == "depends", verdicts
+    assert {verdicts["optimal", thing][0] for thing in ("names", "order", "words")} <= {"does not", "not shown"}
+    swayed = {thing: verdicts[READER, thing] for thing in ("names", "order", "words")}
+    # With p a best move for certain and q uniform: D = 3/8 = P.
+    assert swayed["order"][0] == "depends" and swayed["order"][1].low < 1 < swayed["order"][1].high
+    assert swayed["words"][0] == "depends" and swayed["names"][0] in ("does not", "not shown")
 
 
 def test_scripted_agents_are_told_apart_and_the_second_call_asks_nothing(tmp_path: Path) -> None:

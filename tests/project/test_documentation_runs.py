@@ -140,6 +140,10 @@ SCENARIOS = {
             ("goalscope depends optimal random wrong-goal --out runs/depends", "--count 3"),
             "goalscope depends runs/first --out runs/depends-first",
             (
+                "goalscope depends reader:swayed=1 --count 10 --moved goal,names,order,words --out runs/depends-words",
+                "--count 2",
+            ),
+            (
                 "goalscope depends optimal key-lured --worlds key-no-door --count 20 --moved goal,key --out "
                 "runs/depends-keys",
                 "--changes 1",

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
@@ -48,7 +49,7 @@ from goalscope.models.http_budget import CallBudget
 from goalscope.progress import Arrived, handing_out, takes_arrived
 from goalscope.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
-from goalscope.worlds.gridworld import GridView, NamedView
+from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.world import View
 
 _TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
@@ -177,9 +178,21 @@ class ChatAgent:
             return NamedView
         return GridView if uses_grid or set(OF_GRIDS) & names else View
 
-    def drawn(self, grid: str) -> str:
-        """Return the text of a grid in the symbols of the agent's wording, and in its encoding."""
-        return written(self.encoding, drawn_in(self.wording, grid))
+    def drawn(self, grid: str, worded: str | None = None) -> str:
+        """Return the text of a grid in the symbols of a wording, the agent's by default, and in its encoding."""
+        return written(self.encoding, drawn_in(self.wording if worded is None else worded, grid))
+
+    def _worded(self, view: View) -> tuple[str, str]:
+        """Return template and wording of one view: the agent's, or those that the view asks for."""
+        if not isinstance(view, WordedView):
+            return self.text, self.wording
+        if self.task != "grid" or self.wording or self.encoding != MATRIX:
+            raise ValueError(
+                f"the wording can be changed of the usual words of the task grid alone, {self.name} is asked otherwise "
+                f"(task {self.task}, wording {self.wording or 'usual'}, encoding {self.encoding}): leave names, order "
+                "and words out of what is changed"
+            )
+        return read_template(self.task, self.template or self._card(), view.wording), view.wording
 
     def describe(self) -> Mapping[str, Any]:
         """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
@@ -208,7 +221,8 @@ class ChatAgent:
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, the present one or an earlier one of a conversation."""
-        names = set(placeholders(self.text))
+        template, worded = self._worded(view)
+        names = set(placeholders(template))
         as_conversation = observation.history_as in ("conversation", "reasoning")
         if history and not as_conversation and "history" not in names:
             raise ValueError(
@@ -231,12 +245,13 @@ class ChatAgent:
             "example": example_name(observation, step, view),
         }
         if isinstance(view, GridView):
-            values |= {"grid": self.drawn(values["grid"]), "view": self.drawn(values["view"])}
+            values |= {name: self.drawn(values[name], worded) for name in ("grid", "view")}
         if EXAMPLES in names:
-            values[EXAMPLES] = worked_examples(self.text, view, observation.example_id, step, self.drawn)
+            drawn = partial(self.drawn, worded=worded)
+            values[EXAMPLES] = worked_examples(template, view, observation.example_id, step, drawn)
         if "history" in names:
             values["history"] = render_history(history)
-        return fill(self.text, {name: value for name, value in values.items() if name in names})
+        return fill(template, {name: value for name, value in values.items() if name in names})
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
         """Return the chat for an observation.

@@ -11,10 +11,12 @@ from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.agents.scripted import PROBABILITY, Distribution, Optimal, ScriptedAgent, WrongGoal
 from goalscope.rows import Tag
 from goalscope.worlds.grid import Position
-from goalscope.worlds.gridworld import GridView, NamedView
+from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 
 OWN_GOAL: Final = "goal"
 """Target of a reader that goes to the goal where nothing else is named."""
+SWAYING: Final = tuple(WORDINGS)[::2]
+"""The wordings under which a reader may be noisier."""
 
 
 def _target(name: str, target: Any) -> str | Position:
@@ -38,7 +40,7 @@ class InstructedAgent(ScriptedAgent):
         target: where it goes on its own: "goal", or a place as in `WrongGoal`.
         epsilon: probability of a random action, in [0, 1].
         swayed: the same under every second wording, in [0, 1]; epsilon where it is smaller.
-        wording: the wording in which it is asked, "" for the usual one.
+        wording: the wording in which it is asked, "" for the usual one; that of a view (`WordedView`) comes first.
     """
 
     kind: ClassVar[str] = "reader"
@@ -50,14 +52,11 @@ class InstructedAgent(ScriptedAgent):
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the distribution of its way to the place, mixed with the uniform one."""
-        noise = max(self.epsilon, self.swayed) if self.sways else self.epsilon
+        view = observation.view
+        asked_in = view.wording if isinstance(view, WordedView) else self.wording
+        noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon
         mixture: Distribution = (1 - noise) * self._path_policy(observation) + noise * np.full(4, 0.25)
         return mixture
-
-    @property
-    def sways(self) -> bool:
-        """Whether its wording is one that makes it noisier."""
-        return self.wording in list(WORDINGS)[::2]
 
     @property
     def tags(self) -> Mapping[str, Tag]:

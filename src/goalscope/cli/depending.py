@@ -18,7 +18,8 @@ def depends(
         str,
         option(
             "THINGS",
-            "What is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner, agent. By "
+            "What is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner, agent; of "
+            "the prompt alone names (symbols of the cells), order (of legend and moves), words (paraphrases). By "
             "default what the worlds have of goal, key, door, wall, corner, agent.",
         ),
     ] = "",

@@ -13,13 +13,17 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.agents.prompts import PARAPHRASES
 from goalscope.planning.shortest import distances_to, optimal_actions
 from goalscope.worlds.dynamics import settle
 from goalscope.worlds.grid import Action, Grid
 
-Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner"]
-"""What differs in the second grid."""
+Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner", "names", "order", "words"]
+"""What differs in the second grid; of the last three, which language models read, the prompt alone (`WORDED`)."""
 THINGS: Final[tuple[Thing, ...]] = get_args(Thing)
+WORDED: Final[Mapping[str, tuple[str, ...]]] = {"names": ("symbols",), "order": ("order",), "words": PARAPHRASES}
+"""Thing -> the wordings that change it, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
+legend and moves, or all words of the prompt."""
 
 _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
 
@@ -32,7 +36,7 @@ def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Genera
 
     Args:
         grid: a grid without fog that shows its agent and a goal within reach.
-        thing: what differs.
+        thing: what differs, none of `WORDED`.
         count: maximum number of grids, drawn without replacement; none where the grid does not have the thing.
         rng: random numbers of the draw.
     """

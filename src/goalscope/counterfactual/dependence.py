@@ -102,6 +102,9 @@ NAMES: Final[Mapping[str, str]] = {
     "wall": "walls beside the agent and its shortest paths",
     "corner": "where the corners are",
     "agent": "where the agent stands",
+    "names": "the symbols of the cells",
+    "order": "the order of legend and moves in the prompt",
+    "words": "the words of the prompt",
 }
 """Thing moved -> what the moves depend on if they change with it."""
 

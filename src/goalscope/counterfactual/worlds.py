@@ -10,14 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Self
 
+import numpy as np
 from pydantic import Field, field_validator
 
-from goalscope.counterfactual.changes import THINGS, Thing, changed_grids
+from goalscope.counterfactual.changes import THINGS, WORDED, Thing, changed_grids
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs import kinds
 from goalscope.worlds.grid import Grid
-from goalscope.worlds.gridworld import GridWorld, NamedWorld
+from goalscope.worlds.gridworld import GridSession, GridWorld, NamedWorld, WordedSession
 from goalscope.worlds.world import World, read_plain
 
 MOVED: Final = "moved"
@@ -36,12 +37,14 @@ class ChangedWorld(GridWorld):
         grid: the grid, the agent where it stands now.
         original: content id of the state that it belongs to.
         moved: what differs from that, `NOTHING` in the state itself.
+        wording: name of the wording in which it is shown, "" for the agent's own.
         cluster, tags: as in `World`.
     """
 
     kind: ClassVar[str] = "changed"
     original: str
     moved: str = NOTHING
+    wording: str = ""
 
     # Worlds of a grid alone have an older form without the kind.
     described, stored = World.described, World.stored
@@ -51,9 +54,15 @@ class ChangedWorld(GridWorld):
         """The state: its prompts and those of its changed grids have the same example."""
         return self.original
 
+    def begin(self, rng: np.random.Generator | None = None) -> GridSession:
+        """Begin an episode, in other words where the world has any."""
+        session = super().begin(rng)
+        return WordedSession(session, self.wording) if self.wording else session
+
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text, the state that it belongs to, and what differs."""
-        return {"grid": self.grid.render(), "original": self.original, "moved": self.moved}
+        """Return the grid as text, the state that it belongs to, what differs, and the wording if there is one."""
+        worded = {"wording": self.wording} if self.wording else {}
+        return {"grid": self.grid.render(), "original": self.original, "moved": self.moved, **worded}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
@@ -62,7 +71,8 @@ class ChangedWorld(GridWorld):
         Raises:
             ValueError: other keys, or invalid values.
         """
-        values = read_plain(plain, "a changed world", grid=str, original=str, moved=str)
+        worded = {"wording": str} if isinstance(plain, Mapping) and "wording" in plain else {}
+        values = read_plain(plain, "a changed world", grid=str, original=str, moved=str, **worded)
         return cls(grid=Grid.parse(values.pop("grid")), **values, cluster=cluster, tags=tags or {})
 
 
@@ -115,16 +125,19 @@ class ChangedWorlds(kinds.Part):
         for world in kinds.expand(self.of, seed):
             assert isinstance(world, GridWorld)  # as checked
             shared: dict[str, Any] = {"original": GridWorld(grid=world.grid).id, "cluster": world.cluster_id}
-            versions: list[tuple[str, Grid]] = [(NOTHING, world.grid)]
+            versions: list[tuple[str, Grid, str]] = [(NOTHING, world.grid, "")]
             for thing in self.moved or USUAL:
                 rng = stream(seed, "changed", shared["original"], thing)
-                versions += [(thing, grid) for grid in changed_grids(world.grid, thing, self.changes, rng=rng)]
-            found.update(thing for thing, _ in versions[1:])
+                if thing in WORDED:
+                    drawn = rng.permutation(WORDED[thing])[: self.changes].tolist()
+                    versions += [(thing, world.grid, wording) for wording in drawn]
+                else:
+                    versions += [(thing, grid, "") for grid in changed_grids(world.grid, thing, self.changes, rng=rng)]
+            found.update(thing for thing, _, _ in versions[1:])
             if len(versions) > 1:
-                for moved, grid in versions:
-                    yield ChangedWorld(
-                        grid=grid, moved=moved, **shared, tags={**world.tags, "kind": "changed", MOVED: moved}
-                    )
+                for moved, grid, wording in versions:
+                    tags = {**world.tags, "kind": "changed", MOVED: moved}
+                    yield ChangedWorld(grid=grid, moved=moved, wording=wording, **shared, tags=tags)
         if lacking := [thing for thing in self.moved if thing not in found]:
             raise ValueError(
                 f"{path} must have grids in which {', '.join(lacking)} can be changed, none can: leave out"

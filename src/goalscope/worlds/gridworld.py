@@ -216,6 +216,35 @@ class GridWorld(PlanarWorld):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WordedView(GridView):
+    """A grid that is shown in other words than an agent's usual ones.
+
+    Attributes:
+        wording: name of the wording, one of `goalscope.agents.prompts.WORDINGS`.
+    """
+
+    wording: str
+
+    def journalled(self, history: Sequence[Any]) -> list[Any]:
+        """Return the entries of any grid, and the wording."""
+        return [*GridView.journalled(self, history), self.wording]
+
+
+class WordedSession(GridSession):
+    """An episode whose views are worded."""
+
+    def __init__(self, session: GridSession, wording: str) -> None:
+        super().__init__(session._node, session._fog)
+        self._wording = wording
+
+    @property
+    def view(self) -> WordedView:
+        """The grid as the agent sees it now, and the wording."""
+        view = super().view
+        return WordedView(grid=view.grid, carrying_key=view.carrying_key, wording=self._wording)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedView(GridView):
     """A grid, and the target that the instruction names.
 
