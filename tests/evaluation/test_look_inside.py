@@ -237,7 +237,7 @@ def planned(own: float, **rivals: float) -> Rows:
         noisy = np.clip(value + 0.1 * rng.standard_normal(len(GRIDS)), 0, 1)
         return rows_of("prefix accuracy", noisy, plans="all", N=3, **tags)
 
-    at = {"site": "pre", "layer": 4, "head": "decoder-2"}
+    at = {"site": "pre", "layer": 4, "head": "decoder-2", "decoder_layers": 2, "stepwise": False}
     parts = [row(own, control="none", **at)]
     for kind in KINDS:
         parts += [row(rivals.get(kind.partition("-")[0], 0.2), control=kind, draw=seed, **at) for seed in range(5)]

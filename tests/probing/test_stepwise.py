@@ -79,6 +79,11 @@ def test_it_stands_beside_the_one_shot_decoder_with_the_same_controls(tmp_path: 
         names = (f"decoder-{layers}", f"decoder-{layers}-stepwise")
         one, other = (set(chosen(rows, head=name)["control"].tolist()) for name in names)
         assert one == other == {*controls, "repeat", "continuation"}
+        for name, step_by_step in zip(names, (False, True), strict=True):
+            of_head = chosen(rows, head=name)
+            assert set(of_head["decoder_layers"].tolist()) == {layers}
+            assert set(of_head["stepwise"].tolist()) == {step_by_step}
+    assert not chosen(rows, head="commonest").known("decoder_layers").any()
     # The one-shot decoders are what they are without it.
     for key, probe in alone.probes.items():
         assert fitted.probes[key].id == probe.id

@@ -44,6 +44,8 @@ def made() -> Rows:
         control, _, seed = control.partition(" ")
         tags = {"head": head, "control": control, "site": site, "layer": None if site is None else 4}
         tags |= {"draw": int(seed)} if seed else {}
+        if head.startswith("decoder-"):
+            tags |= {"decoder_layers": int(head.removeprefix("decoder-")), "stepwise": False}
         for number in (1, 2, 3):
             for plans in ("all", "long"):
                 parts.append(rows("prefix accuracy", "share", rng.random(12), **tags, N=number, plans=plans))
@@ -66,7 +68,8 @@ def test_a_run_without_such_rows_has_no_such_section() -> None:
 
 
 def test_decoders_step_by_step_stand_beside_the_one_shot_ones_with_their_random_networks() -> None:
-    tags = {"head": "decoder-2-stepwise", "site": "pre", "layer": 4, "N": 1, "plans": "all"}
+    tags = {"head": "one of a stranger's name", "decoder_layers": 2, "stepwise": True, "site": "pre", "layer": 4}
+    tags |= {"N": 1, "plans": "all"}
     own = rows("prefix accuracy", "share", np.full(12, 0.75), **tags, control="none")
     random = rows("prefix accuracy", "share", np.full(12, 0.25), **tags, control="permuted", draw=0)
     (plans,) = plan_sections(Rows.concatenate([made(), own, random]))

@@ -16,7 +16,7 @@ from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
 from goalscope.probing import beliefs
 from goalscope.probing.pipeline import INFO
-from goalscope.probing.plan_scores import PREFIX, summarise_plans
+from goalscope.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
 from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
 from goalscope.report.blocks import listed
@@ -100,7 +100,7 @@ def beliefs_read(data: ArmData) -> Quantity:
 def plan_read(data: ArmData, number: int) -> Quantity:
     """Return how often the first N actions are decoded."""
     rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
-    heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
+    heads = rows.where(**{STEPWISE: False}).values("head")
     key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
     return Quantity(rows, key, _BY_PLAN, _plans)
 

@@ -15,6 +15,7 @@ from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs
 from goalscope.probing.logit_lens import score_lens
 from goalscope.probing.maps import decode_maps
+from goalscope.probing.plan_scores import MAIN_DECODER, STEPWISE
 from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, Maps, entries_of, probe_plans, without
 from goalscope.rows import Rows, Tag
@@ -40,9 +41,8 @@ _NOWHERE: Final = ("wall-count", "input", "text")
 
 
 def _decoder(heads: Sequence[str]) -> str:
-    """Return the decoder of two layers where it was fitted, else the smallest one, "" where none was."""
-    decoders = sorted(head for head in heads if head.startswith("decoder"))
-    return "decoder-2" if "decoder-2" in decoders else (decoders or [""])[0]
+    """Return the decoder of two layers where it was fitted, else the first in the alphabet."""
+    return MAIN_DECODER if MAIN_DECODER in heads else min(heads)
 
 
 @analysis(
@@ -114,7 +114,7 @@ def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     "plans",
     title="Decoded plans",
     headline=[
-        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all"})
+        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all", STEPWISE: False})
         for count in (1, 3, 5)
     ],
     pick=_decoder,

@@ -42,6 +42,12 @@ Subset = Literal["all", "long"]
 SUBSETS: Final[tuple[Subset, ...]] = get_args(Subset)
 """Which plans are scored at N: all of them, or (the authors' subset) those with at least N actions."""
 BY: Final = ("site", "layer", "head", "control")
+DECODER_LAYERS: Final = "decoder_layers"
+"""Tag of the rows of decoders: how many layers each has."""
+STEPWISE: Final = "stepwise"
+"""Tag of the rows of decoders: whether they are given the tokens decoded so far."""
+MAIN_DECODER: Final = "decoder-2"
+"""Head of the decoder with controls in tables and figures, where it was fitted."""
 _TOKEN_OF_NAME: Final = {name: token for token, name in enumerate(TOKENS[:END])}
 _WORDS: Final = re.compile(r"[^\W\d_]+")
 _LINK_WORDS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list

@@ -26,6 +26,8 @@ from goalscope.probing.inputs import (
 from goalscope.probing.labels import Plans, plan_length, undetermined
 from goalscope.probing.maps import DecodedMaps, true_map
 from goalscope.probing.plan_scores import (
+    DECODER_LAYERS,
+    STEPWISE,
     SUBSETS,
     commonest_matches,
     marginal_matches,
@@ -57,8 +59,6 @@ CORE: Final = tuple((head, control) for head in ("percell", "mlp") for control i
 """The minimum for a claim: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
-STEPWISE: Final = "-stepwise"
-"""Ends the names of decoders that are given the tokens decoded so far."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """Baselines from the decoded first action alone: its repetition, and its commonest continuation."""
 SEEN: Final = "seen"
@@ -308,7 +308,7 @@ def probe_plans(
 
     Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
     "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no
-    activations are read), N, plans, size and density.
+    activations are read), N, plans, size and density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
@@ -321,9 +321,15 @@ def probe_plans(
     for name, truth in truth_of.items():
         exchanged = replace(plans, tokens=truth.values)
         parts[name] = (exchanged.where(truth.train), exchanged.where(truth.test), cells.where(truth.test))
+    decoders: dict[str, dict[str, Tag]] = {}
+    for count in layers:
+        decoders[f"decoder-{count}"] = {DECODER_LAYERS: count, STEPWISE: False}
+        if stepwise:
+            decoders[f"decoder-{count}-stepwise"] = {DECODER_LAYERS: count, STEPWISE: True}
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
         train_plans, true_plans, true_cells = parts[CONTROLS[about["control"]].truth]
+        about = {**about, **decoders[about["head"]]}
         predictions = probe.predict_plan(features, device=used.device)
         yield score_prefixes(prefix_matches(predictions.tokens, true_plans.tokens), true_plans, true_cells, about)
         yield score_lengths(predictions.length, true_plans, true_cells, about)
@@ -361,14 +367,16 @@ def probe_plans(
             yield score_prefixes(prefix_matches(text_plans, truth.tokens), truth, true_cells, row_tags)
             yield score_lengths(plan_length(text_plans), truth, true_cells, row_tags)
 
-    forms = {"": "decoder", **({STEPWISE: "stepwise"} if stepwise else {})}
-    heads = {f"decoder-{n}{suffix}": (head, {"layers": n}) for n in layers for suffix, head in forms.items()}
+    heads = {
+        name: ("stepwise" if form[STEPWISE] else "decoder", {"layers": form[DECODER_LAYERS]})
+        for name, form in decoders.items()
+    }
     random_layers = layers if beside is None else beside
     suite = [
-        (f"decoder-{n}{suffix}", control)
+        (name, control)
         for control in controls
-        for n in (random_layers if control in RANDOM_WEIGHTS else layers)
-        for suffix in forms
+        for name, form in decoders.items()
+        if control not in RANDOM_WEIGHTS or form[DECODER_LAYERS] in random_layers
     ]
     fitted = fit_suite(
         data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads

@@ -4,13 +4,20 @@ Source: behavioural and representational evaluation, Fig. 10, Table 5.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_scores import LENGTHS, PREFIX, guess, summarise_plans
-from goalscope.probing.suite import STEPWISE
-from goalscope.report.ledger import Estimates, Key
+from goalscope.probing.plan_scores import (
+    DECODER_LAYERS,
+    LENGTHS,
+    MAIN_DECODER,
+    PREFIX,
+    STEPWISE,
+    guess,
+    summarise_plans,
+)
+from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.probing import (
     CONTROLS,
     NOWHERE,
@@ -50,7 +57,6 @@ _NAMES = {
 _ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
 _TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
 _SENTENCE_NUMBERS = (1, 3, 5)
-_MAIN_DECODER = "decoder-2"  # the one with controls in tables and figures
 _TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
@@ -60,6 +66,32 @@ _TEXT = (
     "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
 )
 _KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
+
+
+class _Decoders:
+    """The decoders among the heads of some rows: how many layers each has, and whether it is given earlier tokens."""
+
+    def __init__(self, rows: ProbeRows) -> None:
+        self.forms = {
+            str(head): (number_of(layers) or 0, bool(stepwise))
+            for head, layers, stepwise in rows.combinations("head", DECODER_LAYERS, STEPWISE)
+            if layers is not None
+        }
+
+    def among(self, heads: Sequence[Tag]) -> list[str]:
+        """Return the decoders among some heads: the one-shot ones first, by layers."""
+        return sorted({str(head) for head in heads} & self.forms.keys(), key=lambda head: self.forms[head][::-1])
+
+    def of_size(self, head: str) -> set[str]:
+        """Return the decoders of both forms that have as many layers as one of them; none without that one."""
+        layers = self.forms.get(head, (None, False))[0]
+        return {name for name, form in self.forms.items() if form[0] == layers}
+
+    def name(self, head: str) -> str:
+        """Return a decoder in words."""
+        layers, stepwise = self.forms.get(head, (2, False))
+        form = ", given the tokens before" if stepwise else ""
+        return f"decoder of {layers:g} layer{'' if layers == 1 else 's'}{form}"
 
 
 @probe_section(
@@ -77,8 +109,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     lengths = rows.where(measure=LENGTHS).estimated(summarise, TAGS)
     points, near = rows.points(), rows.near()
     # Other layers may have fewer decoders: the decoder to compare is one of the main point.
-    main_decoders = _decoders(prefixes.where(**rows.main_point().key, control="none").values("head"))
-    head = _MAIN_DECODER if _MAIN_DECODER in main_decoders or not main_decoders else main_decoders[0]
+    decoders = _Decoders(rows)
+    main_decoders = decoders.among(prefixes.where(**rows.main_point().key, control="none").values("head"))
+    head = MAIN_DECODER if MAIN_DECODER in main_decoders or not main_decoders else main_decoders[0]
+    name_of = partial(_name, decoders)
+    table = partial(
+        probe_table, name=name_of, heads=lambda head: int(head not in decoders.forms), controls=_ALL_CONTROLS
+    )
     all_plans = prefixes.where(plans="all")
     differences = Estimates(
         grouped
@@ -92,7 +129,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="plans",
         title=rows.title("Decoded plans"),
         paragraphs=_TEXT,
-        rule=f"In words: differences in prefix accuracy of the {_decoder_name(head)}. {RULES}",
+        rule=f"In words: differences in prefix accuracy of the {decoders.name(head)}. {RULES}",
         sentences=[
             *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),
             *(
@@ -103,9 +140,15 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
         ],
         tables=(
-            _table("Prefix accuracy, all plans", estimates, _front(keys["all"], head), _prefixes(table_numbers), near),
+            table(
+                "Prefix accuracy, all plans",
+                estimates,
+                _front(keys["all"], decoders.of_size(head)),
+                _prefixes(table_numbers),
+                near,
+            ),
             TableSpec(
-                f"Prefix accuracy of the {_decoder_name(head)} less that of controls and baselines, "
+                f"Prefix accuracy of the {decoders.name(head)} less that of controls and baselines, "
                 f"paired by grid: {MEAN}",
                 "read from, less",
                 differences,
@@ -116,31 +159,37 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                     for name, label in _RIVALS.items()
                 ],
             ),
-            _table("Length of plans (Table 5)", lengths, _front(length_keys, head), _columns(lengths), near),
+            table(
+                "Length of plans (Table 5)",
+                lengths,
+                _front(length_keys, decoders.of_size(head)),
+                _columns(lengths),
+                near,
+            ),
         ),
         figures=(
-            *(figure for point in near for figure in _by_number(prefixes, estimates, point, head, horizon)),
-            *_over_layers(estimates, points, head, numbers),
+            *(figure for point in near for figure in _by_number(prefixes, estimates, point, decoders, head, horizon)),
+            *_over_layers(estimates, points, decoders.name(head), head, numbers),
         ),
-        legend=f"{BANDS} Beside controls: the {_decoder_name(head)}. First action continued: as the training "
+        legend=f"{BANDS} Beside controls: the {decoders.name(head)}. First action continued: as the training "
         "plans with its first action most often go on.",
         folds=(
             *(
                 FoldSpec(
                     f"Prefix accuracy, {label}: all layers and N",
-                    [_table(f"Prefix accuracy, {label}", estimates, keys[plans], _prefixes(numbers), points)],
+                    [table(f"Prefix accuracy, {label}", estimates, keys[plans], _prefixes(numbers), points)],
                 )
                 for plans, label in _KINDS.items()
             ),
             FoldSpec(
                 "Length of plans: all decoders and controls",
-                [_table("Length of plans", lengths, length_keys, _columns(lengths), points)],
+                [table("Length of plans", lengths, length_keys, _columns(lengths), points)],
             ),
         ),
         undefined=[
             (
                 ", N = ".join(str(grouped.key[tag]) for tag in ("measure", "N") if tag in grouped.key),
-                title_of(grouped.key, _name),
+                title_of(grouped.key, name_of),
                 grouped.estimate,
             )
             for grouped in (*estimates, *lengths)
@@ -178,13 +227,13 @@ def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
             yield name, point_key if len(rows.where(**point_key)) else {**point_key, **NOWHERE}
 
 
-def _front(keys: Sequence[Key], head: str) -> list[Key]:
-    """Return the keys of all decoders without control, of the controls of one (both kinds), and of the baselines."""
+def _front(keys: Sequence[Key], heads: Collection[str]) -> list[Key]:
+    """Return the keys of all decoders without control, of the controls of some, and of the baselines."""
     return [
         key
         for key in keys
         if key["control"] in (None, "none", "true map")
-        or (str(key["head"]).removesuffix(STEPWISE) == head and key["control"] in (*NETWORKS, "shuffled"))
+        or (key["head"] in heads and key["control"] in (*NETWORKS, "shuffled"))
     ]
 
 
@@ -201,17 +250,19 @@ def _columns(lengths: Estimates) -> list[Column]:
     ]
 
 
-def _by_number(rows: ProbeRows, estimates: Estimates, point: ReadPoint, head: str, horizon: int) -> Iterator[CurveSpec]:
+def _by_number(
+    rows: ProbeRows, estimates: Estimates, point: ReadPoint, decoders: _Decoders, head: str, horizon: int
+) -> Iterator[CurveSpec]:
     """Yield accuracy over the number of tokens: all decoders, and one with its controls (Fig. 10)."""
     numbers = range(1, horizon + 1)
     all_key: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
     point_key = {**all_key, **point.key, "control": "none"}
-    heads = _decoders([key["head"] for key in estimates.keys("head", **point_key)])
+    heads = decoders.among([key["head"] for key in estimates.keys("head", **point_key)])
     exact = Estimate(value=0, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
     chance = Estimates(Grouped(key={"N": number}, estimate=replace(exact, value=guess(number))) for number in numbers)
-    decoders = [Curve(_decoder_name(decoder), {**point_key, "head": decoder}) for decoder in heads]
+    plain = [Curve(decoders.name(decoder), {**point_key, "head": decoder}) for decoder in heads]
     with_controls = [
-        Curve(_decoder_name(head), {**point_key, "head": head}),
+        Curve(decoders.name(head), {**point_key, "head": head}),
         *(Curve(label, {**point_key, "head": head, "control": name}) for name, label in _CONTROLS.items()),
         *(
             Curve(_BASELINES[name], {**all_key, **key}, style=1 + len(_CONTROLS) + list(_BASELINES).index(name))
@@ -219,7 +270,7 @@ def _by_number(rows: ProbeRows, estimates: Estimates, point: ReadPoint, head: st
         ),
     ]
     for title_end, curves in (
-        ("", [*decoders, Curve("guess, 0.25^N", {}, style=6, estimates=chance)] if heads else []),
+        ("", [*plain, Curve("guess, 0.25^N", {}, style=6, estimates=chance)] if heads else []),
         (", beside controls", with_controls if head in heads else []),
     ):
         title, ticks = f"Plans read at {point}{title_end}", [float(number) for number in numbers]
@@ -229,10 +280,10 @@ def _by_number(rows: ProbeRows, estimates: Estimates, point: ReadPoint, head: st
 
 
 def _over_layers(
-    estimates: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]
+    estimates: Estimates, points: Sequence[ReadPoint], title: str, head: str, numbers: Sequence[int]
 ) -> list[CurveSpec]:
     """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
-    probes = ((_decoder_name(head), head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
+    probes = ((title, head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
     return [
         figure
         for number in _SENTENCE_NUMBERS[:2]
@@ -250,22 +301,6 @@ def _over_layers(
     ]
 
 
-def _decoders(heads: Sequence[Tag]) -> list[str]:
-    decoders = {str(head) for head in heads if str(head).startswith("decoder-")}
-    return sorted(decoders, key=lambda head: (len(head), head))
-
-
-def _decoder_name(head: str) -> str:
-    number, _, stepwise = head.removeprefix("decoder-").partition("-")
-    form = ", given the tokens before" if stepwise else ""
-    return f"decoder of {number} layer{'' if number == '1' else 's'}{form}"
-
-
-def _name(head: Tag, control: Tag) -> str:
-    name = _decoder_name(str(head)) if str(head).startswith("decoder-") else _NAMES.get(str(head), str(head))
+def _name(decoders: _Decoders, head: Tag, control: Tag) -> str:
+    name = decoders.name(str(head)) if head in decoders.forms else _NAMES.get(str(head), str(head))
     return name if control in (None, "none") else f"{name}, {_ALL_CONTROLS.get(str(control), str(control))}"
-
-
-_table = partial(
-    probe_table, name=_name, heads=lambda head: int(not head.startswith("decoder-")), controls=_ALL_CONTROLS
-)
