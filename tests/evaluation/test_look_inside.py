@@ -274,6 +274,7 @@ def test_actions_fit_decoded_maps_beyond_those_of_every_random_network() -> None
                 "site": "pre",
                 "layer": 4,
                 "reading": "natural",
+                "differences": 1,
             }
             parts.append(rows_of("accuracy against decoded beliefs less shuffled", noisy, scope="general", **tags))
         return Rows.concatenate(parts)

@@ -94,7 +94,7 @@ def test_defaults_labels_and_numbers(tmp_path: Path) -> None:
     assert [(e.outcome, e.spec.trajectory, e.spec.horizon) for e in episodes] == [("goal", 0, 6), ("horizon", 1, 4)]
     assert episodes[1].tags == {"temperature": 0.5}
     assert episodes[1].steps[3].failure == "no JSON"
-    assert result.counts["optimal-action labels agreeing"] == 4
+    assert result.compared["optimal-action labels"][1] == 4
 
 
 def test_a_grid_without_a_size_is_measured_by_its_side_and_what_is_named_stays(tmp_path: Path) -> None:

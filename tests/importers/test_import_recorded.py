@@ -35,7 +35,7 @@ def test_every_recorded_value_agrees_and_none_is_passed_over(recorded: Path) -> 
     }
     assert min(expected.values()) > 0
     for name, count in expected.items():
-        assert (result.counts[f"{name} checked"], result.counts[f"{name} agreeing"]) == (count, count), name
+        assert result.compared[name] == (count, count), name
     assert result.counts["legacy labels that the file corrects"] == 1
     assert len(episodes) == len(files)
     assert sum(len(episode.steps) for episode in episodes) == len(steps)

@@ -29,7 +29,7 @@ def test_the_fixture_agrees() -> None:
     assert len(episodes) == result.counts["trajectories"] == 5
     assert result.counts["steps"] == sum(len(episode.steps) for episode in episodes) == 41
     for name, count in (("optimal-action labels", 35), ("metrics in tables", 20), ("grid path lengths", 3)):
-        assert (result.counts[f"{name} checked"], result.counts[f"{name} agreeing"]) == (count, count)
+        assert result.compared[name] == (count, count)
     assert result.counts["legacy labels that the file corrects"] == 2
     assert list(result.lines())[-1] == "metrics in tables: 20 of 20 agree"
 

@@ -126,14 +126,14 @@ def test_what_is_called_what_is_counted_grid_by_grid() -> None:
 
 
 def test_intervals_of_scores_stay_where_scores_can_be() -> None:
-    def rows(measure: str, unit: str, values: list[float]) -> Rows:
-        return Rows.from_columns(measure=measure, unit=unit, value=values, cluster=list("abcd"), tags=WHO)
+    def rows(measure: str, unit: str, values: list[float], **tags: Tag) -> Rows:
+        return Rows.from_columns(measure=measure, unit=unit, value=values, cluster=list("abcd"), tags={**WHO, **tags})
 
     (share,) = summarise(rows("recall", "share", [1, 1, 1, 0.2]), by=("head",))
     assert share.estimate.high <= 1
     (cells,) = summarise(rows("localisation distance", "cells", [0, 0, 0, 9]), by=("head",))
     assert cells.estimate.low >= 0 and cells.estimate.high > 9
-    (less,) = summarise(rows("recall less permuted", "share", [0, 0, 0, -0.9]), by=("head",))
+    (less,) = summarise(rows("recall less permuted", "share", [0, 0, 0, -0.9], differences=1), by=("head",))
     assert less.estimate.low < less.estimate.value < 0
     (wide,) = summarise(rows("recall", "share", [0.9, 0.5, 0.6, 0.2]), by=("head",), confidence=0.99)
     (slim,) = summarise(rows("recall", "share", [0.9, 0.5, 0.6, 0.2]), by=("head",), confidence=0.5)
@@ -181,6 +181,7 @@ def test_partners_that_read_nothing_stand_against_every_place_and_only_those() -
     found = paired_rows(own, other, name="x", by=("site", "layer", "n"))
     assert found.value.tolist() == pytest.approx([0.65]) and found["site"].tolist() == ["pre"]
     assert found.measure.tolist() == ["m less x"] and found.unit.tolist() == ["share"]
+    assert found["differences"].tolist() == [1]
     # Its own place comes before one that stands for all.
     both = Rows.concatenate([rows(0.25, site=None, layer=None, n=1), rows(0.5, site="pre", layer=1, n=1)])
     assert paired_rows(own, both, name="x", by=("site", "layer", "n")).value.tolist() == pytest.approx([0.4])

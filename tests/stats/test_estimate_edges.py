@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from goalscope.rows import Rows
-from goalscope.stats import LESS, UNBOUNDED, Estimate, estimate_mean, estimate_pooled, estimate_rows, exact_binomial
+from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled, estimate_rows, exact_binomial
 from goalscope.stats.estimate import factorize
 
 SHARE = (0.0, 1.0)
@@ -101,9 +101,10 @@ def test_shares_that_cannot_be_have_no_exact_interval(successes: int, trials: in
         exact_binomial(1, 2, 1.0)
 
 
-def grouped(measure: str, values: list[float], unit: str = "share", **more: Any) -> Estimate:
+def grouped(values: list[float], unit: str = "share", differences: int | None = None, **more: Any) -> Estimate:
     grids = [f"g{index}" for index in range(len(values))]
-    rows = Rows.from_columns(measure=measure, unit=unit, value=np.array(values), cluster=grids, tags={})
+    tags = {"differences": differences}
+    rows = Rows.from_columns(measure="m", unit=unit, value=np.array(values), cluster=grids, tags=tags)
     (found,) = estimate_rows(rows, by=("measure",), **more)
     return found.estimate
 
@@ -120,21 +121,20 @@ def grouped(measure: str, values: list[float], unit: str = "share", **more: Any)
 )
 def test_bounds_of_shares_are_read_off_the_values(values: list[float], bounds: tuple[float, float]) -> None:
     grids = [f"g{index}" for index in range(len(values))]
-    assert grouped("m", values) == estimate_mean(values, grids, unit="share", bounds=bounds)
-    assert grouped("m", values, "bits") == estimate_mean(values, grids, unit="bits")
+    assert grouped(values) == estimate_mean(values, grids, unit="share", bounds=bounds)
+    assert grouped(values, "bits") == estimate_mean(values, grids, unit="bits")
     wide = estimate_mean(values, grids, unit="share", bounds=(-9.0, 9.0), confidence=0.8)
-    assert grouped("m", values, bounds={"m": (-9.0, 9.0)}, confidence=0.8) == wide
+    assert grouped(values, bounds={"m": (-9.0, 9.0)}, confidence=0.8) == wide
 
 
 def test_given_bounds_stand_before_those_of_a_difference() -> None:
-    name = f"m{LESS}n"
-    assert grouped(name, [0.5] * 4).low == pytest.approx(0.5 * 0.025**0.25 - (1 - 0.025**0.25))
-    assert grouped(name, [0.5] * 4, bounds={name: (0.0, 1.0)}).low == pytest.approx(0.5 * 0.025**0.25)
-    assert math.isnan(grouped(name, [0.5] * 4, "bits").low)
+    assert grouped([0.5] * 4, differences=1).low == pytest.approx(0.5 * 0.025**0.25 - (1 - 0.025**0.25))
+    assert grouped([0.5] * 4, differences=1, bounds={"m": (0.0, 1.0)}).low == pytest.approx(0.5 * 0.025**0.25)
+    assert math.isnan(grouped([0.5] * 4, "bits", differences=1).low)
 
 
 def test_a_group_without_values_is_undefined_and_counted() -> None:
-    found = grouped("m", [math.nan, math.nan])
+    found = grouped([math.nan, math.nan])
     assert math.isnan(found.value) and (found.n, found.clusters, found.undefined) == (0, 0, 2)
 
 

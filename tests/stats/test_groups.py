@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,21 +122,25 @@ def test_a_measure_less_another_is_a_paired_difference() -> None:
     rng = np.random.default_rng(1)
     grids = [f"grid {index}" for index in range(30)]
     own, other = rng.random(30), (rng.random(30) < 0.5).astype(float)
-    rows = Rows.from_columns(measure="success less shuffled", unit="share", value=own - other, cluster=grids, tags={})
+    columns: dict[str, Any] = {"measure": "success", "unit": "share", "value": own - other, "cluster": grids}
+    rows = Rows.from_columns(**columns, tags={"differences": 1})
     ((estimate,),) = [[one.estimate for one in estimate_rows(rows, by=())]]
     assert estimate == paired_difference(own, grids, other, grids, unit="share", bounds=(0, 1)).difference
     assert estimate.method.startswith("wider of t")
+    (plain,) = estimate_rows(Rows.from_columns(**columns | {"measure": "success less shuffled"}), by=())
+    assert not plain.estimate.method.startswith("wider of t")
 
 
 def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None:
-    def interval(measure: str, values: list[float]) -> tuple[float, float]:
-        rows = Rows.from_columns(measure=measure, unit="share", value=values, cluster=list("abcd"), tags={})
+    def interval(differences: int, values: list[float]) -> tuple[float, float]:
+        tags = {"differences": differences}
+        rows = Rows.from_columns(measure="success", unit="share", value=values, cluster=list("abcd"), tags=tags)
         (found,) = estimate_rows(rows, by=())
         return found.estimate.low, found.estimate.high
 
-    low, high = interval("success less shuffled", [0.5, 0.0, 0.0, 0.0])
+    low, high = interval(1, [0.5, 0.0, 0.0, 0.0])
     assert low < 0 < high <= 1
-    low, high = interval("success less shuffled less permuted", [1.0, 1.0, 1.0, 0.5])
+    low, high = interval(2, [1.0, 1.0, 1.0, 0.5])
     assert low < 0.875 < 1 < high <= 2
 
 

@@ -158,5 +158,5 @@ def sentence(agent: str, groups: Sequence[Followed]) -> str:
     """Return in one sentence which hypotheses an agent's actions follow, by group of worlds, and how strongly."""
     if len(groups) == 1:
         return f"{agent}: {groups[0].sentence}."
-    parts = [f"{group.where.removeprefix('phase ')}: {group.sentence}" for group in groups]
+    parts = [f"{group.where}: {group.sentence}" for group in groups]
     return f"{agent}: {'; '.join(parts)}."

@@ -14,6 +14,7 @@ from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_goals import GOAL
 from goalscope.evaluation.evidence_inside import FIRST
+from goalscope.measures.goals.settings import goal_measure
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.rows import Rows, Tag
 from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
@@ -162,5 +163,5 @@ def _goal_directedness(data: ArmData) -> Rows:
 
     Its mean over worlds is the MEG. The rationality is where that is greatest, so that an error of it hardly moves it.
     """
-    rows = data.run.goals.rows.select(measure=f"MEG towards the {GOAL}", agent=data.agent)
+    rows = data.run.goals.rows.select(measure=goal_measure(GOAL), agent=data.agent)
     return rows.where(np.full(len(rows), not data.speechless))

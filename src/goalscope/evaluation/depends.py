@@ -8,6 +8,7 @@ from goalscope.counterfactual.turns import asked_of
 from goalscope.evaluation.arms import NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
 from goalscope.evaluation.rules import claim
+from goalscope.evaluation.sentences import THINGS
 
 ARM: Final = "depends"
 
@@ -56,7 +57,8 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     return decided if decided.why else Evidence(estimate=one.share, side=decided.side, detail=detail, p=one.adjusted)
 
 
-def _claim(thing: str, name: str, question: str, changed: str) -> None:
+def _claim(thing: str, question: str, changed: str) -> None:
+    name = THINGS[thing]
     claim(
         f"depends on {name}",
         arm=ARM,
@@ -69,32 +71,28 @@ def _claim(thing: str, name: str, question: str, changed: str) -> None:
         threshold=LEAST,
         compared=f"its own second answer to the same prompt. {changed} Yes from {ENOUGH:g} on, if exchanged answers "
         f"change less and the predictable share is above {NOISE:g}",
-        section=f"{ARM}-dependence",
+        section="dependence",
         validity="27 scripted agents whose goals are known (docs/depends.md)",
     )(lambda data: depends_on(data, thing))
 
 
 _claim(
     "goal",
-    "the goal's place",
     "Do its actions depend on where the goal lies?",
     "The goal lies elsewhere, so that other actions are optimal.",
 )
 _claim(
     "wall",
-    "the walls on its way",
     "Do its actions depend on the walls on its way?",
     "One wall beside it or its shortest paths is built or taken away.",
 )
 _claim(
     "corner",
-    "where the corners are",
     "Do its actions depend on where the corners are?",
     "Rows and columns around a corner become walls, the optimal actions stay.",
 )
 _claim(
     "agent",
-    "where it stands",
     "Do its actions depend on where it stands?",
     "It stands elsewhere, so that other actions are optimal.",
 )

@@ -50,7 +50,7 @@ def followed_in(run: ArmRun, agent: str) -> tuple[Followed, ...]:
     threshold=STRONG,
     compared="its own second answer to each step; the other hypotheses, and twelve rivals that nobody asked for. Yes "
     "where it is followed alike in all states, too, or a part of them is named",
-    section=f"{HYPOTHESES}-attribution",
+    section="attribution",
     validity="agents of 28 constructions (docs/attribute.md)",
 )
 def follows(data: ArmData) -> Evidence:
@@ -76,10 +76,9 @@ def follows(data: ArmData) -> Evidence:
 
 def names(groups: Sequence[Followed]) -> str:
     """Return the hypotheses that are followed and how strongly, by phase where there are several."""
-    told = {group.name.removeprefix("phase "): _named(group) for group in groups}
-    if len(told) == 1:
-        return next(iter(told.values()))
-    return "; ".join(f"in phase {phase} {what}" for phase, what in told.items())
+    if len(groups) == 1:
+        return _named(groups[0])
+    return "; ".join(f"in {group.name} {_named(group)}" for group in groups)
 
 
 def _named(group: Followed) -> str:

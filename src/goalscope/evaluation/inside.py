@@ -183,7 +183,7 @@ def _map(name: str, what: str, thing: str) -> None:
         quantity="area under the curve on undetermined cells less that of the strictest random network",
         threshold=0.0,
         compared=_RANDOM,
-        section="grids-cognitive-map",
+        section="cognitive-map",
         validity=_PLANTED,
     )(lambda data: beyond_networks(map_read(data, what), data))
 
@@ -203,7 +203,7 @@ claim(
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
-    section="grids-patching",
+    section="patching",
     validity=_HANDMADE,
 )(lambda data: patch_beyond(data, "grid", FIFTH))
 
@@ -219,7 +219,7 @@ claim(
     quantity="share of runs whose action follows the source, less that of the strictest control patch",
     threshold=FIFTH,
     compared=_PATCHED_BESIDE,
-    section="grids-patching",
+    section="patching",
     validity=_HANDMADE,
 )(lambda data: patch_beyond(data, "pre", FIFTH))
 
@@ -234,7 +234,7 @@ claim(
     quantity="share of pairs whose action follows the edited moves, less that under the strictest control edit",
     threshold=FIFTH,
     compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",
-    section="grids-reasoning-edits",
+    section="reasoning-edits",
     validity="a model that reads its answer off the text, and pairs whose text is unchanged (docs/steering.md)",
 )(lambda data: plan_followed(data, FIFTH))
 
@@ -249,7 +249,7 @@ claim(
     quantity=f"share of plans whose first {FIRST} actions are decoded, less that of the strictest baseline",
     threshold=MARGIN,
     compared="random networks of three kinds; plans of other grids; the commonest plan; the first action continued",
-    section="grids-plans",
+    section="plans",
     validity="planted plans and nulls (docs/plans.md)",
 )(lambda data: plan_beyond(data, FIRST, MARGIN))
 
@@ -262,7 +262,7 @@ claim(
     quantity="area under the curve on undetermined cells that were seen, less that of the strictest random network",
     threshold=0.0,
     compared=_RANDOM,
-    section="fog-cognitive-map",
+    section="cognitive-map",
     validity=_PLANTED,
 )(lambda data: beyond_networks(map_read(data, "wall", seen=True), data))
 
@@ -276,6 +276,6 @@ claim(
     "strictest random network",
     threshold=0.0,
     compared=_RANDOM,
-    section="fog-beliefs",
+    section="beliefs",
     validity=_PLANTED,
 )(lambda data: beyond_networks(beliefs_read(data), data))

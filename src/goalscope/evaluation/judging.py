@@ -195,11 +195,9 @@ def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
-    """Return a claim that links to the section of its model's run, which its rule names by the arm."""
-    if run.part is not None or not claim.section.startswith(f"{arm.at}-"):
-        return claim
-    section = claim.section.removeprefix(arm.at)
-    return claim.model_copy(update={"section": f"{run.store.path.name}{section}"})
+    """Return a claim that links to its section on the page of its model's run; of logs, to that of the arm."""
+    folder = arm.at if run.part is not None else run.store.path.name
+    return claim.model_copy(update={"section": f"{folder}-{claim.section}"})
 
 
 def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:

@@ -22,6 +22,7 @@ _FORMAT: Final = {
     "quantity": "share of turns that hold an action",
     "threshold": 0.9,
     "compared": "every turn",
+    "about_goals": False,
 }
 _TOWARDS_GOAL: Final = {
     "yes": "The goal predicts its actions better than chance.",

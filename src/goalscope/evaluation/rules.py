@@ -45,9 +45,10 @@ class Rule:
         quantity: what is estimated.
         threshold: above it yes, below it no.
         compared: what it is compared with.
-        section: anchor of the section of the page that shows more.
+        section: anchor of the section on the page of the arm's run that shows more.
         validity: the check on agents whose goals are known.
         evidence: returns what decides, from the data of the arm.
+        about_goals: whether it says anything else than how often turns hold an action.
     """
 
     name: str
@@ -61,15 +62,9 @@ class Rule:
     section: str
     validity: str
     evidence: Callable[[ArmData], Evidence]
-
-    @property
-    def about_goals(self) -> bool:
-        """Whether it says anything else than how often turns hold an action."""
-        return not self.name.startswith(FORMAT)
+    about_goals: bool = True
 
 
-FORMAT: Final = "answers hold actions"
-"""Name of the claim on the share of turns that hold an action; names of its other forms begin with it."""
 _NO_FORMAT: Final = "more than half of its turns hold no action"
 PLANTED: Final = "27 scripted agents whose goals are known, 28 seeds each (docs/evaluate.md)"
 TASKS: Final = "scripted agents of task maps, 100 seeds each (docs/evaluate.md)"
@@ -89,7 +84,7 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
     """
 
     def add(evidence: Callable[[ArmData], Evidence]) -> Callable[[ArmData], Evidence]:
-        fields = {"validity": PLANTED, "section": f"{declared.get('arm')}-results", **declared}
+        fields = {"validity": PLANTED, "section": "results", **declared}
         registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
         return evidence
 

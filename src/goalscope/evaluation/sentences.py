@@ -132,8 +132,8 @@ def _followed(ledger: ClaimLedger) -> str:
     if claim.answer == "yes":
         return f"its actions follow {claim.names}"
     if claim.answer == "no":
-        named = [one.name for one in ledger.claims if one.name.startswith(DEPENDS) and one.answer == "yes"]
-        on = f"; they depend on {listed([name.removeprefix(DEPENDS) for name in named])}" if named else ""
+        things = [DEPENDS[one.name] for one in ledger.claims if one.name in DEPENDS and one.answer == "yes"]
+        on = f"; they depend on {listed(things)}" if things else ""
         return f"none explains half of what it would repeat{on}"
     if claim.answer == "cannot be told":
         return claim.says[:1].lower() + claim.says[1:].rstrip(".")
@@ -151,8 +151,15 @@ def _how_much(claim: Claim) -> str:
 
 FOLLOWS: Final = "follows a hypothesis"
 """Name of the claim on the score of all hypotheses."""
-DEPENDS: Final = "depends on "
-"""How the names of claims on what actions depend on begin."""
+THINGS: Final = {
+    "goal": "the goal's place",
+    "wall": "the walls on its way",
+    "corner": "where the corners are",
+    "agent": "where it stands",
+}
+"""What is changed to see whether the actions depend on it, and its name in sentences."""
+DEPENDS: Final = {f"depends on {words}": words for words in THINGS.values()}
+"""Names of the claims on what actions depend on."""
 STRONG: Final = 0.5
 """Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
 STRONG_LOW: Final = 1 / 3

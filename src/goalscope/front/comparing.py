@@ -137,10 +137,9 @@ def _compared(
         measure_compared(path, stage)
     with ExitStack() as stores:
         opened = {path: stores.enter_context(Store(path)) for path in paths}
-        found = compare_runs(
-            [(path, MeasuredRows(store)) for path, store in opened.items()], settings, together=together
-        )
-        goals = any(measure.startswith("MEG towards") for measure in found.measures)
+        measured = {path: MeasuredRows(store) for path, store in opened.items()}
+        found = compare_runs(list(measured.items()), settings, together=together)
+        goals = not {name for rows in measured.values() for name in rows.goals}.isdisjoint(found.measures)
         untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
     return replace(found, notes=[*found.notes, *untold])
 

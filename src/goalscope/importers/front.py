@@ -80,8 +80,8 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
                 steps += len(episode.steps)
             _put(store, group, ledger)
             store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
-            about = {"source": source.resolve().name, "counts": dict(result.counts), "problems": result.problem_count}
-            store.put_info("import", about)
+            about = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
+            store.put_info("import", about | {"compared": result.compared})
     return ImportResult(episodes=(), ledger=ledger)
 
 

@@ -141,12 +141,13 @@ class ImportResult:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts by name; for each kind of recorded value "NAME checked" and "NAME agreeing"."""
-        counts = dict(self.ledger.counts)
-        for name, checked in self.ledger.checked.items():
-            counts[f"{name} checked"] = checked
-            counts[f"{name} agreeing"] = self.ledger.agreeing[name]
-        return counts
+        """Counts by name."""
+        return dict(self.ledger.counts)
+
+    @property
+    def compared(self) -> Mapping[str, tuple[int, int]]:
+        """By kind of recorded value how many were computed again, and how many of them agree."""
+        return {name: (checked, self.ledger.agreeing[name]) for name, checked in self.ledger.checked.items()}
 
     @property
     def exit_status(self) -> int:
@@ -157,8 +158,8 @@ class ImportResult:
         """Yield the printed lines of an import: counts, comparisons, then one line for each problem."""
         for name, count in self.ledger.counts.items():
             yield f"{name}: {count}"
-        for name, checked in self.ledger.checked.items():
-            yield f"{name}: {self.ledger.agreeing[name]} of {checked} agree"
+        for name, (checked, agreeing) in self.compared.items():
+            yield f"{name}: {agreeing} of {checked} agree"
         for problem in self.ledger.problems:
             yield f"problem: {problem}"
         if self.problem_count > len(self.ledger.problems):

@@ -31,7 +31,7 @@ from goalscope.probing.maps import (
 from goalscope.probing.scores import READINGS, Grids, Measured, difference_rows
 from goalscope.probing.suite import Entry, FittedProbes
 from goalscope.rows import Rows, Tag
-from goalscope.stats import DRAW, LESS, Estimate, estimate_pooled
+from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, estimate_pooled
 from goalscope.stats.estimate import factorize
 
 TOPS: Final = (1, 3, 5, 10)
@@ -183,7 +183,7 @@ def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int6
         values, control = share(*pair), share(*shuffled[name])
         yield name, "share", values, {}
         yield name + SHUFFLED, "share", control, {}
-        yield name + DIFFERENCE, "share", values - control, {}
+        yield name + DIFFERENCE, "share", values - control, {DIFFERENCES: 1}
     for thing, true_cell in (("agent", decisions.place), ("goal", decisions.goal)):
         distance = np.abs(getattr(beliefs.maps, thing) - true_cell).sum(axis=1)
         yield f"decoded {thing} at its cell", "share", share(distance == 0), {}
@@ -321,7 +321,7 @@ def compare_beliefs(
             if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
                 shown += choose_maps(beliefs, tested, map_tags)
     rows = Rows.concatenate(parts)
-    differences = rows.where(np.array([str(name).endswith(DIFFERENCE) for name in rows.measure], dtype=bool))
+    differences = rows.where(rows.known(DIFFERENCES))
     kinds = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
     return Rows.concatenate([rows, *(difference_rows(differences, kind) for kind in kinds)]), shown
 

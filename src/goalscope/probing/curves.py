@@ -164,9 +164,10 @@ def curve_ends(
         return []
     before, after = (rows.select(**{TRAINED_ON: count}) for count in (halves[-1], counts[-1]))
     gains = pairs(after, before, name=_HALF, by=("draw", *by))
+    scores = {f"{score}{LESS}{_HALF}": score for score in after.measure.tolist()}
     ends = []
     for count in estimate_rows(gains, by=by):
-        key = {**count.key, "measure": str(count.key["measure"]).removesuffix(f"{LESS}{_HALF}")}
+        key = {**count.key, "measure": scores[str(count.key["measure"])]}
         flat = bool(count.estimate.high < margin)
         ends.append(CurveEnd(key=key, grids=(halves[-1], counts[-1]), gain=count.estimate, flattened=flat))
     return ends

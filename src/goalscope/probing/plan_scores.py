@@ -32,7 +32,7 @@ from goalscope.probing.labels import END, TOKENS, UNKNOWN, Cells, Plans, check_t
 from goalscope.probing.maps import DecodedMaps
 from goalscope.probing.scores import Grids, Measured, chosen, members, paired_rows
 from goalscope.rows import Rows, Tag
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_rows
+from goalscope.stats import DIFFERENCES, DRAW, Estimate, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
 from goalscope.worlds.grid import ACTIONS, DELTAS
 
@@ -137,9 +137,10 @@ def summarise_plans(
 ) -> list[Grouped]:
     """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
     bounds: dict[str, tuple[float, float]] = {}
-    for measure, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
+    different = rows.known(DIFFERENCES).tolist()
+    for measure, unit, difference in set(zip(rows.measure.tolist(), rows.unit.tolist(), different, strict=True)):
         maximum = 1.0 if unit == "share" else float(horizon)
-        bounds[measure] = (-maximum, maximum) if LESS in measure or measure == "length error" else (0.0, maximum)
+        bounds[measure] = (-maximum, maximum) if difference or measure == "length error" else (0.0, maximum)
     median = rows.measure == LENGTHS[-1]
     groups = estimate_rows(rows.where(~median), by=by, bounds=bounds, confidence=confidence)
     medians = rows.where(median)

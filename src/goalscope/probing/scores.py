@@ -17,7 +17,7 @@ from goalscope.columns import constant
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
 from goalscope.probing.maps import Prediction
 from goalscope.rows import Rows, Tag
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
 
 READINGS: Final = ("balanced", "natural")
@@ -206,8 +206,9 @@ def difference_rows(rows: Rows, against: str) -> Rows:
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
     """Return every score with its interval over grids."""
-    units = set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True))
-    bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units if LESS not in name}
+    scores = rows.where(~rows.known(DIFFERENCES))
+    units = set(zip(scores.measure.tolist(), scores.unit.tolist(), strict=True))
+    bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units}
     return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
 
 
@@ -216,7 +217,7 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
 
     Args:
         own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
-        name: description of the partners; measures become "MEASURE less NAME".
+        name: description of the partners; measures become "MEASURE less NAME", and the tag "differences" is one more.
         by: tags that partners share, beside measure and grid.
 
     Raises:
@@ -259,12 +260,13 @@ def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     partner = [by_key.get(key, by_key.get(fallback)) for key, fallback in zip(own_keys, fallbacks, strict=True)]
     matched = own.where(np.array([value is not None for value in partner], dtype=bool))
     partner_values = np.array([value for value in partner if value is not None], dtype=np.float64)
+    before = matched.tags[DIFFERENCES] if matched.known(DIFFERENCES).any() else [0] * len(matched)
     return Rows.from_columns(
         measure=[f"{measure}{LESS}{name}" for measure in matched.measure],
         unit=matched.unit.tolist(),
         value=matched.value - partner_values,
         cluster=matched.cluster,
-        tags=dict(matched.tags),
+        tags={**matched.tags, DIFFERENCES: [int(count or 0) + 1 for count in before]},
     )
 
 

@@ -11,7 +11,7 @@ from goalscope.measures.exploration.errors import TASK_DEFINITIONS
 from goalscope.report.blocks import listed
 from goalscope.report.figures import short
 from goalscope.rows import Tag
-from goalscope.stats import LESS, Estimate
+from goalscope.stats import Estimate
 from goalscope.stats.crossed import ONE_SEED
 
 CITED = (
@@ -73,7 +73,14 @@ _RATIOS = {
         "all non-optimal actions that approach the key over all non-optimal actions", f"{PAPER}, section 4.3"
     ),
 }
-_MEG = "MEG towards the "
+GOALS: Final = Definition(
+    "a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: beta times the "
+    "agent's mean utility there less W(beta), nats an episode; the mean over grids is the figure of goalscope meg, "
+    "whose interval also has beta refitted. Where it names a second hypothesis: less the same towards that one, on the "
+    "same world",
+    "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
+)
+"""Definition of MEG towards any hypothesis."""
 _TITLES = {
     "JSD from optimal, excess, 5+ visits": "Excess JSD (5+ visits)",
     "JSD from optimal, excess, per visit": "Excess JSD (per visit)",
@@ -106,8 +113,6 @@ OWN_SCALES: Final = frozenset({"reward"})
 ENVIRONMENT: Final = ("kind", "environment", "level")
 """Tags of worlds that name an environment."""
 
-_IN: Final = " in "
-
 
 def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, ...]:
     """Return the tags across which values of a unit are never averaged, none for units that mean the same everywhere.
@@ -122,7 +127,7 @@ def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, .
 def named_in(measure: str, environment: Sequence[Tag]) -> str:
     """Return the name of a measure in one environment, e.g. "return in Taxi-v4"."""
     place = " ".join(str(value) for value in environment if value is not None)
-    return measure + _IN + place if place else measure
+    return f"{measure} in {place}" if place else measure
 
 
 def title_of(measure: str) -> str:
@@ -142,16 +147,6 @@ def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
         return Definition(TASK_DEFINITIONS[measure], TASK_CITED)
     if measure in _RATIOS:
         return _RATIOS[measure]
-    if measure.startswith(_MEG):
-        prefix = "" if LESS not in measure else "difference on the same world of two figures, each "
-        return Definition(
-            f"{prefix}a world's part of the signed maximum-entropy goal-directedness at the agent's common "
-            "rationality: beta times the agent's mean utility there less W(beta), nats an episode; the mean over "
-            "grids is the figure of goalscope meg, whose interval also has beta refitted",
-            "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
-        )
-    base, separator, _ = measure.partition(_IN)
-    measure = base if separator and measure not in registry.names("measure") else measure
     if measure not in registry.names("measure"):
         return None
     step_measure = registry.resolve("measure", measure)

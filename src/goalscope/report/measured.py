@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from goalscope.columns import constant
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.goals.settings import TOWARDS, goal_measure
 from goalscope.report.definitions import named_in, scale_tags
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import EpisodeHead, read_heads
@@ -42,12 +43,14 @@ class MeasuredRows:
         values: tag -> its values in order of appearance, None among them where a row lacks it.
         order: grid -> its place in the order of the rows.
         probed, changed: all rows about activations, and about changed ones.
+        places: measure in one environment -> the measure, of those that `condensed` took apart.
     """
 
     def __init__(self, rows_or_run: Store | Rows, source: str | None = None) -> None:
         if isinstance(rows_or_run, Store) and _total(rows_or_run, source) <= _MAX_CACHED_ROWS:
             rows_or_run = Rows.concatenate(rows_or_run.rows_of(source)) if source is not None else rows_or_run.rows()
         self._origin, self._source = rows_or_run, source
+        self.places: dict[str, str] = {}
         self.measures: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.order: dict[str, int] = {}
@@ -98,6 +101,11 @@ class MeasuredRows:
 
     def __len__(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def goals(self) -> list[str]:
+        """The names of the measures that are MEG towards a hypothesis."""
+        return [goal_measure(str(name)) for name in self.values.get(TOWARDS, ()) if name is not None]
 
     @property
     def every_measure(self) -> list[str]:
@@ -158,6 +166,7 @@ class MeasuredRows:
         for code in np.unique(codes):
             part = rows.where(codes == code)
             name = named_in(measure, [part[tag][0] for tag in tags])
+            self.places[name] = measure
             apart.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
         return apart
 

@@ -5,7 +5,7 @@ from goalscope.stats.crossed import crossed_difference, estimate_crossed, estima
 from goalscope.stats.equivalence import Equivalence, equivalence
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, corrected, holm
-from goalscope.stats.groups import DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
+from goalscope.stats.groups import DIFFERENCES, DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
     Paired,
@@ -20,6 +20,7 @@ from goalscope.stats.regression import Regression, indicators, regress
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
 
 __all__ = [
+    "DIFFERENCES",
     "DRAW",
     "FEWEST",
     "LESS",

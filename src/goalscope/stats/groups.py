@@ -19,7 +19,10 @@ DRAW: Final = "draw"
 """Tag of rows of a random control: its seed."""
 
 LESS: Final = " less "
-"""Separates two conditions in the name of a measure that is their difference on the same cluster."""
+"""Joins the names of two conditions in that of a measure that is their difference on the same cluster."""
+
+DIFFERENCES: Final = "differences"
+"""Tag of rows that are differences on the same cluster: 1, and 2 for differences of differences."""
 
 _Factor = tuple[npt.NDArray[np.int64], list[Any]]  # number of each row's label, and the labels
 
@@ -49,7 +52,7 @@ def estimate_rows(
 ) -> list[Grouped]:
     """Estimate every measure in every group that occurs: mean within each cluster, then over clusters.
 
-    A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`. Rows with a tag
+    Rows with a tag "differences" are paired differences; their interval is that of `paired_difference`. Rows with a tag
     "draw" belong to random controls with several seeds: their interval is over clusters and seeds
     (`goalscope.stats.crossed.estimate_crossed`).
 
@@ -61,7 +64,7 @@ def estimate_rows(
             cluster of a group without a value is counted in ``estimate.without``; `PARTS` do not split the clusters. Or
             the number of clusters of each group, from `clusters_of`.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
-            "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
+            "share": [-1, 1] with the tag "differences" 1, [-2, 2] with 2, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.
         confidence: nominal coverage.
         counts: ``[N]`` how many equal rows each one stands for; 1 by default.
@@ -90,7 +93,8 @@ def estimate_rows(
     draw = rows.numbered(DRAW)[0] if is_control.any() else None
     unit_codes, unit_labels = rows.numbered("unit")
     totals = whole if isinstance(whole, Mapping) else clusters_of(rows if whole is None else whole, names)
-    ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
+    differences = _differences(rows)
+    ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {}, differences)
     by_group = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[by_group], np.arange(len(kinds) + 1))
     result = []
@@ -113,7 +117,7 @@ def estimate_rows(
             "bounds": ranges[key["measure"]],
             "confidence": confidence,
             "all_clusters": totals.get(tuple(key[name] for name in names if name not in PARTS), 0),
-            "differences": LESS in str(key["measure"]),
+            "differences": bool(differences[own_rows].any()),
         }
         if draw is not None and is_control[own_rows].any():
             if not is_control[own_rows].all():
@@ -197,24 +201,33 @@ def natural_order(label: Tag) -> tuple[int, float, str]:
     return 2, 0.0, str(label)
 
 
+def _differences(rows: Rows) -> npt.NDArray[np.int64]:
+    """Return ``[N]`` how many differences each row is made of, 0 without the tag."""
+    codes, labels = rows.numbered(DIFFERENCES)
+    return np.array([int(label or 0) for label in labels], dtype=np.int64)[codes]
+
+
 def _bounds_of(
     rows: Rows,
     measures: _Factor,
     unit_codes: npt.NDArray[np.int64],
     units: list[Any],
     declared: Mapping[str, tuple[float, float]],
+    differences: npt.NDArray[np.int64],
 ) -> dict[Any, tuple[float, float]]:
     codes, labels = measures
     minimum, maximum = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
     np.fmin.at(minimum, codes, rows.value)
     np.fmax.at(maximum, codes, rows.value)
+    taken = np.zeros(len(labels), dtype=np.int64)
+    np.maximum.at(taken, codes, differences)
     is_share = np.zeros(len(labels), dtype=bool)
     is_share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
     result = {}
     for index, label in enumerate(labels):
-        default, differences = UNBOUNDED, float(str(label).count(LESS))
-        if is_share[index] and differences:
-            default = -differences, differences
+        default = UNBOUNDED
+        if is_share[index] and taken[index]:
+            default = -float(taken[index]), float(taken[index])
         elif is_share[index] and minimum[index] >= -1 and maximum[index] <= 1:
             default = (0.0, 1.0) if minimum[index] >= 0 else (-1.0, 1.0)
         result[label] = declared.get(label, default)

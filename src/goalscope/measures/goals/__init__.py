@@ -5,11 +5,19 @@ from goalscope.measures.goals.estimate import measure_goals, measure_goals_by_pa
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.restricted import measure_restricted
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
-from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
+from goalscope.measures.goals.settings import (
+    HYPOTHESES,
+    TOWARDS,
+    GoalSettings,
+    HypothesisDraw,
+    goal_measure,
+    goal_settings,
+)
 
 __all__ = [
     "DRAWS",
     "HYPOTHESES",
+    "TOWARDS",
     "Belief",
     "GoalContrast",
     "GoalEstimate",
@@ -17,6 +25,7 @@ __all__ = [
     "GoalSettings",
     "HeldOut",
     "HypothesisDraw",
+    "goal_measure",
     "goal_settings",
     "held_out_goals",
     "joined",

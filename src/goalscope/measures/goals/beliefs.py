@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from goalscope.measures.goals.estimate import measure_goals
 from goalscope.measures.goals.results import GoalFindings, one_family
-from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
+from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw, goal_measure
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
@@ -98,8 +98,10 @@ def measure_beliefs(
         others = [_elsewhere(of_agent, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
         lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(of_agent, worlds, on_map),)}
         if kind:
-            lines[f"{first}, {kind}"] = (_drawn({world: of_random_network[world] for world in worlds}, worlds, on_map),)
-        lines[f"{first}, {SHUFFLED}"] = tuple(_drawn(entry, worlds, on_map) for entry in others)
+            lines[kind] = (_drawn({world: of_random_network[world] for world in worlds}, worlds, on_map),)
+        lines[SHUFFLED] = tuple(_drawn(entry, worlds, on_map) for entry in others)
+        short = {f"{first}, {name}": name for name in lines if name != first}
+        lines = {first: lines[first]} | {name: lines[control] for name, control in short.items()}
         defined = {name: draws_of_line for name, draws_of_line in lines.items() if draws_of_line[0].cells}
         if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue
@@ -110,12 +112,12 @@ def measure_beliefs(
             by=(),
             cells={},
             drawn=defined,
-            less={name: name.removeprefix(f"{first}, ") for name in controls},
+            less={name: short[name] for name in controls},
         )
         parts.append(measure_goals(used, line_settings, progress=progress))
     findings = joined(parts)
     is_kept = [
-        str(name) != "MEG towards the goal" for name in findings.rows.measure
+        str(name) != goal_measure("goal") for name in findings.rows.measure
     ]  # rows of some worlds only; those of all worlds come from elsewhere
     cells = [entry.cell for entry in findings.estimates]
     ordered = sorted(findings.estimates, key=lambda entry: (cells.index(entry.cell), entry.agent))

@@ -34,13 +34,13 @@ from goalscope.measures.goals.results import (
 )
 from goalscope.measures.goals.returns import Returns, work_items
 from goalscope.measures.goals.separability import DividedWorlds
-from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
+from goalscope.measures.goals.settings import TOWARDS, GoalSettings, cells_of, goal_measure, goal_settings
 from goalscope.measures.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.stats import LESS
+from goalscope.stats import DIFFERENCES, LESS
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
@@ -335,15 +335,16 @@ class _Estimator:
         note = joined_notes("one world: the interval speaks of this world alone", meg.note)
         return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
 
-    def _add_rows(self, name: str, sample: Sample, parts: Array) -> None:
+    def _add_rows(self, name: str, sample: Sample, parts: Array, **own: Tag) -> None:
         first = [episodes[0] for episodes in sample.values()]  # their tags go into the row of the world
         self.rows.append(
             Rows.from_columns(
-                measure=f"MEG towards the {name}",
+                measure=goal_measure(name),
                 unit="nats",
                 value=parts,
                 cluster=self.bank.clusters(sample),
-                tags={tag: column[first] for tag, column in self.episodes.tags.items() if tag not in PROVENANCE},
+                tags={tag: column[first] for tag, column in self.episodes.tags.items() if tag not in PROVENANCE}
+                | {TOWARDS: name, **own},
             )
         )
 
@@ -353,7 +354,7 @@ class _Estimator:
             return
         if short_name := self.settings.less.get(second):
             (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
-            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts)
+            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts, **{DIFFERENCES: 1})
         # Hypotheses that are drawn, or measured on other grids, count as told apart: draws differ by chance.
         apart, same = list(common[0]), list[int]()
         returns = [self.bank.returns[self.bank.names[name][0]] for name in (first, second)]

@@ -17,7 +17,7 @@ from goalscope.measures.goals.episodes import GoalEpisodes
 from goalscope.measures.goals.resamples import HALVES, Resampled, weigh
 from goalscope.measures.goals.results import EXACT_NOTE, GoalEstimate, GoalFindings, goal_estimate
 from goalscope.measures.goals.returns import exactly, policies
-from goalscope.measures.goals.settings import GoalSettings, cells_of
+from goalscope.measures.goals.settings import TOWARDS, GoalSettings, cells_of, goal_measure
 from goalscope.measures.table import CONDITIONS, NO_ACTION, PROVENANCE, StepTable
 from goalscope.meg.restricted import LARGEST, FoggedMaze, OwnMember, Unseen, own_member, walk_scores
 from goalscope.rng import stream
@@ -216,11 +216,12 @@ class _ScoredEpisodes:
         )
         terms = means[:, int(np.flatnonzero(beta == KNOTS)[0])] if acts else np.full(len(worlds), np.nan)
         return estimate, Rows.from_columns(
-            measure=f"MEG towards the {restricted_name(self._unseen)}",
+            measure=goal_measure(restricted_name(self._unseen)),
             unit="nats",
             value=terms if signed >= 0 else -terms,
             cluster=[world.cluster for world in worlds],
-            tags={name: tag[members[first]] for name, tag in episodes.tags.items() if name not in PROVENANCE},
+            tags={name: tag[members[first]] for name, tag in episodes.tags.items() if name not in PROVENANCE}
+            | {TOWARDS: restricted_name(self._unseen)},
         )
 
 

@@ -7,7 +7,7 @@ for being there at the end). Its dynamics are those of the real episode: the tru
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,8 @@ Pairs = Literal["first", "all"]
 HYPOTHESES = ("goal", "key", "key held", *CORNERS)
 """The hypotheses by name; "cell ROW COL" names any other place. "wrong goal" is another name of "top-right"."""
 
+TOWARDS: Final = "towards"
+"""Tag of the rows of MEG: the hypothesis that it is towards."""
 _CELL = re.compile(r"cell (\d{1,6}) (\d{1,6})")
 _OTHER_NAMES = {"wrong goal": "top-right"}
 
@@ -103,6 +105,11 @@ class GoalSettings:
         for name, kinds in (("utility", Utility), ("invalid", Invalid), ("pairs", Pairs)):
             if getattr(self, name) not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}")
+
+
+def goal_measure(hypothesis: str) -> str:
+    """Return the name of the measure that is MEG towards a hypothesis."""
+    return f"MEG towards the {hypothesis}"
 
 
 def cells_of(

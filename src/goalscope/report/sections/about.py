@@ -10,6 +10,7 @@ from goalscope.report.blocks import Table, counted, listed, number, numbers_tabl
 from goalscope.report.definitions import (
     CITED,
     FORMAT_SHARE,
+    GOALS,
     HEADLINE,
     TASK_CITED,
     UNCERTAINTY,
@@ -155,7 +156,10 @@ def definitions(run: RunData) -> Iterator[Declared]:
     tasks = run.worlds == "tasks"
     unregistered = ("" if tasks else "not one of goalscope's own measures; ") + "see where its rows were made"
     by_measure = {
-        measure: definition_of(measure, run.worlds) or Definition(unregistered, "–") for measure in run.ledger.measures
+        measure: GOALS
+        if measure in run.measured.goals
+        else definition_of(run.measured.places.get(measure, measure), run.worlds) or Definition(unregistered, "–")
+        for measure in run.ledger.measures
     }
     rows = [(name, unit, by_measure[name].text, by_measure[name].source) for name, unit in run.ledger.measures.items()]
     # In task worlds all measures have one source: the closing text cites it.

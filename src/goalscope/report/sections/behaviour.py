@@ -51,12 +51,9 @@ def import_checks(run: RunData) -> Iterator[Declared]:
     import_info = noted(run.store, "import")
     if not import_info:
         return
-    counts = import_info.get("counts")
-    counts = {str(name): count for name, count in counts.items()} if isinstance(counts, Mapping) else {}
-    checked = [name.removesuffix(" checked") for name in counts if name.endswith(" checked")]
-    checked_counts = [
-        (name, int(counts[f"{name} checked"]), int(counts.get(f"{name} agreeing", 0))) for name in checked
-    ]
+    noted_there = (import_info.get(name) for name in ("counts", "compared"))
+    counts, compared = (entries if isinstance(entries, Mapping) else {} for entries in noted_there)
+    checked_counts = [(str(name), int(checked), int(agreeing)) for name, (checked, agreeing) in compared.items()]
     table = Table(
         caption="Every recorded value was computed again and compared.",
         headings=("recorded value", "checked", "agree", "disagree"),
@@ -65,7 +62,6 @@ def import_checks(run: RunData) -> Iterator[Declared]:
         ),
         numbers=(1, 2, 3),
     )
-    compared = {f"{name} {end}" for name in checked for end in ("checked", "agreeing")}
     problems = int(import_info.get("problems", 0) or 0)
     state = f"{counted(problems, 'problem')} found" if problems else "No problem was found"
     yield Declared(
@@ -73,7 +69,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
         title="Checks of the imported data",
         paragraphs=(f"{state} in the imported files ({import_info.get('source', '')}).",),
         tables=[table] if checked_counts else [],
-        facts=[(name, str(count)) for name, count in counts.items() if name not in compared],
+        facts=[(str(name), str(count)) for name, count in counts.items()],
     )
 
 

@@ -57,11 +57,12 @@ _BEYOND = {kind: names.beyond(kind) for kind in NETWORKS}
 _ON_PAGE = frozenset(
     name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
 )
-_MEASURES = frozenset((names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP)) | {
-    name + end
-    for name in (*names.SHARES, *_TOPS.values())
-    for end in ("", names.SHUFFLED, names.DIFFERENCE, *_BEYOND.values())
-}
+_SHARES = (*names.SHARES, *_TOPS.values())
+_LESS_SHUFFLED = frozenset(name + end for name in _SHARES for end in (names.DIFFERENCE, *_BEYOND.values()))
+_MEASURES = _LESS_SHUFFLED.union(
+    (names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP),
+    (name + end for name in _SHARES for end in ("", names.SHUFFLED)),
+)
 _HEADINGS = {
     names.TRUTH: "optimal in truth",
     names.DECODED: "optimal on the map",
@@ -131,7 +132,7 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     action = "none" if step.action is None else Action(step.action).name
     where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
     caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
-    wrong = [] if shown_map.verdict.startswith("optimal") else [0]
+    wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
     frame, outline = (
         max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
@@ -269,7 +270,7 @@ def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estim
 
 
 def _why(measure: str) -> str:
-    if measure.endswith((names.DIFFERENCE, *_BEYOND.values())):
+    if measure in _LESS_SHUFFLED:
         return "no tested grid has another of its size and density to take beliefs from, or the share is undefined"
     why = {names.RECOVERY: "no action is wrong in truth", names.INVERSE: "no action is wrong on the decoded map"}
     return why.get(measure, "")

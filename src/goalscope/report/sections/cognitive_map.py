@@ -66,6 +66,8 @@ _FINDING = tuple(
 _RATES = {name: tuple(_column(name, label, label) for label in CLASSES) for name in RATES}
 _DIFFERENCES = (*_AREAS, *_ACCURACY[5:9], *(column for column in _FINDING if column.unit == "cells"))
 _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
+_PRECISION = frozenset(f"precision, {name}" for name in CLASSES)
+_CALLED = frozenset(f"{CALLED}{name}" for name in CLASSES)
 _RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
 _FLOORS = {name: _RIVALS[name] for name in ("position", "wall-count", "input")}
 _AGAINST = (*NETWORKS, "shuffled", "control-task", *_FLOORS, "text", "percell")
@@ -101,7 +103,7 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
 @probe_section(
     "cognitive map",
     source="behavioural and representational evaluation, section 5.1, Appendices E.1 and E.2 (Fig. 6-8, 15, 16)",
-    measures=lambda measure: measure in _MEASURES or measure.startswith(CALLED),
+    measures=(_MEASURES | _CALLED).__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Each probe beside its controls, and curves by layer, size and density."""
@@ -134,7 +136,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     network_keys = [key for key in front if key["control"] in ("none", *NETWORKS)]
     title, balanced_title = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
     layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
-    page_estimates = [grouped for grouped in estimates if not str(grouped.key["measure"]).startswith(CALLED)]
+    page_estimates = [grouped for grouped in estimates if grouped.key["measure"] not in _CALLED]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
     parts = partial(_parts, measure=AREA)
     rivals = [
@@ -207,9 +209,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             )
             for grouped in page_estimates
         ],
-        why=lambda measure: (
-            "no cell is called so on any grid" if measure.startswith("precision") else "no grid has such a cell"
-        ),
+        why=lambda measure: "no cell is called so on any grid" if measure in _PRECISION else "no grid has such a cell",
         counted=(*page_estimates, *differences),
     )
 

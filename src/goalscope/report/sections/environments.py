@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
-from goalscope.measures.exploration.errors import KINDS, UNDER_FOG
+from goalscope.measures.exploration.errors import FOGGED, KINDS, UNDER_FOG
 from goalscope.report.blocks import Cell, Table, estimates_table, listed
 from goalscope.report.comparison import LEVEL, SideRows, family_table
 from goalscope.report.definitions import KEY_POOLED, title_of
@@ -193,6 +193,7 @@ WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall 
 COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
 COMPARED = ("success", *WASTE[:2], "wall bumps")
 _ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
+_FOGGED = frozenset(measure.name for measure in FOGGED)
 MAX_PAIRS = 45
 _HISTORY_LABELS = {
     "none": "no history",
@@ -259,7 +260,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             [Line(agent, {**group, "agent": agent}) for agent in agents],
         )
         keys = [{"measure": name, "agent": agent} for agent in agents for name in _ERRORS]
-        errors = run.rows_of(*(name for name in run.measured.measures if name.endswith(UNDER_FOG)))
+        errors = run.rows_of(*(name for name in run.measured.measures if name in _FOGGED))
         yield Declared(
             anchor="fog-errors",
             title="Exploration and exploitation errors under fog",

@@ -41,7 +41,7 @@ def goals(run: RunData) -> Iterator[Declared]:
         ValueError: the stored estimates of goals are invalid.
     """
     store, stored = run.store, run.store.info().get("meg")
-    if stored is None or not any(str(name).startswith("MEG towards") for name in run.measured.measures):
+    if stored is None or not run.measured.goals:
         return
     try:
         estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]

@@ -196,7 +196,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             if grouped.key.get("plans", "all") == "all"
         ],
         why=lambda measure: (
-            "no grid has a plan that is known so far" if measure.startswith(PREFIX) else "no length is predicted"
+            "no length is predicted" if measure in LENGTHS else "no grid has a plan that is known so far"
         ),
         counted=(*estimates, *lengths, *differences),
     )
