@@ -7,6 +7,8 @@
     meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
     compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
+    import_logs(path, out)       recorded trajectories, checked and stored              -> ImportResult
+    score(log, ...)              exploration and exploitation errors of a log           -> ScoredLog
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents
 
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from goalscope.front.comparing import compare as compare
     from goalscope.front.depending import depends as depends
     from goalscope.front.goals import meg as meg
+    from goalscope.front.importing import import_logs as import_logs
     from goalscope.front.measuring import measure as measure
     from goalscope.front.running import run as run
+    from goalscope.front.scoring import score as score
     from goalscope.runs.study import Study as Study
     from goalscope.worlds.world import World as World
 
@@ -44,7 +48,9 @@ _OFFERED: Final = {
     "attribute": ("front.attributing", "attribute"),
     "compare": ("front.comparing", "compare"),
     "depends": ("front.depending", "depends"),
+    "import_logs": ("front.importing", "import_logs"),
     "open": ("evaluation.opening", "open_results"),
+    "score": ("front.scoring", "score"),
     "Study": ("runs.study", "Study"),
     "World": ("worlds.world", "World"),
     "Agent": ("agents.agent", "Agent"),

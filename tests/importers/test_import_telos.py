@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import goalscope
 from goalscope.importers import ImportResult, import_into, import_path
 from goalscope.runs import Episode, Store
 
@@ -63,6 +64,11 @@ def test_a_single_file_and_a_second_import_change_nothing(tmp_path: Path) -> Non
     again = import_into(FIXTURE / "trajectories", tmp_path / "run")
     assert (again.counts["episodes stored"], again.counts["episodes that were stored before"]) == (0, 5)
     assert again.exit_status == 0
+    checked = goalscope.import_logs(FIXTURE)
+    assert "episodes stored" not in checked.counts and checked.records == []
+    assert goalscope.import_logs(FIXTURE, tmp_path / "run").counts["episodes that were stored before"] == 5
+    with pytest.raises(FileNotFoundError):
+        goalscope.import_logs(tmp_path / "nothing")
     with Store(tmp_path / "run") as store:
         assert len(store.episode_ids()) == 5
         assert {name for name, _ in store.agents().values()} == {"small-model low t=0.7", "small-model low t=0.0"}

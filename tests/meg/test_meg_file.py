@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from goalscope.cli import app
 from goalscope.meg import file as file_module
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.meg.file import read_meg_file
+from goalscope.meg.file import meg_of_file, read_meg_file
 from goalscope.planning import TabularMDP
 
 MOUSE: dict[str, Any] = {
@@ -87,7 +87,11 @@ def test_unknown_utilities(tmp_path: Path) -> None:
     path = write(tmp_path, content)
     found = read_meg_file(path)
     assert found.policy is not None
-    printed = json.loads(call(path, "--unknown", "--json"))["unknown"]
+    asked = meg_of_file(path, unknown=True)
+    assert asked.unknown is not None and asked.known.value == meg_known(found.mdp, found.policy).value
+    assert json.loads(call(path, "--unknown", "--json")) == asked.to_plain()
+    assert "unknown" not in meg_of_file(path).to_plain()
+    printed = asked.to_plain()["unknown"]
     assert printed["value"] == pytest.approx(meg_unknown(found.mdp, found.policy).value)
     assert "Utility unknown" in call(path, "--unknown")
     sampled = write(tmp_path, WALK | {"returns": [5.0, 7.0]})

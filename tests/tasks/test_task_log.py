@@ -8,6 +8,7 @@ import pytest
 from played import play
 from typer.testing import CliRunner
 
+import goalscope
 from goalscope.agents import Greedy
 from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
@@ -150,6 +151,14 @@ def test_scores_of_a_log_equal_scores_in_python(tmp_path: Path) -> None:
         assert group["exploitation_error"]["steps"] == exploitation.steps
     assert found["agents"]["oscillator"]["exploitation_error"]["mean"]["value"] is None
     assert found["agents"]["greedy"]["exploration_error"]["errors"] == 0
+    scored = goalscope.score(path)
+    assert scored.to_plain()["counts"] == found["counts"] and scored.page is None
+    assert [(one["agent"], one["error"], one["errors"]) for one in scored.records] == [
+        (name, kind, found["agents"][name][f"{kind}_error"]["errors"])
+        for name in ("greedy", "oscillator")
+        for kind in ("exploration", "exploitation")
+    ]
+    assert "oscillator" in scored._repr_html_()
 
 
 @pytest.mark.parametrize(

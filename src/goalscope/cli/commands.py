@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from goalscope import importers, registry
+from goalscope import registry
 from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
 from goalscope.evaluation.opening import run_folders
+from goalscope.front.importing import import_logs
 from goalscope.front.measuring import check_tags, measure_run, write_page_of
 from goalscope.front.measuring import measure as measure_estimates
-from goalscope.front.running import check_kept_apart
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
-from goalscope.own import load_function
 from goalscope.plain_files import path_in
 from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed, number
@@ -42,17 +41,7 @@ def demo(out: Path) -> None:
 
 def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool:
     """Import into a run directory, or check only; return whether there was no problem."""
-    if not path.exists():
-        raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
-    if out is not None:
-        check_kept_apart(out, imported=True)
-    read_sample = None if reader is None else load_function(reader, "a reader of samples")
-    say(f"reading {path}", error=True)
-    result = (
-        importers.import_path(path, check=True, reader=read_sample)
-        if out is None
-        else importers.import_into(path, out, reader=read_sample)
-    )
+    result = import_logs(path, out, reader=reader)
     for line in result.lines():
         say(line)
     if result.exit_status:

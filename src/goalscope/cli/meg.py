@@ -10,11 +10,8 @@ from typing import Any
 
 from goalscope.cli.console import progress, say, show, table
 from goalscope.front.goals import meg
-from goalscope.measures.goals import (
-    GoalFindings,
-)
-from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
-from goalscope.meg.file import read_meg_file
+from goalscope.measures.goals import GoalFindings
+from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.planning.soft import passes_reported_to
 from goalscope.progress import duration
 from goalscope.report.blocks import counted
@@ -28,46 +25,26 @@ from goalscope.report.sections.meg import (
 )
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
-_SLOW = 1_000_000  # decisions times states from which on the search for a utility takes minutes
 
 
 def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
     """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
-    described = read_meg_file(path)
-    if unknown and described.policy is None:
-        raise ValueError(
-            "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
-        )
     with passes_reported_to(_pass_reporter()):
-        known = meg_known(
-            described.mdp, described.policy, described.returns, mean_return=described.mean_return, confidence=confidence
-        )
-    unknown_meg = None
-    if unknown and described.policy is not None:
-        if described.mdp.horizon * described.mdp.states > _SLOW:
-            say(
-                f"the best utility over {described.mdp.horizon:,} decisions is searched for, which takes long",
-                error=True,
-            )
-        unknown_meg = meg_unknown(described.mdp, described.policy)
-    process = {"states": described.mdp.states, "actions": described.mdp.actions, "horizon": described.mdp.horizon}
+        found = meg_of_file(path, unknown=unknown, confidence=confidence)
+    plain = found.to_plain()
     if as_json:
-        content: dict[str, Any] = {"process": process, "known": _known(known)}
-        if unknown_meg is not None:
-            content["unknown"] = {name: _json_value(getattr(unknown_meg, name)) for name in _UNKNOWN}
-            content["unknown"]["utility"] = unknown_meg.utility.tolist()
-        say(json.dumps(content, indent=2, allow_nan=False))
+        say(json.dumps(plain, indent=2, allow_nan=False))
         return
-    title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **process)
-    _figures(title, _lines(known))
-    for note in filter(None, (known.note, _chance_note(known))):
+    title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **plain["process"])
+    _figures(title, _lines(found))
+    for note in filter(None, (found.known.note, found.chance)):
         say(f"note: {note}")
-    if unknown_meg is not None:
-        limit = "" if unknown_meg.attained else ", a limit of ever larger utilities"
+    if (best := found.unknown) is not None:
+        limit = "" if best.attained else ", a limit of ever larger utilities"
         lines = [
-            ("MEG", unknown_meg.value, "nats", f"with the best utility over states{limit}"),
-            ("upper bound", unknown_meg.upper, "nats", "of every class of utilities over states"),
-            ("reachable bound", unknown_meg.bound, "nats", "log A for each decision that changes anything"),
+            ("MEG", best.value, "nats", f"with the best utility over states{limit}"),
+            ("upper bound", best.upper, "nats", "of every class of utilities over states"),
+            ("reachable bound", best.bound, "nats", "log A for each decision that changes anything"),
         ]
         _figures("Utility unknown", lines)
 
@@ -92,8 +69,9 @@ def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
     table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
 
 
-def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
-    share, beta = (math.nan, math.nan) if _chance_note(known) else (known.share, known.beta)
+def _lines(found: FileMEG) -> list[tuple[str, float, str, str]]:
+    known = found.known
+    share, beta = (math.nan, math.nan) if found.chance else (known.share, known.beta)
     lines = [("MEG", known.value, "nats", "how much better than chance the utility predicts the agent")]
     if known.n:
         sampled = f"{100 * known.confidence:g} %, {known.method}, n = {known.n}"
@@ -117,33 +95,6 @@ def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
         ("lowest utility", known.lowest_utility, "utility", "least attainable"),
         ("highest utility", known.highest_utility, "utility", "greatest attainable"),
     ]
-
-
-def _chance_note(known: KnownMEG) -> str:
-    return chance_note(known.signed_low, known.signed_high) if known.n else ""
-
-
-_KNOWN = (
-    *("value", "low", "high", "signed", "signed_low", "signed_high", "bias", "share", "beta"),
-    *("bound", "bound_lowest", "reachable_bound", "naive_bound", "plug_in"),
-    *("utility", "uniform_utility", "lowest_utility", "highest_utility"),
-    *("n", "confidence", "method", "note"),
-)
-_UNKNOWN = ("value", "upper", "gap", "attained", "residual", "bound")
-
-
-def _known(known: KnownMEG) -> dict[str, Any]:
-    figures = {name: _json_value(getattr(known, name)) for name in _KNOWN}
-    if note := _chance_note(known):
-        figures |= {"share": None, "beta": None, "note": "; ".join(filter(None, (known.note, note)))}
-    return figures
-
-
-def _json_value(value: Any) -> Any:
-    """Return a value that JSON can hold: infinities as text, NaN (undefined) as null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
 
 
 def _number(value: float) -> str:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from goalscope.ids import content_id
 from goalscope.plain_files import check_file, path_in, write_text
+from goalscope.records import frame, html_table
 from goalscope.report.figures import short
-from goalscope.report.reading import Run, frame, html_table
+from goalscope.report.reading import Run
 from goalscope.untrusted import decode_object, explain, read_octets, shorten
 
 if TYPE_CHECKING:

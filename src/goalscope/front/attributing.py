@@ -15,8 +15,9 @@ from goalscope.hypotheses import Hypothesis, load_hypotheses, read_hypotheses
 from goalscope.plain_files import write_text
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
+from goalscope.records import Records
 from goalscope.report.blocks import counted
-from goalscope.report.reading import Run, frame, html_table
+from goalscope.report.reading import Run
 from goalscope.report.sections.attribution import picture
 from goalscope.report.vector import Picture
 from goalscope.runs import Store, Study
@@ -25,13 +26,12 @@ from goalscope.runs.tables import DATABASE
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas
 
 RESULT = "attribution.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Attributed:
+class Attributed(Records):
     """What an agent is after, by several methods.
 
     Attributes:
@@ -85,14 +85,6 @@ class Attributed:
             for said in stratum.attributions
         ]
 
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return the records as a data frame, a line each.
-
-        Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
-        """
-        return frame(self.records)
-
     def to_plain(self) -> dict[str, Any]:
         """Return everything as plain values."""
         strata = [
@@ -112,10 +104,6 @@ class Attributed:
             "tests": tests,
             "left_out": self.left_out,
         }
-
-    def _repr_html_(self) -> str:
-        records = self.records
-        return html_table(list(records[0]), [list(record.values()) for record in records])
 
 
 Worlds = str | Path | Mapping[str, Any] | Study

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import is_evaluation, runs_by_arm
@@ -13,21 +13,19 @@ from goalscope.measures.invariance import TransformTest, compare_transforms
 from goalscope.measures.table import CONDITIONS
 from goalscope.parts import raised_by_a_check
 from goalscope.progress import TALLY, Stage, aloud, lines
+from goalscope.records import Records
 from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
 from goalscope.report.measured import MeasuredRows
-from goalscope.report.reading import Run, frame, html_table
+from goalscope.report.reading import Run
 from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import in_order
 from goalscope.report.sections.meg import untold_in
 from goalscope.rows import Rows
 from goalscope.runs import Store
 
-if TYPE_CHECKING:
-    import pandas
-
 
 @dataclass(frozen=True, slots=True)
-class RunComparisons:
+class RunComparisons(Records):
     """Paired comparisons of agents, runs or evaluations.
 
     Attributes:
@@ -46,19 +44,6 @@ class RunComparisons:
             for arm, family in self.families.items()
             for record in comparison_records(family.pairs)
         ]
-
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return them as a data frame, a line each.
-
-        Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
-        """
-        return frame(self.records)
-
-    def _repr_html_(self) -> str:
-        records = self.records
-        columns = list(dict.fromkeys(name for record in records for name in record))
-        return html_table(columns, [[record.get(name) for name in columns] for record in records])
 
 
 def compare(
@@ -145,7 +130,7 @@ def _compared(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformComparison:
+class TransformComparison(Records):
     """Each agent of a run on transformed grids less on the original ones.
 
     Attributes:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from goalscope.counterfactual.changes import Thing
 from goalscope.counterfactual.dependence import Dependence, dependences, sentence
@@ -15,14 +15,11 @@ from goalscope.evaluation.subject import MODELS, Subject, subjects_of, told_apar
 from goalscope.front.expected import measure_and_say
 from goalscope.front.running import size_of, stages
 from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.report.reading import frame, html_table
+from goalscope.records import Records, html_table
 from goalscope.report.sections.dependence import dependence_table
 from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
 from goalscope.stats import Estimate
-
-if TYPE_CHECKING:
-    import pandas
 
 WORLDS: Final[Mapping[str, Any]] = {
     "kind": "grid",
@@ -39,7 +36,7 @@ STATES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Dependences:
+class Dependences(Records):
     """What the actions of agents depend on.
 
     Attributes:
@@ -68,14 +65,6 @@ class Dependences:
             }
             for one in self.found
         ]
-
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return them as a data frame, a line each.
-
-        Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
-        """
-        return frame(self.records)
 
     def to_json(self) -> str:
         """Return records and sentences as JSON; what is not defined is null."""

@@ -4,11 +4,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from goalscope.records import Records
 from goalscope.runs.record import Episode, World
 from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
 from goalscope.worlds import Grid
@@ -118,7 +119,7 @@ class ImportLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
+class ImportResult(Records):
     """The result of an import. Episodes are read lazily: problems and counts are complete after the last one.
 
     Attributes:
@@ -133,6 +134,11 @@ class ImportResult:
     def problems(self) -> tuple[ImportProblem, ...]:
         """The first `MOST_PROBLEMS` problems so far."""
         return tuple(self.ledger.problems)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record of each of those problems: file, place in it, requirement, and what was there instead."""
+        return [asdict(problem) for problem in self.problems]
 
     @property
     def problem_count(self) -> int:

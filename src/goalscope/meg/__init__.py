@@ -22,6 +22,7 @@ from goalscope.meg.curve import (
     SharedDirectedness,
     meg_shared,
 )
+from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.meg.hidden import HiddenWorlds, InformationProcess, information_process
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.simulated import SimulatedMEG, Simulator, meg_simulated
@@ -32,6 +33,7 @@ __all__ = [
     "CausalModel",
     "CurvePoint",
     "Directedness",
+    "FileMEG",
     "HiddenWorlds",
     "InfluenceDiagram",
     "InformationProcess",
@@ -46,6 +48,7 @@ __all__ = [
     "chance_note",
     "information_process",
     "meg_known",
+    "meg_of_file",
     "meg_shared",
     "meg_simulated",
     "meg_target",

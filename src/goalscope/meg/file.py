@@ -1,5 +1,6 @@
-"""Read a decision process and an agent from a user's file (schema: docs/meg.md)."""
+"""MEG of the agent and decision process in a user's file (schema: docs/meg.md)."""
 
+import math
 import zipfile
 import zlib
 from collections import Counter
@@ -12,7 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.meg.known import KnownMEG, chance_note, meg_known
+from goalscope.meg.unknown import UnknownMEG, meg_unknown
 from goalscope.planning import TabularMDP
+from goalscope.progress import TALLY, aloud
 from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 Array = npt.NDArray[np.float64]
@@ -57,6 +61,82 @@ class MEGFile:
     policy: Array | None = None
     returns: Array | None = None
     mean_return: float | None = None
+
+
+_SLOW = 1_000_000  # decisions times states from which on the search for a utility takes minutes
+_KNOWN = (
+    *("value", "low", "high", "signed", "signed_low", "signed_high", "bias", "share", "beta"),
+    *("bound", "bound_lowest", "reachable_bound", "naive_bound", "plug_in"),
+    *("utility", "uniform_utility", "lowest_utility", "highest_utility"),
+    *("n", "confidence", "method", "note"),
+)
+_UNKNOWN = ("value", "upper", "gap", "attained", "residual", "bound")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileMEG:
+    """MEG of the agent that a file describes.
+
+    Attributes:
+        mdp: the process.
+        known: with the utility of the file.
+        unknown: with the best utility over states, None where it was not asked for.
+    """
+
+    mdp: TabularMDP
+    known: KnownMEG
+    unknown: UnknownMEG | None = None
+
+    @property
+    def chance(self) -> str:
+        """What to say where returns cannot be told from chance, and neither share nor beta is given; else ""."""
+        return chance_note(self.known.signed_low, self.known.signed_high) if self.known.n else ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all figures as plain values for JSON: infinities as text, undefined numbers as None."""
+        mdp, known = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
+        if self.chance:
+            known |= {"share": None, "beta": None, "note": "; ".join(filter(None, (self.known.note, self.chance)))}
+        process = {"states": mdp.states, "actions": mdp.actions, "horizon": mdp.horizon}
+        plain: dict[str, Any] = {"process": process, "known": known}
+        if self.unknown is not None:
+            plain["unknown"] = {name: _plain(getattr(self.unknown, name)) for name in _UNKNOWN}
+            plain["unknown"]["utility"] = self.unknown.utility.tolist()
+        return plain
+
+
+def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 0.95) -> FileMEG:
+    """Return the MEG of the agent that a `.json` or `.npz` file describes; `goalscope meg FILE` prints it.
+
+    Args:
+        path: the file.
+        unknown: whether the best utility over states is searched for, too; needs a policy.
+        confidence: nominal coverage of the interval of MEG from returns.
+
+    Raises:
+        ValueError: the file does not fit, see `read_meg_file`, or ``unknown`` without a policy.
+        OSError: the file cannot be read.
+    """
+    described = read_meg_file(Path(path))
+    mdp, policy = described.mdp, described.policy
+    if unknown and policy is None:
+        raise ValueError(
+            "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
+        )
+    known = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
+    if not unknown or policy is None:
+        return FileMEG(mdp=mdp, known=known)
+    if mdp.horizon * mdp.states > _SLOW:
+        with aloud():
+            TALLY.tell(f"the best utility over {mdp.horizon:,} decisions is searched for, which takes long")
+    return FileMEG(mdp=mdp, known=known, unknown=meg_unknown(mdp, policy))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold: infinities as text, NaN (undefined) as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
 
 
 def read_meg_file(path: Path) -> MEGFile:

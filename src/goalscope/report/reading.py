@@ -1,13 +1,12 @@
 """The one read model of a run: its episodes, steps, rows and estimates as plain records, and as data frames."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.extras import lacking
 from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.records import Records, html_table
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.runs.export import episode_record, step_records
@@ -15,8 +14,6 @@ from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 
 if TYPE_CHECKING:
-    import pandas
-
     from goalscope.runs.study import Study
 
 
@@ -87,7 +84,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEstimates:
+class RunEstimates(Records):
     """Estimates of groups of rows, each with its interval over grids.
 
     Attributes:
@@ -102,39 +99,7 @@ class RunEstimates:
         fields = ("value", "low", "high", "confidence", "unit", "n", "clusters", "method", "note")
         return [{**one.key, **{name: getattr(one.estimate, name) for name in fields}} for one in self.groups]
 
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return them as a data frame, a line each.
-
-        Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
-        """
-        return frame(self.records)
-
     def _repr_html_(self) -> str:
         keys = list(self.groups[0].key) if self.groups else []
         rows = [(*one.key.values(), str(one.estimate), one.estimate.unit, one.estimate.clusters) for one in self.groups]
         return html_table((*keys, "estimate", "unit", "grids"), rows)
-
-
-def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Return plain records as a data frame.
-
-    Raises:
-        ImportError: pandas is not installed (it comes with the extra ``export``).
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise lacking("to_frame needs pandas", "export", error) from error
-    return pandas.DataFrame.from_records(list(records))
-
-
-def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as HTML for a notebook; every text in it is text, whoever wrote it. None is an empty cell."""
-
-    def line(cells: Iterable[object], tag: str) -> str:
-        texts = (escape("" if cell is None else str(cell)) for cell in cells)
-        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<table><thead>{line(columns, 'th')}</thead><tbody>{body}</tbody></table>"

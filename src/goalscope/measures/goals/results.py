@@ -11,6 +11,7 @@ from goalscope.measures.goals.curves import METHOD, Array, interval, random_p, w
 from goalscope.measures.goals.separability import FEWEST
 from goalscope.measures.goals.settings import title_of
 from goalscope.meg import chance_note
+from goalscope.records import Records
 from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
 
@@ -266,7 +267,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoalFindings:
+class GoalFindings(Records):
     """Estimates and contrasts of the goals of a run.
 
     Attributes:
@@ -291,6 +292,14 @@ class GoalFindings:
     left_out: int
     failed: int
     beliefs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record of each estimate: agent, cell, hypothesis, figures with their ends, counts, method, note."""
+        return [
+            {**{name: value for name, value in _to_plain(one).items() if name != "cell"}, **one.cell}
+            for one in self.estimates
+        ]
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything but the rows as plain values for JSON: infinities as text, undefined numbers as None."""

@@ -1,0 +1,38 @@
+"""Import of recorded trajectories into a run directory."""
+
+from pathlib import Path
+
+from goalscope.front.running import check_kept_apart
+from goalscope.importers.front import import_into, import_path
+from goalscope.importers.problems import ImportResult, SampleReader
+from goalscope.own import load_function
+from goalscope.progress import TALLY, aloud
+
+
+def import_logs(
+    path: str | Path, out: str | Path | None = None, *, reader: str | SampleReader | None = None
+) -> ImportResult:
+    """Import a file or a folder into a run directory, or check all of it; `goalscope import` prints the result.
+
+    Args:
+        path: the file or folder.
+        out: the run directory; None to check alone and write nothing.
+        reader: reads the samples of a format whose logs hold other tasks than goalscope's; or ``module:function``.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: ``out`` holds the run of a study, or it is damaged; there is no such reader.
+        OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
+        ImportError: what a format needs is not installed.
+    """
+    source = Path(path)
+    if not source.exists():
+        raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
+    if out is not None:
+        check_kept_apart(Path(out), imported=True)
+    read_sample = load_function(reader, "a reader of samples") if isinstance(reader, str) else reader
+    with aloud():
+        TALLY.tell(f"reading {source}")
+        if out is None:
+            return import_path(source, check=True, reader=read_sample)
+        return import_into(source, out, reader=read_sample)
