@@ -1,7 +1,7 @@
 """A kind of world of one's own: run, stored, restored, measured, with and without an oracle."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,9 +14,12 @@ from goalscope import registry
 from goalscope.agents import ChatAgent, Observation, Past, Turn, Uniform
 from goalscope.measures import StepTable, measure_episodes, measure_store
 from goalscope.measures.behaviour import left_out
+from goalscope.measures.table import offers_of
 from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.planning.oracle import oracle
+from goalscope.planning.process import grid_process, process_of
 from goalscope.runs import Episode, Store, Study, content_hash, run, world_kind
-from goalscope.worlds import Oracle, Session, View, World
+from goalscope.worlds import Grid, Offer, Oracle, Session, View, World
 from goalscope.worlds.world import StoredWorld
 
 NAMES = ("left", "right", "jump", "wait", "leave")
@@ -274,3 +277,23 @@ def test_the_random_agent_takes_what_is_admissible_and_an_action_beyond_is_refus
 
     with pytest.raises(ValueError, match="one of the 5 actions"):
         run(line_study(), tmp_path, agents=[Beyond()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yard(Line):
+    """A world of another package that is no `GridWorld`, and declares that it has a grid."""
+
+    kind: ClassVar[str] = "yard of a test"
+    offers: ClassVar[frozenset[Offer]] = frozenset({"grid", "drawing"})
+    grid: Grid = field(default_factory=lambda: Grid.parse("######\n#A__G#\n######"))
+
+
+def test_what_a_kind_declares_is_what_readers_take_of_it() -> None:
+    yard, line = Yard(goal=3), Line(goal=3, known=True)
+    found = oracle(yard)
+    assert found is not None and found.length == 3 and oracle(line) == LineOracle(3)
+    process = process_of(yard)
+    assert process is grid_process(yard.grid)
+    assert process_of(line) is None
+    assert offers_of([(yard, found)]) == {"grid", "oracle", "distance"}
+    assert "grid" not in offers_of([(line, oracle(line))])

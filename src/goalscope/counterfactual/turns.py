@@ -30,7 +30,6 @@ from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
 from goalscope.worlds.dynamics import shown
-from goalscope.worlds.gridworld import GridWorld, NamedWorld
 
 Array = npt.NDArray[np.float64]
 
@@ -87,7 +86,7 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
     turns: dict[str, list[str]] = {}
     for episode in store.episodes():
         world = episode.world
-        shown_whole = isinstance(world, GridWorld) and not isinstance(world, NamedWorld) and world.fog_radius is None
+        shown_whole = world.offers >= {"grid", "seen state"} and world.fog_radius is None
         if episode.agent in agents and shown_whole:
             without_key = (step.state for step in episode.steps if step.state[2] == 0)
             turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)

@@ -18,7 +18,7 @@ from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs import kinds
 from goalscope.worlds.grid import Grid
-from goalscope.worlds.gridworld import GridSession, GridWorld, NamedWorld, WordedSession
+from goalscope.worlds.gridworld import GridSession, GridWorld, WordedSession
 from goalscope.worlds.world import World, read_plain
 
 MOVED: Final = "moved"
@@ -104,7 +104,7 @@ class ChangedWorlds(kinds.Part):
     def _grids(cls, entries: Any) -> Any:
         for entry in entries:
             world = kinds.world_class(entry)
-            if not issubclass(world, GridWorld) or issubclass(world, NamedWorld):
+            if not world.offers >= {"grid", "seen state"}:
                 raise ValueError(f"must be worlds of grids, in which things can be changed, got {entry.kind}")
             if getattr(entry, "fog_radius", None) is not None:
                 raise ValueError("must be grids that are shown whole, got fog: leave fog_radius out")
@@ -123,7 +123,6 @@ class ChangedWorlds(kinds.Part):
         """
         found = set[str]()
         for world in kinds.expand(self.of, seed):
-            assert isinstance(world, GridWorld)  # as checked
             shared: dict[str, Any] = {"original": GridWorld(grid=world.grid).id, "cluster": world.cluster_id}
             versions: list[tuple[str, Grid, str]] = [(NOTHING, world.grid, "")]
             for thing in self.moved or USUAL:

@@ -16,7 +16,7 @@ from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.ids import canonical_json
 from goalscope.planning.process import Process
 from goalscope.rows import Tag
-from goalscope.worlds.world import Oracle, Session, State, View, World, read_plain
+from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -228,6 +228,7 @@ class EnvironmentWorld(World):
 
     kind: ClassVar[str] = "environment"
     view: ClassVar[type[View]] = EnvironmentView
+    offers: ClassVar[frozenset[Offer]] = frozenset({"environment", "seen state"})
     source: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.environments.world import EnvironmentWorld
 from goalscope.measures.goals.state_blind import blind_policy
 from goalscope.planning.mdp import TabularMDP
 from goalscope.planning.process import grid_process
@@ -33,7 +32,7 @@ def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:
         horizon: maximum number of actions of an episode.
         shares: ``[A]`` frequencies of its actions; None for equal ones.
     """
-    if isinstance(world, EnvironmentWorld):
+    if "environment" in world.offers:
         table = world.believed.table
         mdp = table.mdp(np.zeros(len(table.states)), horizon)
         offered = table.offered | np.asarray(table.done)[:, None]  # an episode that is over stays under any action

@@ -18,7 +18,7 @@ from goalscope.rows import Rows
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.world import TaskState, TaskWorld
+from goalscope.worlds.tasks.world import TaskState
 
 # Task worlds
 
@@ -80,7 +80,7 @@ def wastes_little(data: ArmData, kind: str) -> Evidence:
 def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
     """Return the map of each episode of some rows."""
     worlds = data.run.worlds_of(rows.episode_id.tolist())
-    return [world.task_map for world in worlds if isinstance(world, TaskWorld)]
+    return [world.task_map for world in worlds if "tasks" in world.offers]
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from goalscope import registry
-from goalscope.agents.agent import CHAT, TASK_CHAT, TASK_PREFIX, Agent, build_agent
+from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
@@ -23,6 +23,7 @@ from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import explain, shorten
 from goalscope.worlds.encodings import MATRIX
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View
 from goalscope.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
 
@@ -189,7 +190,7 @@ def subject_of(text: str) -> Subject:
 def _scripted(kind: str, parameters: Mapping[str, Any]) -> Subject:
     """Return an agent that is no language model."""
     agent = build_agent(kind, parameters)
-    access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))
+    access = frozenset(_acts_in(agent))
     # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
     reads = bool(getattr(agent, "reads", False))
     return Subject(
@@ -273,8 +274,10 @@ def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
 
 
 def _acts_in(agent: Agent) -> set[str]:
-    """Return the worlds, of grids and environments, whose views an agent can act on."""
+    """Return the worlds whose views an agent can act on: task maps where it needs them, else grids, environments."""
     needs: type[View] = getattr(agent, "needs", View)
+    if issubclass(needs, TaskView):
+        return {"tasks"}
     kinds = {"grids": GridView, "environments": EnvironmentView}
     return {name for name, view in kinds.items() if issubclass(view, needs)} or {"grids"}
 

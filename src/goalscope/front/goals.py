@@ -111,7 +111,7 @@ def _measured(
         total, worlds = count_episodes(store), _worlds(store)
         if not total:
             raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
-        tasks, grids = all(world.own_measures for world in worlds), all(world.planar for world in worlds)
+        tasks, grids = (all(offer in world.offers for world in worlds) for offer in ("tasks", "cells"))
         if beliefs and (tasks or not grids):
             raise ValueError(
                 "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
@@ -120,7 +120,7 @@ def _measured(
         relative = []
         if beliefs:  # first, so that a site that was not captured is reported at once
             relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws, stage)]
-        if not grids and any(world.planar for world in worlds):
+        if not grids and any("cells" in world.offers for world in worlds):
             raise ValueError(
                 "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
                 "measures, run them apart"
@@ -161,7 +161,7 @@ def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]
             one = bind(parse(name), worlds)
         except ValueError as error:
             raise ValueError(f"{asked}{near_miss(name, known)}") from error
-        if one.kind != "place" or not all(world.planar for world in worlds):
+        if one.kind != "place" or not all("cells" in world.offers for world in worlds):
             raise ValueError(f"{asked}, a {one.kind}: goalscope attribute RUN --methods meg takes all with a utility")
         found, reasons = dict[str, Position](), dict[str, None]()
         for world in worlds:

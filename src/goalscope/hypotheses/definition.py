@@ -28,7 +28,6 @@ from goalscope.planning.mdp import value_iteration
 from goalscope.planning.process import Process, process_of
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
-from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 
 Array = npt.NDArray[np.float64]
@@ -88,7 +87,7 @@ class FiniteWorld:
     @cached_property
     def grid(self) -> Grid:
         """The grid; `Undefined` in worlds whose states are not the cells of one."""
-        if not isinstance(self.world, GridWorld):
+        if "grid" not in self.world.offers:
             raise Undefined(f"a place needs the cells of a grid, this world is of kind {self.world.kind}")
         return self.world.grid
 

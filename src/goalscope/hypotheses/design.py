@@ -22,7 +22,6 @@ from goalscope.hypotheses.twins import twin
 from goalscope.hypotheses.written import bind
 from goalscope.measures.goals.separability import ENOUGH, LAPSE
 from goalscope.rng import stream
-from goalscope.worlds.gridworld import GridWorld, NamedWorld
 from goalscope.worlds.world import World
 
 DRAWS: Final = 200
@@ -69,12 +68,12 @@ class Design:
         Raises:
             ValueError: worlds that cannot be written out: only grids can.
         """
-        grids = [world.grid for world in self.worlds if isinstance(world, GridWorld) and type(world) is not NamedWorld]
-        if len(grids) < len(self.worlds):
+        if others := [world.kind for world in self.worlds if not world.offers >= {"grid", "seen state"}]:
             raise ValueError(
                 "a study of chosen worlds must be of grids, which can be written out, got one of kind "
-                f"{next(world.kind for world in self.worlds if world.kind != GridWorld.kind)}: leave the file out"
+                f"{others[0]}: leave the file out"
             )
+        grids = [world.grid for world in self.worlds]
         return {
             "name": name,
             "seed": seed,

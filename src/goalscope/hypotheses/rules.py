@@ -4,7 +4,6 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.environments.world import EnvironmentWorld
 from goalscope.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask, hypothesis, of_views, spread
 from goalscope.hypotheses.views import Undefined
 from goalscope.own import load_function
@@ -122,7 +121,7 @@ def open_moves(world: FiniteWorld) -> Array:
 @hypothesis("follow the wall", kind="table")
 def follow_the_wall(world: FiniteWorld) -> Array:
     """Return the open moves with a wall at their right hand, else all open moves."""
-    if world.process.actions != len(Action) or isinstance(world.world, EnvironmentWorld):
+    if world.process.actions != len(Action) or "environment" in world.world.offers:
         raise Undefined("a wall is followed by the four moves of a grid")
     changing = _changing(world)
     along = changing & ~changing[:, [Action.RIGHT, Action.LEFT, Action.UP, Action.DOWN]]  # at the right of each move
@@ -132,7 +131,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
     """Return one action wherever it is offered, whatever is seen."""
-    is_environment = isinstance(world.world, EnvironmentWorld)
+    is_environment = "environment" in world.world.offers
     names = [each.lower() for each in (world.world.believed.table.actions if is_environment else GridView.actions)]
     if name.lower() not in names:
         raise Undefined(f"the actions here are {', '.join(names)}, not {name}")

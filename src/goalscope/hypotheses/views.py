@@ -6,13 +6,13 @@ from functools import lru_cache
 import numpy as np
 
 from goalscope.agents.agent import Observation
-from goalscope.environments.world import EnvironmentView, EnvironmentWorld
+from goalscope.environments.world import EnvironmentView
 from goalscope.planning.tasks import process_of_map
 from goalscope.worlds.dynamics import State, shown, state_number
-from goalscope.worlds.gridworld import GridView, GridWorld, NamedWorld
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.world import TaskView, TaskWorld
+from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
 
 
@@ -26,7 +26,9 @@ def view_of(world: World, state: int) -> View:
     Raises:
         Undefined: a world in which that depends on more than the state.
     """
-    if isinstance(world, EnvironmentWorld):
+    if "seen state" not in world.offers:
+        raise Undefined(f"what is seen in a world of kind {world.kind} depends on more than the state")
+    if "environment" in world.offers:
         believed = world.believed
         offered = believed.table.offered[state]
         return EnvironmentView(
@@ -35,8 +37,6 @@ def view_of(world: World, state: int) -> View:
             possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
             number=state,
         )
-    if not isinstance(world, GridWorld) or isinstance(world, NamedWorld):
-        raise Undefined(f"what is seen in a world of kind {world.kind} depends on more than the state")
     phase, cell = divmod(state, world.grid.walls.size)
     at = State(divmod(cell, world.grid.width), phase > 0, phase > 1)
     return GridView(grid=shown(world.grid, at), carrying_key=at.carrying_key)
@@ -54,7 +54,7 @@ def number_of(observation: Observation) -> int:
         return state_number(world.grid, State(view.grid.start, view.carrying_key, is_open))
     if isinstance(view, EnvironmentView):
         return view.number
-    if isinstance(view, TaskView) and isinstance(world, TaskWorld) and view.memory.position is not None:
+    if isinstance(view, TaskView) and world is not None and view.memory.position is not None:
         names = world.task_map.board.names
         achieved = sum(1 << names.index(name) for name in view.memory.achieved)
         return _numbers(world.task_map)[view.memory.position, achieved]

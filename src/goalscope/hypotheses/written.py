@@ -21,7 +21,6 @@ from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
 from goalscope.untrusted import shorten
 from goalscope.worlds.grid import CORNERS
-from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 from goalscope.yaml_text import read_yaml, read_yaml_text
 
@@ -266,7 +265,7 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     if one.form == "where the goal stood in phase {name}":
         goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for world in worlds:
-            if isinstance(world, GridWorld) and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
+            if "grid" in world.offers and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
                 goals.setdefault((world.grid.height, world.grid.width), set()).add(world.grid.goal)
         cells = tuple(sorted((*shape, *next(iter(found))) for shape, found in goals.items() if len(found) == 1))
         return made(f"{one.form} [{{cells}}]", (one.parts[0], cells)) if cells else one

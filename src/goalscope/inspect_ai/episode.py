@@ -201,7 +201,7 @@ def episode_measures() -> Scorer:
 
 def score_of(episode: Episode) -> Score:
     """Return the score of an episode; a measure that is not defined for it is NaN, which Inspect leaves out."""
-    names = TASK_MEASURES if episode.world.own_measures else MEASURES
+    names = TASK_MEASURES if "tasks" in episode.world.offers else MEASURES
     rows = measure_episodes([episode], [registry.resolve("measure", name) for name in names])
     by_measure = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
     value: dict[str, Any] = {name: float(by_measure.get(name, math.nan)) for name in names}

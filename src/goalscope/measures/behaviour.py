@@ -86,7 +86,7 @@ def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> li
 
 def left_out(worlds: Iterable[World]) -> str:
     """Return a sentence on the measures whose needs some worlds do not meet, "" for none."""
-    offers = offers_of((world, oracle(world)) for world in worlds if not world.planar)
+    offers = offers_of((world, oracle(world)) for world in worlds if "cells" not in world.offers)
     parts = []
     descriptions = {
         "oracle": "the exact optimal policy",
@@ -251,7 +251,7 @@ _TASKS = 3
 
 def _number(world: World) -> int:
     """Return the table number of a world: 1 for grids, 2 for others, 3 for task worlds."""
-    return _TASKS if world.own_measures else 1 if world.planar else 2
+    return _TASKS if "tasks" in world.offers else 1 if "cells" in world.offers else 2
 
 
 def _offers(store: Store, number: int) -> frozenset[str]:

@@ -124,7 +124,7 @@ class StepTable:
             ValueError: an episode in a task world where none is expected; grids and other worlds.
         """
         all_episodes = tuple(episodes)
-        foreign = next((episode for episode in all_episodes if episode.world.own_measures and not tasks), None)
+        foreign = next((episode for episode in all_episodes if "tasks" in episode.world.offers and not tasks), None)
         if foreign is not None:
             raise ValueError(
                 f"a table of steps must hold episodes of worlds without measures of their own, got {foreign.id} in a "
@@ -248,7 +248,7 @@ class StepTable:
         """Return the T + 1 states of an episode of T steps, the final one included: each a `State` on grids."""
         first = self.begin[index]
         states = [*self.state[first : first + self.length[index]].tolist(), self.final[index].tolist()]
-        if not self.worlds[self.world[index]].planar:
+        if "cells" not in self.worlds[self.world[index]].offers:
             return [tuple(state) for state in states]
         # A door opens only with the key, so the phase determines both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
@@ -260,7 +260,7 @@ class StepTable:
             ValueError: a world that is no environment, or one that cannot be made here.
         """
         world: Any = self.worlds[self.world[index]]
-        if not hasattr(world, "believed"):
+        if "environment" not in world.offers:
             raise ValueError(f"states of an author's own form must be those of environments, got a world {world.kind}")
         return [world.believed.table.states[number] for number, *_ in self.path(index)]
 
@@ -339,7 +339,7 @@ def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
     """
     common, sources = None, set[str]()
     for world, world_oracle in worlds:
-        of_world = {"tasks"} if world.own_measures else {"grid"} if hasattr(world, "grid") else set()
+        of_world: set[str] = {"tasks", "grid"} & world.offers
         of_world |= {"oracle"} if world_oracle is not None else set()
         of_world |= {"distance"} if world_oracle is not None and not isinstance(world_oracle, TimedOracle) else set()
         common = of_world if common is None else common & of_world
@@ -362,9 +362,9 @@ def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
 
     The density cannot be added in this way: the wall fraction of a generated grid is its density rounded.
     """
-    if world.own_measures:
+    if "tasks" in world.offers:
         return {**tags, "distances": "known"}
-    square = hasattr(world, "grid") and world.grid.height == world.grid.width
+    square = "grid" in world.offers and world.grid.height == world.grid.width
     return {**tags, "size": world.grid.height} if square and tags.get("size") is None else tags
 
 

@@ -256,7 +256,7 @@ class _Cases:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> "_Cases":
-        tasks = all(episode.world.own_measures for episode in episodes)
+        tasks = all("tasks" in episode.world.offers for episode in episodes)
         table_of = partial(StepTable.from_episodes, tasks=tasks)
         order = stream(0, "check", "order").permutation(len(episodes))
         silenced = [_silenced(episode) for episode in episodes]

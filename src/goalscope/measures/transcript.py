@@ -76,7 +76,7 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
         episode: the record.
         agent: its agent, built again; it writes its prompts, and its model is not called.
     """
-    table = StepTable.from_episodes([episode], tasks=episode.world.own_measures)
+    table = StepTable.from_episodes([episode], tasks="tasks" in episode.world.offers)
     history, failure = read_rules(episode.spec.rules)
     live: LiveEpisode | None = LiveEpisode(
         episode.spec,

@@ -1,21 +1,13 @@
 """The exact optimal policy of a world, where it is known."""
 
 from dataclasses import dataclass
-from functools import singledispatch
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.worlds.dynamics import initial_state
-from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import Oracle, World
-
-
-@singledispatch
-def oracle(world: World) -> Oracle | None:
-    """Return the exact optimal policy of a world: shortest paths on grids, else `World.oracle`."""
-    return world.oracle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,9 @@ class GridOracle:
         return self.paths.optimal[where], self.paths.distance[where].astype(np.int64)
 
 
-@oracle.register
-def _(world: GridWorld) -> Oracle:
+def oracle(world: World) -> Oracle | None:
+    """Return the exact optimal policy of a world: shortest paths on grids, else `World.oracle`."""
+    if "grid" not in world.offers:
+        return world.oracle()
     paths = solve(world.grid)
     return GridOracle(paths, int(paths.steps_from(initial_state(world.grid))))

@@ -12,7 +12,6 @@ from goalscope.planning.mdp import TabularMDP, at_cell
 from goalscope.planning.tasks import process_of_map
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid
-from goalscope.worlds.gridworld import PlanarWorld
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.world import World
 
@@ -154,10 +153,9 @@ class Process:
 
 def process_of(world: World) -> Process | None:
     """Return the decision process of a world without fog, None where it is not known."""
-    task_map = getattr(world, "task_map", None)  # first: a task map lies on a grid, too
-    if isinstance(task_map, TaskMap):
-        return task_process(task_map)
-    if isinstance(world, PlanarWorld):
+    if "tasks" in world.offers:
+        return task_process(world.task_map)
+    if "grid" in world.offers:
         return grid_process(world.grid)
     process = world.process()
     if process is not None and not isinstance(process, Process):

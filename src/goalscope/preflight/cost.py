@@ -251,7 +251,7 @@ def _capacity_lines(study: Study, agent: ChatAgent, parameters: Mapping[str, Any
         )
     training_sizes = _training_sizes(configuration)
     world = max(study.worlds(), key=_cells)
-    if training_sizes and hasattr(world, "grid"):
+    if training_sizes and "drawing" in world.offers:
         side = max(world.grid.height, world.grid.width)
         if side > max(training_sizes):
             yield (
@@ -261,7 +261,7 @@ def _capacity_lines(study: Study, agent: ChatAgent, parameters: Mapping[str, Any
 
 
 def _cells(world: World) -> int:
-    return world.grid.height * world.grid.width if hasattr(world, "grid") else 0
+    return world.grid.height * world.grid.width if "drawing" in world.offers else 0
 
 
 def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -209,7 +209,7 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
 
 def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
     """Return the columns row, col and flags of a state; a state of another form is JSON in the first of them."""
-    if not world.planar:
+    if "cells" not in world.offers:
         return canonical_json([int(number) for number in state]), 0, 0
     row, col, flags = state
     if not (type(row) is type(col) is int and 0 <= row < world.grid.height and 0 <= col < world.grid.width):

@@ -79,7 +79,7 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
     finals: list[tuple[int, ...]] = []
     actions, rewards = array("q"), array("d")
     for episode in episodes:
-        steps, planar = episode.steps, episode.world.planar
+        steps, planar = episode.steps, "cells" in episode.world.offers
         kinds.add(planar)
         heads.add(episode.world, episode.spec, episode.agent, episode.outcome, episode.tags, length=len(steps))
         *before, last = (
@@ -208,7 +208,7 @@ def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _readable(world: World) -> bool:
     """Whether the columns of a store suffice for all measures of an episode."""
-    return world.planar and not world.own_measures
+    return "grid" in world.offers
 
 
 def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:

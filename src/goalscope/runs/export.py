@@ -175,7 +175,7 @@ def _world(world: World) -> dict[str, Any]:
 
 def episode_record(episode: Episode) -> dict[str, Any]:
     """Return what a table of episodes holds of one, as plain values."""
-    spec, planar = episode.spec, episode.world.planar
+    spec, planar = episode.spec, "cells" in episode.world.offers
     return {
         "episode_id": episode.id,
         "world_id": spec.world_id,
@@ -194,7 +194,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
 
 def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
     """Yield what a table of steps holds of each step of an episode, as plain values."""
-    planar = episode.world.planar
+    planar = "cells" in episode.world.offers
     for step in episode.steps:
         yield {
             "episode_id": episode.id,

@@ -190,7 +190,7 @@ class Study(Part):
                 f"a study must have worlds that show a grid to declare analysis.inside, since probes read maps of "
                 f"grids, but these show {view.shows}: leave it out"
             )
-        if self.limited and "horizon" in self.model_fields_set:
+        if self._own_horizons and "horizon" in self.model_fields_set:
             raise ValueError(
                 "a study must have no horizon where each world has its own (the budget of a task map is alpha times "
                 "its cells): leave horizon out, change alpha (generator: {alpha: ...})"
@@ -202,9 +202,9 @@ class Study(Part):
         return kinds.view_class(self.worlds_)
 
     @property
-    def limited(self) -> bool:
+    def _own_horizons(self) -> bool:
         """Whether its worlds have horizons of their own."""
-        return kinds.world_class(self.worlds_[0]).limited
+        return "horizon" in kinds.world_class(self.worlds_[0]).offers
 
     def _path(self, index: int) -> str:
         count = len(self.agents_)
@@ -261,7 +261,7 @@ class Study(Part):
         if self.analysis is None:
             del mapping["analysis"]
         mapping["horizon"] = {key: part for key, part in mapping["horizon"].items() if part is not None}
-        if self.limited:
+        if self._own_horizons:
             del mapping["horizon"]
         if self.answers == 1:
             del mapping["answers"]  # as in studies that were written before there was this key

@@ -18,7 +18,7 @@ from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView, GridWorld, NamedView, NamedWorld
 from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
 from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
-from goalscope.worlds.world import Oracle, Session, View, World, WorldSettings
+from goalscope.worlds.world import Offer, Oracle, Session, View, World, WorldSettings
 
 __all__ = [
     "ACTIONS",
@@ -33,6 +33,7 @@ __all__ = [
     "GridWorld",
     "NamedView",
     "NamedWorld",
+    "Offer",
     "Oracle",
     "Position",
     "Session",

@@ -20,7 +20,7 @@ from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, GOAL, Action, Grid, Position
-from goalscope.worlds.world import Session, View, World, read_plain
+from goalscope.worlds.world import Offer, Session, View, World, read_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class GridSession(Session):
 class PlanarWorld(World):
     """A world of four moves without chance, whose states are (row, col, flags) on a grid."""
 
-    planar: ClassVar[bool] = True
+    offers: ClassVar[frozenset[Offer]] = frozenset({"cells", "drawing"})
 
     def described(self) -> dict[str, Any]:
         """Return its plain values without the kind, as ids of grids and task maps require."""
@@ -180,6 +180,7 @@ class GridWorld(PlanarWorld):
 
     kind: ClassVar[str] = "grid"
     view: ClassVar[type[View]] = GridView
+    offers: ClassVar[frozenset[Offer]] = PlanarWorld.offers | {"grid", "seen state"}
     grid: Grid
     fog_radius: int | None = None
 
@@ -300,6 +301,7 @@ class NamedWorld(GridWorld):
 
     kind: ClassVar[str] = "named-place"
     view: ClassVar[type[View]] = NamedView
+    offers: ClassVar[frozenset[Offer]] = PlanarWorld.offers | {"grid"}
     marker: Position | None = None
     named: bool = True
 

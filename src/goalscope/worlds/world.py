@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 
 State = tuple[int, ...]
 """A true state in the form recorded by steps."""
+
+
+Offer = Literal["cells", "grid", "drawing", "seen state", "tasks", "horizon", "environment"]
+"""What a kind of world may offer, each with the attributes that it then has:
+
+* cells: a state is a `State`, (row, col, flags), stored in separate columns; actions are the four moves.
+* grid: walls, key, door and goal of ``grid`` decide what is optimal: it has shortest paths and a decision process.
+* drawing: ``grid`` can be drawn, with the agent at its cell.
+* seen state: what an agent sees depends on the state alone, where there is no fog.
+* tasks: it is the task map ``task_map``, whose measures replace those of any world.
+* horizon: each world has its own ``horizon``, so that a study gives none.
+* environment: ``believed`` is an environment, enumerated, solved and played back.
+
+An oracle and a process of its own are what `World.oracle` and `World.process` return.
+"""
 
 
 class View(ABC):
@@ -150,9 +165,7 @@ class World(_Reads, ABC):
         kind: name under which its settings are registered, see `goalscope.runs.world_kind`; a stored world is restored
             by it.
         view: class of the views of its sessions; an agent declares the class it needs.
-        planar: whether a state is (row, col, flags) on a grid, stored in separate columns.
-        limited: whether each world has its own horizon, so that a study gives none.
-        own_measures: whether this kind has its own measures, which replace those of any world.
+        offers: what the kind offers beside its sessions, see `Offer`; nothing else asks for its class.
     """
 
     cluster: str = ""
@@ -160,9 +173,7 @@ class World(_Reads, ABC):
 
     kind: ClassVar[str]
     view: ClassVar[type[View]]
-    planar: ClassVar[bool] = False
-    limited: ClassVar[bool] = False
-    own_measures: ClassVar[bool] = False
+    offers: ClassVar[frozenset[Offer]] = frozenset()
 
     @abstractmethod
     def begin(self, rng: np.random.Generator) -> Session:

@@ -39,7 +39,7 @@ class GoalEpisodes:
     @classmethod
     def of(cls, table: StepTable, by: Collection[str], *, moves: bool = False) -> Self:
         """Return the episodes of a table, ``moves`` if asked; tags of their origin (`PROVENANCE`) only if in ``by``."""
-        fogged = np.array([getattr(world, "fog_radius", None) is not None for world in table.worlds], dtype=bool)
+        fogged = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)
         return cls(
             agent=encoded(table.agent),
             tags={name: encoded(tag) for name, tag in table.tags.items() if name not in PROVENANCE or name in by},

@@ -230,7 +230,7 @@ def _units(table: StepTable) -> dict[tuple[str, int], Numbers]:
     by_world: dict[tuple[str, int], list[int]] = {}
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         world: Any = table.worlds[table.world[index]]
-        suitable = world.planar and not world.own_measures and getattr(world, "fog_radius", None) is not None
+        suitable = "grid" in world.offers and world.fog_radius is not None
         suitable = suitable and world.grid.key is None and world.grid.door is None
         if suitable:
             by_world.setdefault((world_id, horizon), []).append(index)

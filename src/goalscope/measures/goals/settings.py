@@ -151,7 +151,7 @@ def goal_settings(worlds: Iterable[World], **settings: Any) -> GoalSettings:
         worlds: all of the run.
         settings: as `GoalSettings` takes them.
     """
-    processes = (process_of(world) for world in worlds if world.own_measures or not world.planar)
+    processes = (process_of(world) for world in worlds if "grid" not in world.offers)
     present = [process for process in processes if process is not None]
     named = tuple(dict.fromkeys(name for process in present for name in process.goals))
     hypotheses = tuple(dict.fromkeys(name for process in present for name in process.asked or process.goals))

@@ -124,7 +124,7 @@ def examples(run: RunData) -> Iterator[Declared]:
     }
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
     # Other worlds than grids have no picture.
-    chosen = {key: identity for key, identity in chosen.items() if hasattr(episodes[identity].world, "grid")}
+    chosen = {key: identity for key, identity in chosen.items() if "drawing" in episodes[identity].world.offers}
     if not chosen:
         return
     missing = [

@@ -15,7 +15,7 @@ from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import PlanarWorld
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Rejection, Report, report_text, write_log
 from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.world import Session, View
+from goalscope.worlds.world import Offer, Session, View
 
 INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
 """Effect of a move: none, or a sum of entering an unobserved cell and achieving a node."""
@@ -254,8 +254,7 @@ class TaskWorld(PlanarWorld):
 
     kind: ClassVar[str] = "task-map"
     view: ClassVar[type[View]] = TaskView
-    limited: ClassVar[bool] = True
-    own_measures: ClassVar[bool] = True
+    offers: ClassVar[frozenset[Offer]] = PlanarWorld.offers | {"tasks", "horizon"}
     task_map: TaskMap
     grid: Grid = field(init=False)
 
