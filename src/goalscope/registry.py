@@ -74,6 +74,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
             *(
                 "logit_lens",
                 "patching",
+                "place_sets",
                 "steering",
                 "dependence",
                 "attribution",

@@ -16,8 +16,9 @@ from goalscope.activations.sites import Sites
 from goalscope.interventions import Batch, Pair, generate, passes
 from goalscope.interventions.minimal import minimal_set
 from goalscope.interventions.patching import CHANGED, FOLLOWS
-from goalscope.interventions.place_sets import ALL, FOUND, PLACE, PlaceSets, _halves, _Work
+from goalscope.interventions.place_sets import ALL, FOUND, KIND, PLACE, PlaceSets, _halves, _Work
 from goalscope.probing.scores import chosen
+from goalscope.report import RunData, sections_of
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 
@@ -148,6 +149,12 @@ def test_the_command_finds_a_set_in_theseus_and_does_it_once(tmp_path: Path, mon
     assert not chosen(rows, measure=CHANGED, pairs="control", patch="source").value.any()
     monkeypatch.setattr("goalscope.interventions.place_sets.generate", None)
     call(*asked)
+    call("report", out)
+    with Store(out) as store:
+        (section,) = sections_of(RunData.of(store), KIND)
+    assert dict(section.facts)["found"] == "the cells that differ, layer 2"
+    shown = {str(row[0]): row[1].estimate.value for row in section.tables[0].rows}
+    assert shown == {"found by the search": 1.0, "late": 0.0, ALL: 1.0}
 
 
 def test_a_pair_whose_unchanged_answer_falls_otherwise_is_left_out(planted: tuple[Any, list[Pair]]) -> None:

@@ -37,6 +37,7 @@ def matrix(
     label: str,
     notes: Sequence[str] = (),
     columns: Sequence[str] = (),
+    narrow: bool = False,
 ) -> Picture:
     """Draw a matrix: names at the left, those of the columns above; of a square one numbers stand there.
 
@@ -48,10 +49,11 @@ def matrix(
         label: a sentence that describes the picture.
         notes: lines below it.
         columns: names of the columns.
+        narrow: whether cells hold a mark alone, also under columns with names of their own.
     """
     rows = {name: index for index, name in enumerate(names)}
     across = {name: index for index, name in enumerate(columns or names)}
-    top, left, wide = 46, _LABEL, _WIDE if columns else _CELL
+    top, left, wide = 46, _LABEL, _WIDE if columns and not narrow else _CELL
     parts = [_text(8, 18, label, INK, "start", 12)]
     for name, index in rows.items():
         middle = top + _LINE * index + _LINE / 2 + 4
