@@ -153,8 +153,8 @@ def test_the_command_finds_a_set_in_theseus_and_does_it_once(tmp_path: Path, mon
     with Store(out) as store:
         (section,) = sections_of(RunData.of(store), KIND)
     assert dict(section.facts)["found"] == "the cells that differ, layer 2"
-    shown = {str(row[0]): row[1].estimate.value for row in section.tables[0].rows}
-    assert shown == {"found by the search": 1.0, "late": 0.0, ALL: 1.0}
+    values = {str(row[0]): row[1].estimate.value for row in section.tables[0].rows}
+    assert values == {"found by the search": 1.0, "late": 0.0, ALL: 1.0}
 
 
 def test_a_pair_whose_unchanged_answer_falls_otherwise_is_left_out(planted: tuple[Any, list[Pair]]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,13 +200,13 @@ def test_an_error_predicts_success_where_it_does_so_over_agents() -> None:
 
 
 def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -> None:
-    def rows(agent: str, change: float) -> list[Row]:
+    def rows(agent: str, change: float, noise: float = 0.05) -> list[Row]:
         rng = stream(10, agent)
         return [
             Row(
                 measure="success",
                 unit="share",
-                value=0.5 + change * (name == "semantic") + 0.05 * rng.normal(),
+                value=0.5 + change * (name == "semantic") + noise * rng.normal(),
                 cluster=f"g{at}",
                 tags={"agent": agent, "names": name},
             )
@@ -222,11 +223,17 @@ def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -
         over="names",
         among=("symbolic", "semantic"),
         about=("GPT-4.1",),
+        margin=0.1,
     )
     item = item_of(claims=(claim,), readings=())
     both, same = [*rows("A", 0.3), *rows("B", -0.1)], [*rows("A", 0.3), *rows("B", 0.3)]
-    for agents, values, wanted in ((("A", "B"), both, "holds"), (("A", "B"), same, "not shown")):
-        assert decide(item, Rows.from_rows(values), ReadAgents(agents=agents))[0].verdict == wanted
+    unclear = [*rows("A", 0.3, 0.3), *rows("B", 0.3, 0.3)]
+    for values, wanted in ((both, "holds"), (same, "does not hold"), (unclear, "not shown")):
+        assert decide(item, Rows.from_rows(values), ReadAgents(agents=("A", "B")))[0].verdict == wanted
+    three = [*same, *rows("C", 0.0)]  # the first two are alike, the third is not
+    assert decide(item, Rows.from_rows(three), ReadAgents(agents=("A", "B", "C")))[0].verdict == "holds"
+    undefined = Rows.from_rows([*both, replace(both[0], value=np.nan, cluster="no step called for it")])
+    assert decide(item, undefined, ReadAgents(agents=("A", "B")))[0].verdict == "holds"
     (one,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A",)))
     assert one.verdict == "not measured" and one.about == "GPT-4.1"
     (own,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A", "B"), model="GPT-4.1"))

@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.measures.invariance import compare_transforms
 from goalscope.reproduction.items import Item, QuotedClaim
-from goalscope.reproduction.of_agents import Found, Verdict, equal_but_different, moved_differently, predicts
+from goalscope.reproduction.of_agents import equal_but_different, moved_differently, predicts
+from goalscope.reproduction.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.reproduction.readings import ItemLine, ReadAgents, selected
+from goalscope.reproduction.verdicts import Found, Verdict, joined, on_side
 from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
 
@@ -153,7 +154,7 @@ def _monotone(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
         parts = _steps(claim, rows)
         numeric = all(_order(value)[0] == 0 and not isinstance(value, bool) for value in _values(claim, rows))
         slope = [_slope(claim, rows)] if numeric and len(parts) > 1 else []
-        return _verdict([estimate for _, estimate in parts], sign), (*parts, *slope), ""
+        return on_side([estimate for _, estimate in parts], sign), (*parts, *slope), ""
 
     return test
 
@@ -170,7 +171,7 @@ def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         part = _slope(claim, _below(claim, rows))
-        return _verdict([part[1]], sign), [part], ""
+        return on_side([part[1]], sign), [part], ""
 
     return test
 
@@ -186,7 +187,7 @@ def _spread(claim: QuotedClaim, rows: Rows) -> Found:
         unit=rows.unit.tolist()[0],
     )
     slope = fitted.estimate({claim.over: 1.0})
-    return _verdict([slope], 1), [(f"distance from the mean there, for one more of {claim.over}", slope)], ""
+    return on_side([slope], 1), [(f"distance from the mean there, for one more of {claim.over}", slope)], ""
 
 
 def _below(claim: QuotedClaim, rows: Rows) -> Rows:
@@ -207,7 +208,7 @@ def _peak(claim: QuotedClaim, rows: Rows) -> Found:
     parts = _steps(claim, rows)
     if len(parts) != 2:
         raise ValueError(f"a peak in the middle must have 3 values of {claim.over}, got {len(parts) + 1}")
-    return _joined([_verdict([estimate], sign) for (_, estimate), sign in zip(parts, (1, -1), strict=True)]), parts, ""
+    return joined([on_side([estimate], sign) for (_, estimate), sign in zip(parts, (1, -1), strict=True)]), parts, ""
 
 
 def _linear(claim: QuotedClaim, rows: Rows) -> Found:
@@ -261,7 +262,7 @@ def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
         none = "does not hold"
     elif -margin < flat.low and flat.high < margin:
         none = "holds"
-    verdict = _joined([_verdict([part for _, part in parts], -1), none])
+    verdict = joined([on_side([part for _, part in parts], -1), none])
     why = f"at the least {first} a slope inside of ± {margin:g} counts as none"
     return verdict, (*parts, (f"slope of {last} at the least {first}", flat)), why
 
@@ -270,7 +271,7 @@ def _lower(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure is lower than another, cluster by cluster."""
     fitted = _fit(rows, indicators(rows.measure.tolist()))
     difference = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
-    return _verdict([difference], -1), [(f"{claim.measure} less {claim.than}", difference)], ""
+    return on_side([difference], -1), [(f"{claim.measure} less {claim.than}", difference)], ""
 
 
 def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
@@ -287,7 +288,7 @@ def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
             mean = estimate_mean(part.value, part.cluster.tolist(), unit=unit, bounds=ends, confidence=confidence)
             parts.append((f"{claim.over} {_text(value)}".strip() if claim.over else claim.measure, mean))
         return (
-            _verdict([mean for _, mean in parts], sign, bound),
+            on_side([mean for _, mean in parts], sign, bound),
             parts,
             f"{'above' if sign > 0 else 'under'} {bound:g}",
         )
@@ -305,20 +306,8 @@ def _crossing(claim: QuotedClaim, rows: Rows) -> Found:
         fitted = _fit(part, indicators(part[claim.over].tolist()))
         difference = fitted.estimate({str(first): 1.0, str(second): -1.0}, confidence=1 - 0.05 / to)
         parts.append((f"N = {number}: {first} less {second}", difference))
-        verdicts.append(_verdict([difference], 1 if number < at else -1))
-    return _joined(verdicts), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
-
-
-def _unmoved(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same under each transform: each paired difference lies inside of the margin."""
-    margin, parts, verdicts = claim.margin or 0.0, [], list[Verdict]()
-    for contrast in compare_transforms(rows, margin={claim.measure: margin}):
-        difference = contrast.paired.difference
-        parts.append((f"{contrast.transform} less original", difference))
-        inside = -margin < difference.low and difference.high < margin
-        beyond = difference.low > margin or difference.high < -margin
-        verdicts.append("holds" if inside else "does not hold" if beyond else "not shown")
-    return _joined(verdicts), parts, f"no difference is one inside of ± {margin:g}; “not significant” shows none"
+        verdicts.append(on_side([difference], 1 if number < at else -1))
+    return joined(verdicts), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
 
 
 def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -328,19 +317,6 @@ def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int
 def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Regression:
     units = list(dict.fromkeys(rows.unit.tolist()))
     return regress(rows.value, columns, rows.cluster.tolist(), unit=units[0] if units else "")
-
-
-def _verdict(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Verdict:
-    sides = [sorted((sign * (estimate.low - bound), sign * (estimate.high - bound))) for estimate in parts]
-    if any(high < 0 for _, high in sides):
-        return "does not hold"
-    return "holds" if all(low > 0 for low, _ in sides) else "not shown"
-
-
-def _joined(verdicts: Sequence[Verdict]) -> Verdict:
-    if "does not hold" in verdicts:
-        return "does not hold"
-    return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not shown"
 
 
 _OF_ROWS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
@@ -357,7 +333,11 @@ _OF_ROWS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
     "above": _bounded(1),
     "under": _bounded(-1),
     "crossing": _crossing,
-    "unmoved": _unmoved,
+    "unmoved": unmoved,
+    "unmoved on each": unmoved_on_each,
+    "one size higher": one_size_higher,
+    "one size lower": one_size_lower,
+    "one size equal": one_size_equal,
 }
 _OF_AGENTS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
     "predicts": predicts,

@@ -34,8 +34,11 @@ Published = float | str | dict[Tag, float | str | None]
 """Printed value: a number, a text, or one for each value of a tag."""
 
 _STEPS: Final = 3  # of each grid that are read at a reduced scale, where all are at the published size
-MARGINED: Final = ("linear", "interaction", "unmoved")
-"""Tests of claims that something is none: they need a margin for it."""
+MARGINED: Final = (
+    *("linear", "interaction", "unmoved", "unmoved on each", "one size equal"),
+    *("equal but different", "moved differently"),
+)
+"""Tests of claims that something is none, or that it is not: they need a margin for it."""
 MIDDLE: Final = "middle"
 """As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
 

@@ -1,20 +1,14 @@
 """Sentences that relate agents with each other: an error that predicts success, equal success and other behaviour."""
 
-from collections.abc import Sequence
-from typing import Literal
+from itertools import combinations
 
 import numpy as np
 
-from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.reproduction.items import QuotedClaim
+from goalscope.reproduction.verdicts import Found, beyond
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, regress
-
-Verdict = Literal["holds", "does not hold", "not shown", "not measured"]
-Parts = Sequence[tuple[str, Estimate]]
-Found = tuple[Verdict, Parts, str]
-"""Verdict, name and estimate of each part, and a reason or caveat."""
 
 _STRONG = 0.5  # share of the variance of success that a strong predictor explains
 
@@ -37,38 +31,53 @@ def predicts(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that two agents of equal success differ in their exploration at some tenth of an episode.
+    """Test that two agents of equal success differ by more than a margin at some tenth of an episode.
 
-    Intervals are simultaneous over the tenths of all pairs, since one pair is enough.
+    Intervals are simultaneous over the tenths of all pairs, since one pair is enough. It does not hold where all of
+    them lie inside of the margin.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
-    pairs = divergences(rows, agents) if (rows.measure == PROGRESS_SHARE).any() else []
+    measured, margin = (rows.measure == claim.measure).any(), claim.margin or 0.0
+    pairs = divergences(rows, agents, measure=claim.measure) if measured else []
     if not pairs:
         return "not measured", (), "it needs two agents of success above .5, within .05 of each other"
-    pairs = divergences(rows, agents, families=len(pairs))
-    widest = max(pairs, key=lambda pair: (pair.begins is not None, pair.apart))
-    tenth = max(widest.tenths, key=lambda part: min(abs(part.low), abs(part.high)) if part.low * part.high > 0 else -1)
-    name = f"{widest.first} less {widest.second}, tenth {widest.tenths.index(tenth) + 1} of an episode"
-    why = f"{len(pairs)} pairs of equal success; the one that is furthest apart"
-    return "holds" if widest.begins is not None else "not shown", [(name, tenth)], why
+    parts = [
+        (f"{pair.first} less {pair.second}, tenth {number} of an episode", tenth)
+        for pair in divergences(rows, agents, measure=claim.measure, families=len(pairs))
+        for number, tenth in enumerate(pair.tenths, start=1)
+    ]
+    furthest = max(parts, key=lambda part: _surely_apart(part[1]))
+    why = f"{len(pairs)} pairs of equal success, the tenth that is furthest apart; inside of ± {margin:g} is none"
+    return beyond([tenth for _, tenth in parts], margin), [furthest], why
+
+
+def _surely_apart(part: Estimate) -> tuple[float, float]:
+    """Return the least distance of a difference from 0 by its interval, then by its value."""
+    least = min(abs(part.low), abs(part.high)) if part.low * part.high > 0 else 0.0
+    return least, abs(part.value)
 
 
 def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that two agents are moved differently from the first to the second value of a tag, paired by map."""
+    """Test that two agents are moved differently from the first to the second value of a tag, paired by map.
+
+    It does not hold where all their changes lie inside of a margin of each other.
+    """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():
         return "not measured", (), f"it needs two models in both conditions of {claim.over}, the run has one"
-    rows = rows.where((rows.measure == claim.measure) & rows.among(claim.over, claim.among))
+    known = (rows.measure == claim.measure) & ~np.isnan(rows.value)
+    rows = rows.where(known & rows.among(claim.over, claim.among))
     sign = np.where(np.array([value == claim.among[1] for value in rows[claim.over].tolist()]), 1.0, -1.0) / 2
     columns = {f"level of {agent}": (rows["agent"] == agent).astype(np.float64) for agent in agents}
     columns |= {agent: (rows["agent"] == agent) * sign for agent in agents}
-    fitted, tests = regress(rows.value, columns, rows.cluster.tolist(), unit="share"), len(agents) - 1
+    fitted, pairs = regress(rows.value, columns, rows.cluster.tolist(), unit="share"), list(combinations(agents, 2))
     parts = [
         (
-            f"change of {agent} less that of {agents[0]}",
-            fitted.estimate({agent: 1.0, agents[0]: -1.0}, confidence=1 - 0.05 / tests),
+            f"change of {second} less that of {first}",
+            fitted.estimate({second: 1.0, first: -1.0}, confidence=1 - 0.05 / len(pairs)),
         )
-        for agent in agents[1:]
+        for first, second in pairs
     ]
-    moved = any(part.low > 0 or part.high < 0 for _, part in parts)
-    return "holds" if moved else "not shown", parts, f"{claim.among[0]} to {claim.among[1]}"
+    margin = claim.margin or 0.0
+    why = f"{claim.among[0]} to {claim.among[1]}; inside of ± {margin:g} is none"
+    return beyond([part for _, part in parts], margin), parts, why

@@ -112,11 +112,11 @@ class Divergence:
     Attributes:
         first, second: the agents.
         maps: maps on which both have a successful episode.
-        apart: mean over the tenths of the absolute difference of their exploration shares.
+        apart: mean over the tenths of the absolute difference of their shares.
         tenths: ``[10]`` difference of the shares, first minus second, each with an interval of 1 - 0.05 / 10 coverage
             (of several pairs, that they hold together: 1 - 0.05 / 10 / pairs).
         begins: number of the first tenth whose interval leaves out 0, None where none does.
-        curves: ``[2][10]`` the exploration share of either agent over these maps, with 95 % intervals.
+        curves: ``[2][10]`` the share of either agent over these maps, with 95 % intervals.
     """
 
     first: str
@@ -128,19 +128,22 @@ class Divergence:
     curves: tuple[tuple[Estimate, ...], tuple[Estimate, ...]]
 
 
-def divergences(rows: Rows, agents: Sequence[str], *, families: int = 1) -> list[Divergence]:
+def divergences(
+    rows: Rows, agents: Sequence[str], *, measure: str = PROGRESS_SHARE, families: int = 1
+) -> list[Divergence]:
     """Compare the exploration of agents that succeed equally often, over successful episodes, paired by map.
 
     Args:
-        rows: rows of "success" and of `PROGRESS_SHARE`.
+        rows: rows of "success" and of the measure.
         agents: the agents, in order.
+        measure: a share by tenth of an episode.
         families: number of pairs over which the intervals hold together, as they do over the tenths.
     """
     success = rows.where(rows.measure == "success")
     arrived = set(success.episode_id[success.value == 1].tolist())
     measured = set(success["agent"].tolist())
     rate = {agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in measured}
-    shares = rows.where(rows.measure == PROGRESS_SHARE)
+    shares = rows.where(rows.measure == measure)
     shares = shares.where(shares.among("episode_id", arrived))
     by_agent = {agent: _curves(shares.select(agent=agent)) for agent in rate}
     result = []
