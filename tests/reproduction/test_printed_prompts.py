@@ -12,7 +12,10 @@ from recorder import Recorder
 from command_line import call
 from goalscope.agents import printed_prompts
 from goalscope.agents.printed_prompts import PRINTED, PrintedPrompt, normalised, recognised
-from goalscope.agents.prompts import read_template, system_prompt
+from goalscope.agents.prompts import PAPER, read_template, system_prompt
+from goalscope.reproduction import find
+from goalscope.reproduction.comparable import as_printed
+from measured_runs import small_study
 
 PAPERS = Path(__file__).parents[3] / "shared" / "papers"
 beside = pytest.mark.skipif(not PAPERS.is_dir(), reason="the texts of the papers are not beside the checkout")
@@ -170,3 +173,19 @@ def test_without_a_copy_the_line_says_own_wording_and_nothing_of_within(tmp_path
     assert f"at {server.url}" not in printed, "a setting of one command must not reach the next one's defaults"
     assert "own wording" in printed and "not compared: a" in " ".join(printed.split())
     assert all(line["within"] is None and line["differs"] for line in told(tmp_path / "out") if any(line["published"]))
+    answer = '{"action": "<UP|DOWN|LEFT|RIGHT>"}'  # no example move: of our prompts the nearest to the printed one
+    assert all(answer in one["messages"][-1]["content"] for one in server.requests)
+
+
+def test_without_a_copy_task_worlds_have_the_facts_of_the_paper_alone_and_a_card_is_kept(tmp_path: Path) -> None:
+    item = find("exploration table 2")
+    served = {"kind": "task-chat", "model": "some/chat", "server": {"base_url": "http://127.0.0.1:1"}}
+    own = {"kind": "task-chat", "model": "ariadne", "name": "own"}
+    worlds = [{"kind": "task-map", "presets": ["paper-low-small"], "count": 1}]
+    asked = small_study(worlds=worlds, agents=[served, {**served, "memory": True}, own])
+    base, memory, carded = (entry.build() for entry in as_printed(item, asked, []).agents_)
+    for agent in (base, memory):
+        assert agent.template == PAPER and "hidden budget" in agent.system and not agent.example
+        assert agent.sampling.temperature == 0 and agent.sampling.top_p == 1
+    assert ("summary" in memory.system) > ("summary" in base.system)
+    assert carded.template == "" and carded.sampling.top_p == 1

@@ -127,13 +127,16 @@ class ChatAgent:
         details = [*labels, *([self.choice.title] if self.choice is not None else [])]
         return f"{self.model.name} ({', '.join(details)})" if details else self.model.name
 
-    def _card(self) -> str:
-        """Return the form of the bundled templates for the model's card or kind, "example" for chat models."""
+    @property
+    def card_form(self) -> str | None:
+        """Form of the bundled templates for the model's card or kind, None where neither names one."""
         # A model behind a server has a card if its tokenizer is in a local folder.
         sources = (self.model, getattr(self.model, "dialect", None))
-        return next(
-            (form for source in sources if (form := getattr(source, "template", None)) is not None), TEMPLATE_FORMS[0]
-        )
+        return next((form for source in sources if (form := getattr(source, "template", None)) is not None), None)
+
+    def _card(self) -> str:
+        """Return the form of the bundled templates for the model's card or kind, "example" for chat models."""
+        return self.card_form or TEMPLATE_FORMS[0]
 
     @property
     def largest_batch(self) -> int:

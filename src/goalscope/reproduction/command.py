@@ -145,13 +145,10 @@ def _run(
     from goalscope.cli.overrides import Overrides
     from goalscope.reproduction.comparable import as_printed
     from goalscope.reproduction.costs import seconds
-    from goalscope.runs import Study
 
     study = published_study(item, scale, model)
     if model or templates:
-        plain = study.dump()
-        as_printed(item, plain, templates)
-        study = Study.parse(plain)
+        study = as_printed(item, study, templates)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
     passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
-from goalscope.agents.prompts import read_text
+from goalscope.agents.prompts import PAPER, SCHEMA, read_text
 from goalscope.reproduction.items import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate
@@ -30,23 +30,29 @@ LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {"telos": {"max_tokens": 10_000
 _KINDS: Final = (CHAT, TASK_CHAT)
 
 
-def as_printed(item: Item, plain: dict[str, Any], templates: Sequence[Path]) -> None:
-    """Give the chat agents of a study the sampling of an item's paper, and copies of its prompts, in plain values.
+def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
+    """Return a study whose chat agents have the sampling of an item's paper, and copies of its prompts.
+
+    An agent without a copy is asked with the bundled prompt that is nearest to the printed one: no example move, and in
+    task worlds the paper's facts alone. A model whose card names a form keeps it: it was trained on no other.
 
     Args:
         item: the item.
-        plain: the study; its entries of language models change.
+        study: its study.
         templates: the reader's copies, each for the agents of the arm that it is printed for.
 
     Raises:
         FileNotFoundError, ValueError: a file that is no copy of a prompt of the item, or fits none of its agents.
     """
+    plain = study.dump()
     copies = {path: _copy(item, path) for path in templates}
     used = set()
-    for entry in plain["agents"]:
+    for entry, parsed in zip(plain["agents"], study.agents_, strict=True):
         if entry["kind"] not in _KINDS:
             continue
         entry |= SAMPLING[item.name.split()[0]]
+        if not entry.get("template") and parsed.build().card_form is None:
+            entry["template"] = PAPER if entry["kind"] == TASK_CHAT else SCHEMA
         for path, printed in copies.items():
             if entry["kind"] == TASK_CHAT and _arm(entry) == (printed.strategy, printed.memory, False):
                 entry["template"] = str(path.resolve())
@@ -61,6 +67,7 @@ def as_printed(item: Item, plain: dict[str, Any], templates: Sequence[Path]) -> 
                 f"a template must be the prompt of an agent that is run, got {path} ({printed.name}, {printed.title}) "
                 f"and no such agent in {item.name}: leave it out"
             )
+    return Study.parse(plain)
 
 
 def _copy(item: Item, path: Path) -> PrintedPrompt:
