@@ -29,7 +29,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, sc
     compared = [line for line in printed if not line.differs and line.within is not None]
     every = dict.fromkeys(reason for line in printed for reason in line.differs)
     shared = [reason for reason in every if all(reason in line.differs for line in printed)]
-    reasons = [*shared, *(f"for some {reason}" for reason in every if reason not in shared)]
+    reasons = [*shared, *(f"for some of them {reason}" for reason in every if reason not in shared)]
     size = f", at {scale:g} of the published size" if 0 < scale < 1 else ", at the published size" if scale else ""
     who = f"Read here: {listed(list(agents))}, in worlds of the study {item.study}{size}. "
     if agents and all(name.startswith(_BUNDLED) for name in agents):
