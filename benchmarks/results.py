@@ -9,11 +9,11 @@ printed.
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import goalscope
+from goalscope.report.reading import Run
 
 OF_JSD: Final = "JSD from optimal, excess, per visit"
 KEYS: Final = {
@@ -43,7 +43,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def estimates(run: Path, measures: Sequence[str], *tags: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:
     """Return (measure, agent, further tags) -> its record."""
-    found = goalscope.open(run).estimates(by=("agent", *tags), measures=measures)
+    found = Run(run).estimates(by=("agent", *tags), measures=measures)
     return {(one["measure"], *(one.get(tag) for tag in ("agent", *tags))): one for one in found.records}
 
 
@@ -83,7 +83,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="folder of the run directories")
     folder = parser.parse_args().runs
-    makers = {
+    makers: dict[str, Callable[[Path], str]] = {
         "baseline": baseline,
         "key-door": lambda run: by_agent(run, KEYS, "kind", "control"),
         "two-path": lambda run: by_agent(run, PATHS, "control"),

@@ -1,6 +1,7 @@
 """Values that are tagged apart are never averaged: rows of probes by head and control, returns by environment."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from command_line import call
 from goalscope.report import build_ledger
 from goalscope.report.measured import MeasuredRows
+from goalscope.report.reading import Run
 from goalscope.rows import Row, Rows
 from goalscope.runs import Store, Study, run
 from measured_runs import measured, small_study
@@ -95,6 +97,46 @@ def test_between_compares_the_values_of_a_tag_in_one_run(models: list[Path], tmp
         assert "two values or more" in call("compare", *words, "--measures", "localisation", status=2)
     transforms = call("compare", models[1], "--between", "site", "--transforms", status=2)
     assert "--transforms" in transforms and "--between" in transforms
+
+
+def test_phases_on_other_grids_are_compared_unpaired_and_those_on_the_same_grids_paired(tmp_path: Path) -> None:
+    grids = {"kind": "grid", "densities": [0.6], "goal": "top-right", "apart": 3}
+    worlds = [
+        {**grids, "sizes": [7], "count": 6, "phase": "trained"},
+        {**grids, "sizes": [7], "count": 9, "goal": "not top-right", "phase": "shifted"},
+        {**grids, "sizes": [9], "count": 5, "goal": "not top-right", "phase": "large"},
+    ]
+    agents = [{"kind": "wrong-goal"}, {"kind": "optimal"}]
+    run_at = measured(tmp_path / "phases", small_study(worlds=worlds, agents=agents, trajectories=1))
+    out = tmp_path / "found.json"
+    call("compare", run_at, "--between", "phase", "--measures", "success", "--margin", "success=0.5", "--json", out)
+    records = json.loads(out.read_text(encoding="utf-8"))["comparisons"]
+    by_sides = {
+        (one["first"].partition(",")[0], one["first"].split()[-1], one["second"].split()[-1]): one for one in records
+    }
+    assert len(records) == len(by_sides) == 6
+    for (agent, first, second), record in by_sides.items():
+        paired = {first, second} == {"trained", "shifted"}
+        grids_of = {"trained": 6, "shifted": 9, "large": 5}
+        assert record["grids"] == (6 if paired else grids_of[first] + grids_of[second])
+        assert ("without a partner" in record["note"]) == paired != (record["p_signed_rank"] is None)
+        assert (record["p_equivalence"] is None) == (not paired or record["difference"] is None)
+        assert record["n"] == (12 if paired else record["grids"])
+        if agent == "optimal":
+            assert record["difference"] == 0
+    means = {
+        phase: record["value"]
+        for phase in ("trained", "large")
+        for record in Run(run_at).estimates(by=("agent", "phase"), measures=["success"]).records
+        if record["phase"] == phase and record["agent"].startswith("wrong-goal")
+    }
+    found = next(
+        record
+        for (agent, *phases), record in by_sides.items()
+        if agent.startswith("wrong") and set(phases) == set(means)
+    )
+    assert abs(found["difference"]) == pytest.approx(means["trained"] - means["large"]) and means["trained"] == 1
+    assert (found["low"] <= 0 <= found["high"]) == (found["p"] > 0.05) and found["p"] > 0.99 * 2 / math.comb(11, 5)
 
 
 def test_measures_of_episodes_are_compared_as_before(models: list[Path], tmp_path: Path) -> None:

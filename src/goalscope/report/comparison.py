@@ -17,7 +17,7 @@ from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
-from goalscope.stats import DRAW, equivalence, numbers_of, paired_difference
+from goalscope.stats import DRAW, equivalence, numbers_of, paired_difference, unpaired_difference
 from goalscope.stats.groups import natural_order
 
 LEVEL = 0.05
@@ -38,6 +38,7 @@ class SideRows:
     left_out: int = 0  # number of worlds left out, which the other side lacks
     episodes: int = 0  # number of its episodes; 0 unless both sides may share some
     copies: int = 0  # number of them that are also on the other side, as in a run and its copy
+    elsewhere: bool = False  # whether the sides have no world in common and are compared all the same
 
     @property
     def copied(self) -> bool:
@@ -72,7 +73,8 @@ def compare_pairs(
     Values that differ in a tag of ``apart`` are not averaged: each combination that both sides have is a comparison.
 
     A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected. Nor has
-    a pair of the same episodes; where some of them are the same, equivalence is not tested.
+    a pair of the same episodes; where some of them are the same, equivalence is not tested. Sides that are `elsewhere`
+    are compared on their own grids.
 
     Args:
         pairs: the compared pairs, each with its own names.
@@ -94,8 +96,9 @@ def compare_pairs(
     for measure in measures:
         for first, second, tags, first_rows, second_rows in _matched(pairs, measure, (apart or {}).get(measure, ())):
             sides, scale = both_sides(first_rows, second_rows, bounds_of(Rows.concatenate([first_rows, second_rows])))
-            paired = paired_difference(*sides, **scale)
-            equivalence_test = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
+            paired = (unpaired_difference if first.elsewhere else paired_difference)(*sides, **scale)
+            equal = measure in margins and not first.elsewhere  # equality is shown by pairs alone
+            equivalence_test = equivalence(paired, margins[measure], level=LEVEL) if equal else None
             if equivalence_test and first.copies:
                 equivalence_test = replace(equivalence_test, p_value=math.nan, equivalent=False)
             where = "".join(f", {tag} {value}" for tag, value in tags.items())

@@ -111,6 +111,11 @@ def compare_runs(
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
     shared = [shared_worlds(first.side, second.side, settings.between) for first, second in pairs]
+    if settings.between:  # phases, sizes: on their own grids where no grid has both
+        shared = [
+            found if len(found[0].rows) else (replace(one.side, elsewhere=True), replace(other.side, elsewhere=True))
+            for (one, other), found in zip(pairs, shared, strict=True)
+        ]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(

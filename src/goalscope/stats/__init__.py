@@ -18,6 +18,7 @@ from goalscope.stats.power import (
 )
 from goalscope.stats.regression import Regression, indicators, regress
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
+from goalscope.stats.unpaired import UnpairedComparison, unpaired_difference
 
 __all__ = [
     "DIFFERENCES",
@@ -37,6 +38,7 @@ __all__ = [
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
+    "UnpairedComparison",
     "clusters_of",
     "corrected",
     "crossed_difference",
@@ -59,4 +61,5 @@ __all__ = [
     "sensitivity",
     "signed_rank",
     "simulate_power",
+    "unpaired_difference",
 ]

@@ -81,17 +81,11 @@ class PairedComparison:
         if not self.difference.has_interval:
             return math.nan
 
-        def leaves_out_zero(log_level: float) -> bool:
-            confidence = 1 - math.exp(log_level)
-            found = mean_interval(self.differences, bounds=self.bounds, confidence=confidence, differences=True)
+        def leaves_out_zero(level: float) -> bool:
+            found = mean_interval(self.differences, bounds=self.bounds, confidence=1 - level, differences=True)
             return found.low > 0 or found.high < 0
 
-        least, log_lowest, log_highest = least_p(len(self.labels)), math.log(_SMALLEST_P), math.log(1 - 1e-9)
-        if not leaves_out_zero(log_highest):
-            return 1.0
-        if leaves_out_zero(log_lowest):
-            return max(least, _SMALLEST_P)
-        return max(least, math.exp(smallest(leaves_out_zero, log_lowest, log_highest, 36)))
+        return smallest_level(leaves_out_zero, least=least_p(len(self.labels)))
 
     def __str__(self) -> str:
         """Return one line with difference, test and unpaired clusters."""
@@ -217,6 +211,20 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
         method="exact" if exact else "normal approximation",
         note=too_few if smallest > level else "",
     )
+
+
+def smallest_level(leaves_out_zero: Callable[[float], bool], *, least: float) -> float:
+    """Return the smallest level at which an interval leaves out 0, no less than ``least`` and 1 for none."""
+
+    def at(log_level: float) -> bool:
+        return leaves_out_zero(math.exp(log_level))
+
+    log_lowest, log_highest = math.log(_SMALLEST_P), math.log(1 - 1e-9)
+    if not at(log_highest):
+        return 1.0
+    if at(log_lowest):
+        return max(least, _SMALLEST_P)
+    return max(least, math.exp(smallest(at, log_lowest, log_highest, 36)))
 
 
 def smallest(reached: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
