@@ -150,7 +150,7 @@ def test_differences_of_differences_reach_twice_as_far() -> None:
         unit="share",
         value=[2.0, -2.0, 1.5],
         cluster=["a", "b", "c"],
-        tags={},
+        tags={"differences": [2] * 3},
     )
     (one,) = summarise(rows, by=())
     assert math.isclose(one.estimate.value, 0.5) and one.estimate.low >= -2 and one.estimate.high <= 2
