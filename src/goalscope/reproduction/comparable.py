@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
-from goalscope.agents.prompts import PAPER, SCHEMA, read_text
+from goalscope.agents.prompts import PAPER, read_text
 from goalscope.reproduction.items import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate
@@ -28,6 +28,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {"telos": {"max_tokens": 10_000
 """Paper -> further settings that it prints of its model (Table 6); they are compared where that very model was run."""
 
 _KINDS: Final = (CHAT, TASK_CHAT)
+_SCHEMA: Final = "schema"  # form of the bundled prompts that describes the answer and shows no example of one
 
 
 def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
@@ -52,7 +53,7 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
             continue
         entry |= SAMPLING[item.name.split()[0]]
         if not entry.get("template") and parsed.build().card_form is None:
-            entry["template"] = PAPER if entry["kind"] == TASK_CHAT else SCHEMA
+            entry["template"] = PAPER if entry["kind"] == TASK_CHAT else _SCHEMA
         for path, printed in copies.items():
             if entry["kind"] == TASK_CHAT and _arm(entry) == (printed.strategy, printed.memory, False):
                 entry["template"] = str(path.resolve())

@@ -62,9 +62,6 @@ STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
 PAPER: Final = "paper"
 """The system prompt with the content of the paper's base prompt only: neither axes nor a request for few steps."""
 
-SCHEMA: Final = "schema"
-"""The form of a bundled prompt that describes the answer and shows no example of one."""
-
 NOTHING: Final = "none"
 """Text for a missing action or an empty history."""
 
