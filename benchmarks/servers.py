@@ -29,9 +29,9 @@ from serving import KINDS, ROOT, Kind, install, started
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
-from goalscope.cli.doctor_model import examine_server
 from goalscope.models import Completion, HttpModel, LocalModel, Request, Sampling
 from goalscope.models.http_checks import ServerReport
+from goalscope.preflight.server_report import examine_server
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
 

@@ -3,20 +3,11 @@
 import math
 from dataclasses import asdict
 
-from goalscope.agents import ChatAgent
-from goalscope.agents.agent import Observation
 from goalscope.cli.console import json_text, safe, say, table
-from goalscope.models import HttpModel, Sampling, Server
-from goalscope.models.http_checks import ServerReport, check_server, read_server_info
-from goalscope.models.http_transport import Client
-from goalscope.models.http_trials import ServerNeeds
 from goalscope.preflight.model_report import SIZES, ModelReport, Sample, report_model
-from goalscope.worlds import Grid
-from goalscope.worlds.gridworld import GridWorld
+from goalscope.preflight.server_report import report_server
 
 _MAX_CHARACTERS = 300  # characters of a sample answer
-_GRID = "#####\n#A__#\n###_#\n#G__#\n#####"
-_SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
 
 
 def doctor_model(model: str, *, device: str, as_json: bool) -> None:
@@ -81,20 +72,9 @@ def doctor_server(
     key_env: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Test the abilities of a server and print them.
-
-    Args:
-        url: its address, up to and including ``/v1``.
-        model: the served name; may be omitted where the server has one model.
-        mode, tokenizer, key_env: as in `goalscope.models.Server`.
-        as_json: whether to print one JSON object in place of the table.
-    """
-    settings = {"base_url": url, "mode": mode, "tokenizer": tokenizer, "key_env": key_env, "retries": 2}
-    server = Server.of({name: value for name, value in settings.items() if value is not None})
-    served = HttpModel(model or _only_model(server), server=server)
-    if not as_json:
-        say(f"trying {served.name} at {url}", error=True)
-    report = examine_server(served)
+    """Test the abilities of a server and print them, see `report_server`."""
+    said = {} if as_json else {"step": lambda text: say(text, error=True)}
+    served, report = report_server(url, model, mode=mode, tokenizer=tokenizer, key_env=key_env, **said)
     if as_json:
         say(json_text({"model": served.name, "mode": mode, **report.model_dump(mode="json")}))
         return
@@ -103,23 +83,3 @@ def doctor_server(
     rows += [(ability.name, ability.state, ability.detail) for ability in report.abilities]
     table(("what", "state", "seen"), rows, title=f"{served.name} at {url}, mode {mode}")
     say(f"{served.budget.calls} requests, {served.budget.tokens} tokens")
-
-
-def examine_server(model: HttpModel, template: str = "") -> ServerReport:
-    """Return the report of a server; the prompt is that of a small grid, in the given form of the template."""
-    world = GridWorld(grid=Grid.parse(_GRID))
-    request = ChatAgent(model=model, sampling=_SAMPLING, template=template).request(
-        Observation(view=world.begin().view)
-    )
-    return check_server(
-        model, ServerNeeds(sampling=_SAMPLING, messages=request.messages, answers=request.answers, everything=True)
-    )
-
-
-def _only_model(server: Server) -> str:
-    """Return the name of the only model of a server; a ValueError where it names none or several."""
-    names = read_server_info(Client(server)).models
-    if len(names) == 1:
-        return names[0]
-    answer = f"it names {', '.join(names[:20])}" if names else "the server names none"
-    raise ValueError(f"the model must be known, {answer}: give --model NAME")

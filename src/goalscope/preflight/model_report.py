@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -20,6 +21,7 @@ from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
 from goalscope.preflight.memory import token_octets
 from goalscope.preflight.model_defaults import find_out
+from goalscope.preflight.usable import what_helps
 from goalscope.rng import stream
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
@@ -236,13 +238,9 @@ def _conclusions(facts: Mapping[str, Any]) -> list[str]:
                 "constrained choice these turns would be valid (--set agents.0.answer=likelihood; another agent, never "
                 "pooled with generated answers)."
             )
-        elif any(sample.finish == "length" for sample in samples):
-            lines.append(
-                f"Some answers had not ended after {SAMPLE_TOKENS} tokens or the model's own limit: in a study give "
-                "max_tokens room for the reasoning."
-            )
         else:
-            lines.append("What is measured of invalid turns is about format, not goals: reports say so.")
+            failures = Counter(sample.verdict for sample in samples if not sample.valid)
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures)}.")
     longest = max(facts["prompt_tokens"].values())
     if facts["positions"] is not None and longest >= facts["positions"]:
         lines.append(

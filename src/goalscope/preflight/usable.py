@@ -33,11 +33,16 @@ def without_action(first: FirstTurns) -> str:
         return ""
     kinds = Counter(first.failures).most_common()
     words = ", ".join(f"{count} {_KINDS.get(name, (name, ''))[0]}" for name, count in kinds)
-    helps = dict.fromkeys(_KINDS.get(name, ("", _LIKELIHOOD))[1] for name, _ in kinds[:2])
     example = f", as in “{first.example}”" if first.example else ""
     count = sum(first.failures.values())
     said = f"none of {first.asked}" if count == first.asked else f"{first.asked - count} of {first.asked}"
-    return f"{said} answers to first turns held an action ({words}{example}); what helps: {'; '.join(helps)}"
+    return f"{said} answers to first turns held an action ({words}{example}); what helps: {what_helps(first.failures)}"
+
+
+def what_helps(failures: Mapping[str, int]) -> str:
+    """Return what helps against the two commonest failures of turns, in words and options of `evaluate`."""
+    kinds = Counter(failures).most_common(2)
+    return "; ".join(dict.fromkeys(_KINDS.get(name, ("", _LIKELIHOOD))[1] for name, _ in kinds))
 
 
 def why_unusable(first: FirstTurns) -> str:
