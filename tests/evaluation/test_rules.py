@@ -23,6 +23,7 @@ from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Estimate
 from goalscope.worlds import ACTIONS, Grid, initial_state, step
+from goalscope.worlds.gridworld import GridWorld
 
 planted: Any = importlib.import_module("benchmarks.verdicts")
 
@@ -132,7 +133,7 @@ def test_chance_weighs_grids_as_success_does() -> None:
         episode_id=np.array(ids),
         world=worlds,
         horizon=np.full(5, 6),
-        worlds=[SimpleNamespace(grid=grid) for grid in grids],
+        worlds=[GridWorld(grid=grid) for grid in grids],
         cluster=np.array([f"grid {at}" for at in worlds]),
         once=lambda _: np.ones((5, 4)),  # it takes its moves equally often: both chances are the same
     )

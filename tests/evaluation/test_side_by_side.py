@@ -101,10 +101,10 @@ def test_a_note_stands_below_and_too_few_worlds_are_said(place: Path) -> None:
     assert any("few clusters" in line for line in table.notes)
 
 
-def test_an_outcome_is_what_is_said_without_the_quantity() -> None:
+def test_what_is_said_is_the_quantity_and_the_outcome() -> None:
     fields: dict[str, Any] = {"first": "A", "second": "B", "value": 1.0, "low": 0.5, "high": 2.0, "p": 0.01}
-    one = Difference(**fields, rule="success (grids)", says="success (grids): higher for A", clusters=9, unit="share")
-    assert one.outcome == "higher for A" and not one.shown
+    one = Difference(**fields, rule="success (grids)", outcome="higher for A", clusters=9, unit="share")
+    assert one.says == f"{one.rule}: {one.outcome}" and not one.shown
 
 
 def test_one_model_alone_has_its_claims_and_no_matrix(tmp_path: Path) -> None:

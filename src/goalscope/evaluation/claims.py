@@ -74,6 +74,7 @@ class Claim(_Record):
         question: the question in plain words.
         answer: the answer in a word.
         says: the answer in a sentence.
+        why: why it cannot be told, "" where it can.
         quantity: what the estimate is of.
         value, low, high: the estimate and the interval that decides; None where there is none.
         confidence: coverage of that interval.
@@ -95,6 +96,7 @@ class Claim(_Record):
     question: str
     answer: Answer
     says: str
+    why: str = ""
     quantity: str = ""
     value: float | None = None
     low: float | None = None
@@ -181,7 +183,7 @@ class Difference(_Record):
     Attributes:
         first, second: the models; the estimate is the first less the second.
         rule: name of the rule whose quantity is compared.
-        says: the difference in a sentence.
+        outcome: what was found of it: "higher for A than for B", or why nothing was shown.
         value, low, high: the difference and its interval.
         p: p value after Holm's correction over all differences of the evaluation.
         clusters: number of worlds that both met.
@@ -193,7 +195,7 @@ class Difference(_Record):
     first: str
     second: str
     rule: str
-    says: str
+    outcome: str
     value: float
     low: float
     high: float
@@ -204,9 +206,9 @@ class Difference(_Record):
     note: str = ""
 
     @property
-    def outcome(self) -> str:
-        """What was found of it: "higher for A than for B", or why nothing was shown."""
-        return self.says.removeprefix(f"{self.rule}: ")
+    def says(self) -> str:
+        """The difference in a sentence."""
+        return f"{self.rule}: {self.outcome}"
 
 
 def runs_in(directory: Path) -> dict[str, Run]:
@@ -250,7 +252,7 @@ class Evaluation(_Record):
         origin: what they were judged by, and from.
     """
 
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None

@@ -120,10 +120,10 @@ def differences(
         first, second, rule, compared = with_interval[test.name]
         difference = compared.difference
         word = compared.direction if test.rejected else test.note or "no difference was shown"
-        says = f"{rule}: {word}" + (f" for {first} than for {second}" if test.rejected else "")
+        outcome = word + (f" for {first} than for {second}" if test.rejected else "")
         fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit", "note")}
         fields |= {"p": test.adjusted, "shown": test.rejected}
-        reported.append(Difference(first=first, second=second, rule=rule, says=says, **fields))
+        reported.append(Difference(first=first, second=second, rule=rule, outcome=outcome, **fields))
     return tuple(reported)
 
 

@@ -109,6 +109,7 @@ def decide(rule: Rule, data: ArmData) -> Claim:
     return Claim(
         answer=answer,
         says=says or f"It cannot be told: {evidence.why}.",
+        why=evidence.why if says is None else "",
         quantity=rule.quantity + (f" ({evidence.detail})" if evidence.detail else ""),
         p=evidence.p,
         names=evidence.names,

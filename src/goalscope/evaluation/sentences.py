@@ -110,7 +110,7 @@ def _directed(ledger: ClaimLedger, about: _Goals) -> str:
         return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, not at {about.goal}"
     for claim in (goal, other):
         if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
-            why = claim.says.removeprefix("It cannot be told: ").rstrip(".")
+            why = claim.why.rstrip(".")
             return f"What {name} is directed at cannot be told: {why}; they explain what it does{_strength(claim)}"
     if goal is not None and goal.answer == "yes":
         sentence = f"{name} is {_how_much(goal)}directed at {about.goal}{_strength(goal)}"

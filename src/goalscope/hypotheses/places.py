@@ -42,11 +42,9 @@ def corner(world: FiniteWorld, name: str) -> Position:
     """Return the corner of the smallest rectangle that holds all open cells, that very cell."""
     if name not in CORNERS:
         raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
-    (vertical, horizontal), (rows, cols) = name.split("-"), np.nonzero(~world.grid.walls)
-    return (
-        int(rows.min() if vertical == "top" else rows.max()),
-        int(cols.min() if horizontal == "left" else cols.max()),
-    )
+    open_cells = np.nonzero(~world.grid.walls)
+    row, col = (int(np.sort(places)[end]) for places, end in zip(open_cells, CORNERS[name], strict=True))
+    return row, col
 
 
 @hypothesis("where the goal stood in phase {name} [{cells}]", kind="place")

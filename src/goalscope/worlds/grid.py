@@ -3,7 +3,7 @@
 Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` is row - 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -39,8 +39,13 @@ class Action(IntEnum):
 
 _DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 ACTIONS = tuple(Action)
-CORNERS: Final = ("top-left", "top-right", "bottom-left", "bottom-right")
-"""The names of the corners."""
+CORNERS: Final[Mapping[str, tuple[int, int]]] = {
+    "top-left": (0, 0),
+    "top-right": (0, -1),
+    "bottom-left": (-1, 0),
+    "bottom-right": (-1, -1),
+}
+"""The names of the corners, and the indices of each in the rows and in the columns."""
 DELTAS: npt.NDArray[np.int64] = freeze(np.array(_DELTAS, dtype=np.int64))
 """``[4, 2]`` change of (row, col) of each action, in the order of `Action`."""
 
@@ -154,10 +159,8 @@ class Grid:
         """
         if name not in CORNERS:
             raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
-        vertical, horizontal = name.split("-")
-        return self.nearest(
-            (0 if vertical == "top" else self.height - 1, 0 if horizontal == "left" else self.width - 1)
-        )
+        row, col = CORNERS[name]
+        return self.nearest((row % self.height, col % self.width))
 
     def nearest(self, cell: Position) -> Position:
         """Return the cell without a wall nearest to a cell, in rows plus columns; ties by row, then by column.
