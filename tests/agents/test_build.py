@@ -55,5 +55,5 @@ def test_what_cannot_be_built_says_why(kind: str, parameters: Mapping[str, Any],
 
 def test_a_target_outside_of_the_grid_is_refused_when_the_grid_is_seen() -> None:
     agent = build_agent("wrong-goal", {"target": [9, 9]})
-    with pytest.raises(ValueError, match="target of a wrong-goal agent must lie in the 3x3 grid"):
+    with pytest.raises(ValueError, match=r"target .*3x3"):
         agent.act([Observation(view=GridView(grid=Grid.parse(["A__", "___", "__G"])))])

@@ -33,9 +33,9 @@ def test_the_middle_and_a_hidden_goal_belong_to_no_side() -> None:
 
 
 def test_wrong_parameters_are_refused() -> None:
-    with pytest.raises(ValueError, match="side must be one of left, right, top, bottom"):
+    with pytest.raises(ValueError, match="left, right, top, bottom"):
         SideBiased(0.2, "middle")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="epsilon must be a probability"):
+    with pytest.raises(ValueError, match="epsilon"):
         SideBiased(1.2)
     with pytest.raises(ValueError, match="a side must be one of"):
         ROOM.goal_lies("middle")  # type: ignore[arg-type]

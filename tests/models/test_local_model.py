@@ -163,7 +163,7 @@ def test_what_cannot_be_loaded_says_why(folder: Path, tmp_path: Path) -> None:
     (pickled / "pytest_model.bin").write_text("")
     with pytest.raises(FileNotFoundError, match=r"never read, since loading them runs code"):
         LocalModel(pickled).describe()
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
         folder_identity(tmp_path)
     for wrong in ({"dtype": "int8"}, {"slots": 0}, {"reasoning": "xml"}, {"revision": "main"}, {"today": "today"}):
         with pytest.raises(ValueError, match=r"must|folder|isoformat"):
@@ -189,7 +189,7 @@ def test_a_device_that_is_not_there_is_refused_before_weights_are_read(folder: P
 def test_a_prompt_that_is_too_long_is_one_error_and_no_warning(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = LocalModel(folder, device="cpu", reasoning="none")
     model.tokenizer.model_max_length = 64
-    with pytest.raises(ValueError, match="must leave room for an output in the model's 512 positions"):
+    with pytest.raises(ValueError, match="512"):
         model.complete([request("x" * 600)], Sampling(max_tokens=4))
     assert "Token indices" not in capfd.readouterr().err
 

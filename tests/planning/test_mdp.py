@@ -210,16 +210,16 @@ def test_what_a_process_refuses(changes: dict[str, object], message: str) -> Non
 
 def test_what_the_other_forms_refuse() -> None:
     rest = {name: value for name, value in VALID.items() if name != "transitions"}
-    with pytest.raises(ValueError, match=r"next must be an array \[S, A\] of whole numbers, got float64"):
+    with pytest.raises(ValueError, match=r"next .*\[S, A\].*float64"):
         TabularMDP.deterministic(np.zeros((3, 2)), **rest)
     with pytest.raises(ValueError, match=r"got -1 at index \(0, 0\)"):
         TabularMDP.deterministic(np.full((3, 2), -1), **rest)
     every = np.array([(state, action, state) for state in range(3) for action in range(2)])
-    with pytest.raises(ValueError, match=r"must sum to 1 .* got 0\.5 for state 0 and action 0"):
+    with pytest.raises(ValueError, match=r"0\.5 for state 0 and action 0"):
         TabularMDP.sparse(every, [0.5, 1, 1, 1, 1, 1], actions=2, **rest)
     with pytest.raises(ValueError, match="probabilities >= 0"):
         TabularMDP.sparse(every, [-1.0, 1, 1, 1, 1, 1], actions=2, **rest)
-    with pytest.raises(ValueError, match="states below 3 and actions below 2, got int64"):
+    with pytest.raises(ValueError, match=r"below 3 .*below 2"):
         TabularMDP.sparse(every + 1, np.ones(6), actions=2, **rest)
     with pytest.raises(ValueError, match=r"chance must have shape \[N\] with N = 6, got \[5\]"):
         TabularMDP.sparse(every, np.ones(5), actions=2, **rest)
@@ -239,7 +239,7 @@ def test_what_policies_and_grids_are_refused() -> None:
         from_grid(Grid.parse("_G"), horizon=1)
     with pytest.raises(ValueError, match="one under fog"):
         from_grid(Grid.parse("A_G*"), horizon=1)
-    with pytest.raises(ValueError, match="cell must lie in the 1x3 grid"):
+    with pytest.raises(ValueError, match="1x3"):
         at_cell(Grid.parse("A_G"), (1, 0))
 
 

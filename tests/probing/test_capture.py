@@ -174,9 +174,9 @@ def test_pieces_put_together_are_the_whole(tmp_path: Path) -> None:
         for piece in stream_activations(directory, site="grid", layer=1)
     }
     assert shapes == {((3, 5), 15), ((5, 6), 30), ((4, 5), 20)}
-    with pytest.raises(ValueError, match=r"groups of 15, 20, 30 at site grid: say which grids with shape=\(H, W\)"):
+    with pytest.raises(ValueError, match=r"15, 20, 30 .*shape="):
         load_activations(directory, site="grid", layer=1)
-    with pytest.raises(ValueError, match="no step with site grid on grids of shape 9 x 9"):
+    with pytest.raises(ValueError, match=r"grid .*9 x 9"):
         load_activations(directory, site="grid", layer=1, shape=(9, 9))
     kept = whole.where(whole.step == 1)
     assert len(kept) == 6
@@ -279,7 +279,7 @@ def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> 
             "UPDATE agents SET description = ?", ('{"kind":"chat","model":{"kind":"http","mode":"chat","files":{}}}',)
         )
     assert capture(directory, model, sites=["pre"]).captured == 24
-    with pytest.raises(ValueError, match=r"none of their outputs\. .* mode chat .* mode: completions under its server"):
+    with pytest.raises(ValueError, match=r"mode: completions"):
         capture(directory, model, sites=["pre", "post"])
     with pytest.raises(FileNotFoundError):
         capture(tmp_path / "nothing", model)
@@ -310,7 +310,7 @@ def test_steps_without_a_site_are_counted_and_left_out(tmp_path: Path) -> None:
     assert len(load_activations(directory, site="pre", layer=0)) == 24
     assert load_activations(directory, site="post", layer=0).step.tolist() == [0, 2] * 6
     other = record(tmp_path / "other", model, change=lambda step: replace(step, output_tokens=(5, 6)))
-    with pytest.raises(ValueError, match=r"site post must be found in some step.*none has it: no final answer \(24"):
+    with pytest.raises(ValueError, match=r"site post .*\(24"):
         capture(other, model, sites=["post"])
 
 
@@ -318,10 +318,10 @@ def test_untrained_and_other_models(tmp_path: Path) -> None:
     model, control = local(), local(seed=5)
     directory = record(tmp_path / "run", model)
     capture(directory, model, layers=[1])
-    with pytest.raises(ValueError, match=r"other weights than those of llama-5 \(weights differ\)"):
+    with pytest.raises(ValueError, match=r"llama-5 \(weights"):
         capture(directory, control, layers=[1])
     capture(directory, control, layers=[1], other_weights=True)
-    with pytest.raises(ValueError, match=r"several captures hold site pre and layer 1, say which"):
+    with pytest.raises(ValueError, match=r"pre and layer 1"):
         load_activations(directory, site="pre", layer=1)
     ours = load_activations(directory, site="pre", layer=1, model="llama-0")
     theirs = load_activations(directory, site="pre", layer=1, model="llama-5")
@@ -329,7 +329,7 @@ def test_untrained_and_other_models(tmp_path: Path) -> None:
     assert not np.allclose(ours.vectors, theirs.vectors)
     assert ours.model != theirs.model
     close(theirs.vectors, plain(control, theirs, directory))
-    with pytest.raises(ValueError, match=r"another one \(tokenizer differ\)"):
+    with pytest.raises(ValueError, match=r"tokenizer"):
         capture(directory, local(style="think"), layers=[1])
 
 
@@ -351,9 +351,9 @@ def test_questions_about_what_was_not_captured(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             capture(directory, model, **wrong)
-    with pytest.raises(ValueError, match="does not say where the model of llama-0 lies: give it"):
+    with pytest.raises(ValueError, match="llama-0"):
         capture(directory)
-    with pytest.raises(ValueError, match="window of a capture must be a whole number >= 1"):
+    with pytest.raises(ValueError, match=r"window .*>= 1"):
         CaptureSettings(window=0)
     # Episodes that came later make an old capture a matter of asking for it.
     record(directory, model, trajectories=2)

@@ -91,7 +91,7 @@ def test_a_large_header_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     path = tmp_path / "file.safetensors"
     large(path)
     tracemalloc.start()
-    with pytest.raises(ValueError, match="a header of 100000000 bytes, 1048576 at most"):
+    with pytest.raises(ValueError, match="100000000 bytes, 1048576"):
         Probe.load(path)
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()

@@ -57,7 +57,7 @@ def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
     assert study_inside(path, small(steps=99), model=model, random=given(control)).steps["steps"] == 36
     # Of several captures of one model the one with most steps is read.
     assert len(load_activations(path, site="pre", layer=0, model=model.name)) == 48
-    with pytest.raises(ValueError, match="N:SEED for N steps of each grid, got '0:3'"):
+    with pytest.raises(ValueError, match="'0:3'"):
         capture(path, model, scope="0:3")
 
 
@@ -82,15 +82,13 @@ def test_a_learning_curve_comes_with_the_cognitive_map_at_the_middle_layer(tmp_p
     }
     keys = [(row.measure, row.cluster, tuple(sorted(row.tags.items()))) for row in curve]
     assert len(set(keys)) == len(keys)
-    with pytest.raises(ValueError, match=r"from 1 to the 4 of the training part, got \[2, 99\]"):
+    with pytest.raises(ValueError, match=r"1 .*4 .*\[2, 99\]"):
         study_inside(path, small(**(wanted | {"curve": [2, 99]})), model=model)
 
 
 def test_worlds_with_doors_have_maps_and_distances_but_no_beliefs(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", grids=rooms(6, door=True), text="{{grid}}{{carrying_key}}\nGo: ")
-    with pytest.raises(
-        ValueError, match=r"worlds without a door, 6 worlds of this run have one .*--reads cognitive-map"
-    ):
+    with pytest.raises(ValueError, match=r"6 worlds .*--reads cognitive-map"):
         study_inside(path, small(reads=["cognitive-map", "beliefs"]), model=model, random=given(control))
     assert not (path / "activations").exists()
     done = study_inside(path, small(), model=model, random=given(control))
@@ -130,7 +128,7 @@ def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
             ValueError, match=rf"must have the architecture of the agent's model \(llama of 3 .* got {said}"
         ):
             study_inside(path, small(), model=model, random=given(other))
-    with pytest.raises(ValueError, match="does not say where the model of llama-0 lies"):
+    with pytest.raises(ValueError, match="llama-0"):
         study_inside(path, small())
     with pytest.raises(ValueError, match=r"layers must be whole numbers in 0\.\.\d"):
         study_inside(path, small(layers=[99]), model=model, random=given(local(seed=1)))

@@ -51,7 +51,7 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
         probe_cells(
             ProbeInputs(activations=[given], cells=cells, split=split, random={("permuted", 0): [other]}), suite=PLACES
         )
-    with pytest.raises(ValueError, match="the control permuted needs activations of site pre and layer 2"):
+    with pytest.raises(ValueError, match=r"permuted .*pre and layer 2"):
         random = [noise(cells, model="random")]
         probe_cells(
             ProbeInputs(
@@ -76,7 +76,7 @@ def test_maps_of_random_networks_need_its_activations() -> None:
     one = ProbeInputs(activations=[given], cells=cells, split=split)
     two = ProbeInputs(activations=[given, noise(cells, layer=2)], cells=cells, split=split)
     fitted = probe_cells(one, suite=PLACES)
-    with pytest.raises(ValueError, match="capture with --untrained SEED --random-weights permuted"):
+    with pytest.raises(ValueError, match="--untrained SEED --random-weights permuted"):
         list(maps_of(one, fitted, (("position", "permuted"),)))
     ((entry, tags, posteriors),) = maps_of(two, fitted, PLACES)
     assert entry == ("position", "none") and tags["site"] is None and tags["layer"] is None  # once, at no place
@@ -106,7 +106,7 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
         ProbeInputs(activations=[given], cells=cells, split=split, random=random)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
-    with pytest.raises(ValueError, match="plans must belong to the 8 steps of the labels, got 7"):
+    with pytest.raises(ValueError, match=r"plans .*8 .*7"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans.where(np.arange(7)), **options)
 
 
@@ -115,7 +115,7 @@ def test_probes_of_the_distance_need_activations_and_the_probe_itself() -> None:
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="must have activations, got none"):
         probe_distances(ProbeInputs(activations=[], cells=cells, split=split), distances, controls=("none",))
-    with pytest.raises(ValueError, match="controls must be some of none, shuffled"):
+    with pytest.raises(ValueError, match="none, shuffled"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("shuffled",))
     with pytest.raises(ValueError, match="the train part of a split must have steps from which the goal"):
         probe_distances(

@@ -61,7 +61,7 @@ def test_the_page_holds_sentence_table_and_picture(place: Path) -> None:
     section = page[page.index('id="attribution"') :]
     for text in (
         "What the actions follow",
-        "twin: trained: goal or the corner: not told apart here",
+        "twin: phase trained: goal or the corner: not told apart here",
         "nats an episode",
     ):
         assert text in section
@@ -76,7 +76,7 @@ def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> Non
 
 def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
     found = attribute(place, hypotheses="goal;corner top-right", methods=["score"])
-    assert found.sentence.startswith("twin: trained: goal or corner top-right") and "shifted: its actions follow" in (
+    assert found.sentence.startswith("twin: phase trained: goal or corner top-right") and "shifted: its actions follow" in (
         found.sentence
     )
     assert len(found.picture.records) == 4 and math.isfinite(found.groups[1].nats["goal"].value)

@@ -208,7 +208,7 @@ def test_an_interrupt_between_portions_keeps_what_is_under_way(tmp_path: Path) -
             return turn
 
     log = tmp_path / "log"
-    with pytest.raises(KeyboardInterrupt, match="stopped with 0 of 6 episodes stored"):
+    with pytest.raises(KeyboardInterrupt, match="0 of 6"):
         run(small_study(), tmp_path / "run", agents=[Interrupting(log=log, largest_batch=1)])
     assert len(requests(log)) == 7
     summary = run(small_study(), tmp_path / "run", agents=[Dice(log=log)])
@@ -243,7 +243,7 @@ def test_an_agent_that_does_not_answer_is_refused(tmp_path: Path, answer: list[A
         def act(self, observations: Sequence[Observation]) -> list[Turn]:
             return answer
 
-    with pytest.raises(TypeError, match="agent 'dice' must answer each observation with a Turn: 1 asked"):
+    with pytest.raises(TypeError, match=r"'dice' .*Turn: 1"):
         run(small_study(), tmp_path, agents=[Silent()])
 
 
@@ -252,7 +252,7 @@ def test_agents_must_differ_and_be_there(tmp_path: Path) -> None:
         run(small_study(), tmp_path, agents=[])
     with pytest.raises(ValueError, match="different names"):
         run(small_study(), tmp_path, agents=[Dice(), Dice(failing=0.1)])
-    with pytest.raises(ValueError, match="workers and batch must be at least 1"):
+    with pytest.raises(ValueError, match="workers and batch"):
         run(small_study(), tmp_path, batch=0)
     assert not (tmp_path / "run.db").exists()
 
@@ -323,7 +323,7 @@ def test_one_interrupt_at_a_commit_loses_nothing_and_asks_nothing_twice(
 
 
 def test_a_number_too_long_to_be_written_is_no_cost() -> None:
-    with pytest.raises(ValueError, match="a whole number of 16610 bits"):
+    with pytest.raises(ValueError, match="16610"):
         Turn(action=Action.UP, usage={"tokens": 10**5000})
 
 

@@ -125,7 +125,7 @@ def test_the_order_of_reading_does_not_depend_on_the_order_of_writing(tmp_path: 
             wanted = [listed[200].id, listed[3].id, listed[3].id]
             assert [back.spec.trajectory for back in store.episodes(wanted)] == [3, 200]
             assert store.episode_ids() == {sent.id for sent in listed}
-            with pytest.raises(KeyError, match="holds no episode nothing"):
+            with pytest.raises(KeyError, match="nothing"):
                 list(store.episodes(["nothing"]))
             hashes.append(content_hash(store))
     assert hashes[0] == hashes[1]
@@ -376,9 +376,9 @@ def test_hostile_values_are_refused_when_they_are_read(sound: Path, tmp_path: Pa
 
 
 def test_reading_needs_a_run(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"must hold run.db, found none at"):
+    with pytest.raises(FileNotFoundError, match=r"run\.db"):
         Store(tmp_path)
-    with pytest.raises(ValueError, match="mode must be 'r'"):
+    with pytest.raises(ValueError, match="'r'"):
         Store(tmp_path, "x")  # type: ignore[arg-type]
 
 

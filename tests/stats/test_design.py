@@ -156,7 +156,7 @@ def test_impossible_wishes_are_refused() -> None:
         grids_needed(DESIGN, 0.0)
     with pytest.raises(ValueError, match="between the level and 1"):
         minimum_detectable_effect(DESIGN, chance=0.01)
-    with pytest.raises(ValueError, match="large enough for 1000000 grids"):
+    with pytest.raises(ValueError, match="1000000"):
         grids_needed(DESIGN, 1e-6)
     for chance, level in ((0.05, 0.05), (1.0, 0.05), (0.8, 0.0)):
         with pytest.raises(ValueError, match="between the level and 1"):

@@ -209,7 +209,7 @@ def test_a_radius_is_a_whole_number_of_steps(radius: object) -> None:
         lambda: Fog.start(grid, radius),  # type: ignore[arg-type]
         lambda: visible(grid.walls, (1, 1), radius),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ValueError, match="a radius of sight must be a whole number of steps >= 1, got"):
+        with pytest.raises(ValueError, match=r"radius .*>= 1"):
             call()
 
 
@@ -219,10 +219,10 @@ def test_what_fog_refuses() -> None:
         Fog.start(grid.at(start=None))
     with pytest.raises(ValueError, match="one under fog"):
         Fog.start(Fog.start(grid, 1).view(grid))
-    with pytest.raises(ValueError, match="a position must lie in the 7x7 grid"):
+    with pytest.raises(ValueError, match=r"position .*7x7"):
         visible(grid.walls, (7, 1))
     far = Grid.parse("#######\n#A____#\n#######")
-    with pytest.raises(ValueError, match=r"own cell must have been seen, got \(1, 5\)"):
+    with pytest.raises(ValueError, match=r"\(1, 5\)"):
         Fog.start(far).view(far.at(start=(1, 5)))
     with pytest.raises(ValueError, match="grid must have shape"):
         Fog.start(far).view(grid)

@@ -204,20 +204,20 @@ def test_sizes_are_odd_whole_numbers_from_five(size: object) -> None:
         lambda: generate_batch(size, 0.6, seed=0, count=1),  # type: ignore[arg-type]
         lambda: interior_walls(size, 0.6),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ValueError, match="size must be an odd whole number >= 5, got"):
+        with pytest.raises(ValueError, match=r"size .*>= 5"):
             call()
 
 
 def test_an_even_size_comes_with_its_neighbours() -> None:
-    with pytest.raises(ValueError, match="got 10: use 9 or 11"):
+    with pytest.raises(ValueError, match="10: use 9 or 11"):
         generate(10, rng=stream(0, "x"))
 
 
 @pytest.mark.parametrize("density", [1.2, -0.1, float("nan"), True, "0.5", None])
 def test_densities_lie_between_zero_and_one(density: object) -> None:
-    with pytest.raises(ValueError, match=r"density must be a number \(0: empty room, 1: maze\) in \[0, 1\], got"):
+    with pytest.raises(ValueError, match=r"density .*\[0, 1\]"):
         generate(7, density, rng=stream(0, "x"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="density must be a number"):
+    with pytest.raises(ValueError, match="density"):
         generate_batch(7, density, seed=0, count=1)  # type: ignore[arg-type]
 
 

@@ -180,8 +180,8 @@ def test_the_series_never_change() -> None:
 
 
 def test_what_a_layout_refuses() -> None:
-    with pytest.raises(ValueError, match="must be one of key-door, key-no-door, two-path, got 'maze'"):
+    with pytest.raises(ValueError, match="key-door, key-no-door, two-path, got 'maze'"):
         layout("maze", seed=0, index=0)
     for index in (-1, 1.0, True, None):
-        with pytest.raises(ValueError, match="a layout's index must be a whole number >= 0"):
+        with pytest.raises(ValueError, match=r"index .*>= 0"):
             layout("two-path", seed=0, index=index)  # type: ignore[arg-type]

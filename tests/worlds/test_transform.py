@@ -187,7 +187,7 @@ def test_a_swap_with_a_locked_door_is_refused() -> None:
     with pytest.raises(ValueError, match=r"only without a locked door, got one at .* the key could then lie behind it"):
         transform(grid, "swap")
     assert transform(grid.at(door=None), "swap").goal == grid.start
-    with pytest.raises(ValueError, match=r"only where both are shown, got a grid without goal \(G\)"):
+    with pytest.raises(ValueError, match=r"goal \(G\)"):
         transform(grid.at(door=None, goal=None), "swap")
 
 
@@ -198,9 +198,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 
 def test_bad_arguments_of_a_transform() -> None:
-    with pytest.raises(ValueError, match="turns must be 0, 1, 2 or 3"):
+    with pytest.raises(ValueError, match=r"turns .*0, 1, 2 or 3"):
         Transform(turns=4)
-    with pytest.raises(ValueError, match="a position must lie in the 2x3 grid"):
+    with pytest.raises(ValueError, match=r"position .*2x3"):
         IDENTITY.position((2, 0), (2, 3))
     with pytest.raises(ValueError, match="a policy must have shape"):
         IDENTITY.policy(np.zeros((3, 4)))
