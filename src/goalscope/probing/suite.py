@@ -375,8 +375,9 @@ def probe_plans(
     suite = [
         (name, control)
         for control in controls
+        for count in (random_layers if control in RANDOM_WEIGHTS else layers)
         for name, form in decoders.items()
-        if control not in RANDOM_WEIGHTS or form[DECODER_LAYERS] in random_layers
+        if form[DECODER_LAYERS] == count
     ]
     fitted = fit_suite(
         data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
