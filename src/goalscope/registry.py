@@ -44,6 +44,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
         "goalscope.environments.agents",
         "goalscope.hypotheses.twins",
+        "goalscope.organisms.agent",
     ),
     "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(

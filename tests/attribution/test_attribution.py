@@ -14,7 +14,7 @@ import goalscope
 from command_line import call
 from goalscope.agents import Observation, Turn
 from goalscope.attribution import Attribution, PredictedPart, Trial, claim_of, freeze_claim, judged, scored
-from goalscope.attribution.by_arrival import _unseeing
+from goalscope.attribution.by_arrival import arrivals
 from goalscope.attribution.by_likelihood import RATIONALITIES
 from goalscope.attribution.definition import predicted
 from goalscope.front import attributing
@@ -74,10 +74,6 @@ def test_first_arrivals_without_looking_agree_with_episodes() -> None:
     world = finite_world(Study.parse(WORLDS).worlds()[3], 9)
     cells = [parse(text).where(world) for text in ("goal", "corner top-left", "near centre")]
     where, rng = np.array(cells), stream(3, "walks")
-    one = Answers(
-        world=world, state=np.zeros(0, int), time=np.zeros(0, int), episode=np.zeros(0, int), last=np.zeros(1, int),
-        left=np.zeros(1, int), first=np.zeros((0, 4)), second=None,
-    )  # fmt: skip
     counts, walks = np.zeros(len(where)), 4000
     for _ in range(walks):
         state = int(world.process.start.argmax())
@@ -86,7 +82,7 @@ def test_first_arrivals_without_looking_agree_with_episodes() -> None:
                 counts += where[:, state]
                 break
             state = int(world.process.transitions[state, rng.integers(4)]) if step < world.horizon else state
-    assert _unseeing(one, where) == pytest.approx(counts / walks, abs=0.03)
+    assert arrivals(world, where, world.even) == pytest.approx(counts / walks, abs=0.03)
 
 
 def test_meg_in_one_world_is_that_of_the_exact_policy(tmp_path: Path) -> None:

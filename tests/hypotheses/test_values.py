@@ -248,3 +248,18 @@ def test_functions_of_ones_own_and_of_packages(tmp_path: Path, monkeypatch: pyte
         hypothesis("goal", kind="place")(lambda world: (0, 0))
     with pytest.raises(ValueError, match="kind"):
         hypothesis("something", kind="colour")  # type: ignore[arg-type]
+
+
+def test_conditions_on_what_is_there_and_on_the_size_of_the_grid() -> None:
+    plain = finite_world(open_room(), 12)
+    with_key = finite_world(open_room(key=(2, 2)), 12)
+    for condition, holds, fails in (
+        ("there is a key", with_key, plain),
+        ("the grid has at most 5 rows", plain, finite_world(worlds_of(GRIDS)[0], 12)),
+    ):
+        one = parse(f"goal if {condition}, else corner top-right")
+        assert (one.solved(holds).policy == parse("goal").solved(holds).policy).all()
+        assert (one.solved(fails).policy == parse("corner top-right").solved(fails).policy).all()
+        assert parse(one.text) == one
+    with pytest.raises(ValueError, match="there is a lamp"):
+        parse("goal if there is a lamp")

@@ -12,7 +12,7 @@ import numpy as np
 
 from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
 from goalscope.hypotheses.answers import Answers
-from goalscope.hypotheses.definition import Array, Mask
+from goalscope.hypotheses.definition import Array, FiniteWorld, Mask
 from goalscope.hypotheses.score import Kind
 from goalscope.hypotheses.views import Undefined
 from goalscope.measures.goals.separability import FEWEST
@@ -35,7 +35,7 @@ def by_arrival(trial: Trial) -> Attribution:
                 where[number] = trial.bank[name].where(one.world)
             except Undefined:
                 continue
-        clusters.setdefault(one.cluster, []).append(_first(one, where) - _unseeing(one, where))
+        clusters.setdefault(one.cluster, []).append(_first(one, where) - arrivals(one.world, where, one.world.even))
     excess = np.array([np.mean(found, axis=0) for found in clusters.values()])  # [G, K]
     value, low = excess.mean(axis=0), np.array([_end(excess[:, k], trial.level) for k in range(len(names))])
     best = int(value.argmax())
@@ -67,13 +67,19 @@ def _first(one: Answers, where: Mask) -> Array:
     return found / len(one.last)
 
 
-def _unseeing(one: Answers, where: Mask) -> Array:
-    """Return ``[K]`` the same shares of an agent that takes all offered actions equally often."""
-    mass, found = one.world.process.start, np.zeros(len(where))
-    for _ in range(one.world.horizon):
+def arrivals(world: FiniteWorld, where: Mask, policy: Array) -> Array:
+    """Return ``[K]`` the probability that each of K places is the first one, exactly.
+
+    Args:
+        world: the world.
+        where: ``[K, S]`` the states of each place.
+        policy: ``[S, A]`` the probabilities of actions.
+    """
+    mass, found = world.process.start, np.zeros(len(where))
+    for _ in range(world.horizon):
         found += where @ mass
         mass = np.where(where.any(axis=0), 0.0, mass)
-        mass = one.world.process.base.flow(mass[:, None] * one.world.even)
+        mass = world.process.base.flow(mass[:, None] * policy)
     return np.asarray(found + where @ mass)
 
 

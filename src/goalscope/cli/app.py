@@ -18,6 +18,7 @@ from goalscope.cli import (
     figures,
     hypotheses,
     interventions,
+    organisms,
     studies,
     verify,
 )
@@ -110,6 +111,7 @@ _command("depends")(depending.depends)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
 _command("attribute")(attributing.attribute)
+_command("organisms")(organisms.organisms)
 _command("estimate", cls=StudyCommand)(studies.estimate)
 
 

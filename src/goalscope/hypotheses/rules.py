@@ -61,6 +61,18 @@ def absent(world: FiniteWorld, it: Hypothesis, event: Hypothesis) -> Mask:
     return ~event.where(world)
 
 
+@hypothesis("there is a {object}", kind="condition")
+def present(world: FiniteWorld, it: Hypothesis, name: str) -> Mask:
+    """Return all states of a grid with a key or a door, none of one without; a key that is carried counts, too."""
+    return np.full(world.process.states, world.grid.objects[name] is not None)
+
+
+@hypothesis("the grid has at most {whole} rows", kind="condition")
+def small(world: FiniteWorld, it: Hypothesis, rows: int) -> Mask:
+    """Return all states of a grid of at most so many rows, none of a larger one."""
+    return np.full(world.process.states, world.grid.height <= rows)
+
+
 @hypothesis("{terms}", kind="utility")
 def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) -> Array:
     """Return the sum of the weights of the places and events that hold when a decision begins."""

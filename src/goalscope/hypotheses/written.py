@@ -4,7 +4,7 @@ The forms are those that are registered, in that order (`goalscope.hypotheses.ru
 in their braces is, by its name there: `hypothesis`, `place`, `event` and `condition` again a written form, in
 parentheses where it has parts; `places` several with a comma and a blank between; `terms` NUMBER * EVENT + NUMBER *
 EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2; `corner`, `sides` (up or right),
-`cells` (9x9 1 7, 7x7 1 5), `source` (module:function) and `name`, any words.
+`cells` (9x9 1 7, 7x7 1 5), `source` (module:function), `object` (key or door) and `name`, any words.
 """
 
 import math
@@ -41,6 +41,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "sides": r"\S+(?: or \S+)*",
     "cells": r"\d{1,4}x\d{1,4} \d{1,4} \d{1,4}(?:, \d{1,4}x\d{1,4} \d{1,4} \d{1,4})*",
     "source": r"[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+    "object": "key|door",
     "name": r"[^\[\]]+",
 }
 _FIELD = re.compile(r"\{(\w+)\}")

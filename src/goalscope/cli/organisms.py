@@ -1,0 +1,156 @@
+"""The command `organisms`: agents whose goal is known are made, listed, checked, and judge what claims to find one."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goalscope.cli.help import flag, option
+
+if TYPE_CHECKING:
+    from goalscope.organisms import Card
+    from goalscope.organisms.gate import GateVerdict
+    from goalscope.organisms.judging import Judgement
+
+_ACTIONS = ("make", "list", "check", "judge", "gate")
+
+
+def organisms(
+    action: Annotated[
+        str, typer.Argument(metavar="ACTION", help="make, list, check, judge, or gate: the verdict of evaluate.")
+    ],
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METHODS]...", help="With judge: attribution methods; all by default."),
+    ] = None,
+    at: Annotated[Path, option("DIR", "Directory of the organisms, a folder each.")] = Path("organisms"),
+    out: Annotated[Path | None, option("DIR", "With judge and gate: claims and results.", "--out", "-o")] = None,
+    families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
+    kinds: Annotated[str, option("NAMES", "With make: table, network; both by default.")] = "",
+    seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
+    each: Annotated[int, option("N", "With make: networks of each family and agreement.", min=1)] = 2,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+) -> None:
+    """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
+
+    What each does is measured, not meant, and stands on its card. Called again on the same directories it goes on where
+    it stopped.
+    """
+    from goalscope.cli.console import json_text, progress, say
+    from goalscope.cli.overrides import split
+    from goalscope.organisms import folders, make, planned, problems, read_card
+
+    if action not in _ACTIONS:
+        raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
+    if methods and action != "judge":
+        raise ValueError(f"methods belong to judge, got {methods[0][:60]!r} with {action}: leave it out")
+    if (out is None) == (action in ("judge", "gate")):
+        raise ValueError("--out DIR belongs to judge and gate, and they need it")
+    if action == "make":
+        cards = make(at, planned(seed=seed, families=split(families), kinds=split(kinds), each=each), stage=progress)
+        followed = sum(bool(card.rule) for card in cards)
+        say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
+        return
+    chosen = [path for path in folders(at) if not families or read_card(path).spec.family in split(families)]
+    if action == "check":
+        found = [problem for path in chosen for problem in problems(path)]
+        for problem in found:
+            say(problem)
+        say(f"{len(chosen)} organisms: " + ("what is not so stands above" if found else "all hashes and truths hold"))
+        if found:
+            raise typer.Exit(1)
+    elif action == "list":
+        cards = [read_card(path) for path in chosen]
+        say(json_text([card.to_plain() for card in cards])) if as_json else _list(cards)
+    elif action == "judge":
+        from goalscope import registry
+        from goalscope.organisms.judging import judge
+
+        assert out is not None
+        rows = judge(chosen, methods or list(registry.names("attribution")), out, stage=progress)
+        say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
+    else:
+        from goalscope.organisms.gate import gate
+
+        assert out is not None
+        given = gate(chosen, out, stage=progress)
+        say(json_text([one.to_plain() for one in given])) if as_json else _gate(given)
+
+
+def _as_meant(cards: "Sequence[Card]") -> int:
+    return sum(not card.marked for card in cards)
+
+
+def _list(cards: "Sequence[Card]") -> None:
+    from goalscope.cli.console import table
+
+    rows = [
+        [
+            card.spec.name,
+            card.rule or f"none; {card.nearest} comes nearest",
+            _ends(card.shares["apart"][card.nearest]),
+            "; ".join(f"{place} {ends[0]:.2f}" for place, ends in card.first.items()),
+            card.marked or "as meant",
+        ]
+        for card in cards
+    ]
+    title = "organisms: in worlds that tell goal and proxy apart, with 95 % intervals over worlds"
+    table(("organism", "follows", "share of its steps", "reaches first", "marked"), rows, title=title, numbers=[2])
+
+
+def _tables(rows: "Sequence[Judgement]") -> None:
+    from goalscope.organisms.judging import SHARES, WORLDS
+
+    whole = [row for row in rows if row.worlds == WORLDS]
+    shares = [f"{share:.0%}" for share in SHARES]
+    _table("share of the worlds that tell goal and proxy apart", whole, lambda row: f"{row.share:.0%}", shares)
+    apart = [row for row in rows if row.share == SHARES[-1]]
+    _table("worlds, all of which tell them apart", apart, lambda row: str(row.worlds))
+    _table("family, in 40 worlds that tell them apart", [row for row in whole if row in apart], lambda row: row.family)
+    no_rule = [row for row in whole if not row.rule]
+    _table("organisms that follow no rule, by the same share", no_rule, lambda row: f"{row.share:.0%}", shares)
+
+
+def _table(
+    title: str, rows: "Sequence[Judgement]", key: "Callable[[Judgement], str]", order: Sequence[str] | None = None
+) -> None:
+    """Print what came of the claims of each method, by some property, with intervals over organisms."""
+    from goalscope.cli.console import table
+    from goalscope.organisms.judging import OUTCOMES
+    from goalscope.organisms.tables import spread_of, together
+
+    shown = []
+    for method in dict.fromkeys(row.method for row in rows):
+        groups = together([row for row in rows if row.method == method], key)
+        for name in [name for name in order or groups if name in groups]:
+            cell = spread_of(groups[name])
+            counts = [str(cell.counts[outcome]) for outcome in OUTCOMES]
+            ceiling = "–" if cell.ceiling is None else f"{cell.ceiling:.2f}"
+            scores = [_ends(cell.log_score), f"{cell.random:.2f}", ceiling, f"{cell.calibration:.3f}"]
+            shown.append([method, name, *counts, _ends(cell.false), *scores, f"{cell.seconds:.2f}"])
+    heads = ("method", "of", *OUTCOMES, "false or unfounded", "log score", "random", "at most", "off", "seconds")
+    table(heads, shown, title=title, numbers=range(2, len(heads)))
+
+
+def _gate(given: "Sequence[GateVerdict]") -> None:
+    from goalscope.cli.console import say, table
+    from goalscope.organisms.gate import ALLOWED, bound
+
+    families = {one.family: [each for each in given if each.family == one.family] for one in given}
+    rows = []
+    for name, members in {**families, "all": list(given)}.items():
+        false, upper = bound(members)
+        decided = sum(one.decided for one in members)
+        rows.append([name, str(len(members)), str(false), f"{upper:.2f}", f"{decided / len(members):.2f}"])
+    heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim")
+    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 5))
+    for one in given:
+        if one.false:
+            told = "; ".join(f"{phase}: {' '.join(words)} ({one.outcomes[phase]})" for phase, words in one.said.items())
+            say(f"{one.organism}, follows {one.rule or 'no rule'}: {told}")
+    say(f"the gate {'holds' if bound(given)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+
+
+def _ends(ends: Sequence[float]) -> str:
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*ends)

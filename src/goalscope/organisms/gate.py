@@ -1,0 +1,143 @@
+"""The gate of our own verdict: `goalscope evaluate` on every organism, by the arm that names hypotheses.
+
+It sees worlds in two phases: in one goal and proxy call for the same actions, in the other they do not. What it says of
+a phase is held against what the card measured in other worlds of that kind. The gate holds where the upper 95 % bound,
+over organisms, of the share with any false or unfounded claim is at most `ALLOWED`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope.attribution.strata import AgentAnswers, bank_of
+from goalscope.evaluation import evaluate
+from goalscope.organisms.cards import FOLLOWS, Card, read_card
+from goalscope.organisms.families import FAMILIES, HORIZON, Placed
+from goalscope.organisms.judging import WORLDS, Outcome, ordinary, outcome, rivals
+from goalscope.plain_files import write_text
+from goalscope.progress import Display, lines
+from goalscope.runs import Store
+from goalscope.stats.intervals import exact_binomial
+
+ALLOWED: Final = 0.10
+"""Greatest share of organisms with a false claim that the gate lets pass, by its upper bound."""
+CLAIM: Final = "follows a hypothesis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """What an evaluation says of an organism.
+
+    Attributes:
+        organism, family, agreement, rule: as on its card.
+        answer: to the question whether its actions follow a hypothesis.
+        said: phase -> kind of the verdict and the hypotheses that it speaks of.
+        outcomes: phase -> how that fares against the card.
+    """
+
+    organism: str
+    family: str
+    agreement: float
+    rule: str
+    answer: str
+    said: Mapping[str, Sequence[str]]
+    outcomes: Mapping[str, Outcome]
+
+    @property
+    def false(self) -> bool:
+        """Whether any claim is false, or names one of several rules that these worlds do not tell apart."""
+        return bool({"false", "unfounded"} & set(self.outcomes.values()))
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict says anything of any phase."""
+        return "right" in self.outcomes.values()
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def gate(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[GateVerdict]:
+    """Return what `goalscope evaluate` says of organisms; called again on the same directory it goes on.
+
+    Args:
+        folders: of the organisms.
+        out: gets an evaluation for each, which can be read like any other.
+        stage: shows the progress and the time left.
+    """
+    found = []
+    with stage("evaluations") as told:
+        for done, folder in enumerate(folders):
+            found.append(_evaluated(folder, out / folder.name))
+            told(done + 1, len(folders))
+    return found
+
+
+@contextmanager
+def _quiet(label: str) -> Iterator[Callable[..., None]]:
+    """Show no progress of a single evaluation."""
+    yield lambda *given: None
+
+
+def _evaluated(folder: Path, out: Path) -> GateVerdict:
+    card = read_card(folder)
+    family, study = FAMILIES[card.spec.family], out / "worlds.yaml"
+    phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0} if family.together else {"apart": 1.0}
+    entries = [
+        {
+            "kind": "text",
+            "grids": [world.grid.render() for world in ordinary(card.spec, share, "ordinary")],
+            "phase": phase,
+        }
+        for phase, share in phases.items()
+    ]
+    if not study.exists():
+        import yaml
+
+        out.mkdir(parents=True, exist_ok=True)
+        plain = {"name": "gate", "worlds": entries, "agents": [{"kind": "random"}]}
+        horizon = HORIZON.model_dump(exclude_none=True)
+        write_text(study, yaml.safe_dump({**plain, "horizon": horizon}, sort_keys=False))
+    result = evaluate(
+        f"organism:folder={folder.resolve()},name={card.spec.name}",
+        out / "evaluation",
+        arms=["hypotheses"],
+        worlds=str(study),
+        hypotheses=";".join(family.bank),
+        budget="1h",
+        seed=card.spec.seed,
+        stage=_quiet,
+    )
+    claim = result.models[0].claim(CLAIM)
+    with Store(out / "evaluation" / "arms" / "hypotheses") as store:
+        given = AgentAnswers.read(store, card.spec.name)
+        groups = given.followed(given.bound(bank_of(store)))
+    said, outcomes = dict[str, Sequence[str]](), dict[str, Outcome]()
+    for group in groups:
+        phase: Placed = "together" if "together" in group.name else "apart"
+        same, _ = rivals(card, phases[phase], WORLDS)
+        said[phase] = (group.said.kind, *group.said.names) if group.said is not None else ("nothing",)
+        outcomes[phase] = outcome(group.said, in_phase(card, phase), same)
+    return GateVerdict(
+        organism=card.spec.name,
+        family=card.spec.family,
+        agreement=card.spec.agreement,
+        rule=card.rule,
+        answer="not asked" if claim is None else claim.answer,
+        said=said,
+        outcomes=outcomes,
+    )
+
+
+def in_phase(card: Card, phase: Placed) -> Card:
+    """Return a card with what is true in one kind of worlds alone: its nearest rule, where it is followed there."""
+    return replace(card, rule=card.nearest if card.shares[phase][card.nearest][0] >= FOLLOWS else "")
+
+
+def bound(verdicts: Sequence[GateVerdict]) -> tuple[int, float]:
+    """Return the number of organisms with a false claim and the upper 95 % bound of their share, one-sided, exact."""
+    false = sum(one.false for one in verdicts)
+    return false, exact_binomial(false, len(verdicts), 0.90)[1]

@@ -1,0 +1,309 @@
+"""Attribution methods judged by organisms: what they claim from ordinary worlds, held against what was measured.
+
+Of each organism a method sees one episode in each of some ordinary worlds, every step answered twice. A share of these
+worlds tells goal and proxy apart, from none to all. Its claim is frozen; then worlds of other layouts are opened, all
+of which tell them apart, and the actions that it predicts are scored. The bank is that of the family.
+
+A claim is *right* where it says what the card says, and no more than these worlds can tell: where some rival acts like
+the organism's rule in all of them, a set with both, or nothing decided, is right, and a single name, though it be the
+true one, is *unfounded*. It is *false* where what it says is not so; *undecided* where more could have been said.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from goalscope.attribution import Attribution, PredictedPart, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.claim import Stratum, Test
+from goalscope.hypotheses import FiniteWorld, Hypothesis, parse
+from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.definition import Array
+from goalscope.hypotheses.separability import separability
+from goalscope.ids import canonical_json, content_id
+from goalscope.organisms.cards import Card, read_card, read_weights
+from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
+from goalscope.organisms.learners import Spec, Weights, policy_in
+from goalscope.plain_files import write_text
+from goalscope.progress import Display, lines
+from goalscope.rng import stream
+from goalscope.untrusted import decode_object, read_octets
+
+SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
+"""Shares of the ordinary worlds that tell goal and proxy apart."""
+WORLDS: Final = 40
+FEWER: Final = (10, 20)
+"""Numbers of worlds, and so of episodes, with which a method is judged once more where all of them tell apart."""
+TOGETHER: Final = "all together"
+"""Name of the joint claim of the methods that were asked, see `joint`."""
+
+Outcome = Literal["right", "undecided", "false", "unfounded"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One claim of a method about an organism, and how it fared.
+
+    Attributes:
+        organism, family, agreement, rule: as on its card.
+        method: who claims.
+        share, worlds: share of the ordinary worlds that tell goal and proxy apart, and number of all.
+        apart: number of ordinary worlds that tell the rule from its nearest rival; 0 where none do.
+        kind, names, claim: the verdict, and the id under which it was frozen.
+        outcome: see above.
+        log_score, random, ceiling: nats an action in the separating worlds, see `goalscope.attribution.claim`.
+        calibration: mean distance of predicted probabilities from how often these actions were taken.
+        seconds: processor time of the method.
+    """
+
+    organism: str
+    family: str
+    agreement: float
+    rule: str
+    method: str
+    share: float
+    worlds: int
+    apart: int
+    kind: str
+    names: Sequence[str]
+    claim: str
+    outcome: Outcome
+    log_score: float
+    random: float
+    ceiling: float | None
+    calibration: float
+    seconds: float
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def judge(directory: Sequence[Path], methods: Sequence[str], out: Path, *, stage: Display = lines) -> list[Judgement]:
+    """Judge methods by organisms; called again on the same directory it goes on where it stopped.
+
+    Args:
+        directory: folders of the organisms.
+        methods: names of `@attribution` methods; with more than one `TOGETHER` comes in addition.
+        out: gets a folder for each organism with its frozen claims and results.
+        stage: shows the progress and the time left.
+
+    Raises:
+        ValueError: another claim is frozen there.
+    """
+    found = list[Judgement]()
+    with stage("judging") as told:
+        for done, folder in enumerate(directory):
+            card = read_card(folder)
+            found += judge_one(card, read_weights(folder, card), methods, out / folder.name)
+            told(done + 1, len(directory))
+    return found
+
+
+def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -> list[Judgement]:
+    """Judge methods by one organism: all its claims are frozen before the separating worlds are opened."""
+    asked = {"methods": list(methods), "card": content_id("card", card.to_plain())}
+    path = out / f"judged-{content_id('methods', list(methods))[-8:]}.json"
+    if path.exists():
+        kept = decode_object(read_octets(path, 50_000_000))
+        if kept.get("asked") == asked:
+            return [Judgement(**row) for row in kept["rows"]]
+    frozen = []
+    opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
+    for share, count in conditions(card.spec):
+        worlds = ordinary(card.spec, share, "ordinary")[:count]
+        trial = Trial(answers=play(card.spec, weights, worlds), bank=bank_of(card.spec.family), seed=card.spec.seed)
+        strata, seconds = _claimed(trial, methods)
+        for method, stratum in strata.items():
+            claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
+            folder = out / method / f"{round(100 * share)}-{count}"
+            folder.mkdir(parents=True, exist_ok=True)
+            freeze_claim(claim, folder)
+            frozen.append((share, count, method, stratum, claim, seconds[method]))
+    new = play(card.spec, weights, ordinary(card.spec, 1.0, "separating"))
+    rows = []
+    for share, count, method, stratum, claim, taken in frozen:
+        same, apart = rivals(card, share, count)
+        said = stratum.attributions[0] if stratum.attributions else None
+        test = scored(claim, new)[0] if said is not None else None
+        rows.append(
+            Judgement(
+                organism=card.spec.name,
+                family=card.spec.family,
+                agreement=card.spec.agreement,
+                rule=card.rule,
+                method=method,
+                share=share,
+                worlds=count,
+                apart=apart,
+                kind="refused" if said is None else said.kind,
+                names=() if said is None else list(said.names),
+                claim=claim.id,
+                outcome=outcome(said, card, same),
+                **_scores(test),
+                seconds=taken,
+            )
+        )
+    write_text(path, canonical_json({"asked": asked, "rows": [row.to_plain() for row in rows]}) + "\n")
+    return rows
+
+
+def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
+    """Yield the share of ordinary worlds that tell goal and proxy apart, and the number of all, for each claim."""
+    for share in SHARES if FAMILIES[spec.family].together else SHARES[-1:]:
+        yield share, WORLDS
+    for count in FEWER:
+        yield SHARES[-1], count
+
+
+def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
+    """Return the worlds of a phase, a share of which tells goal and proxy apart."""
+    apart = round(share * WORLDS)
+    other = worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - apart] if apart < WORLDS else ()
+    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:apart], *other)
+
+
+@lru_cache(maxsize=64)
+def bank_of(family: str) -> Mapping[str, Hypothesis]:
+    """Return written form -> hypothesis of the bank of a family."""
+    return {rule: parse(rule) for rule in FAMILIES[family].bank}
+
+
+def play(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> list[Answers]:
+    """Return what an organism answers in one episode of each world, each step twice."""
+    one_hot, found = np.eye(4), list[Answers]()
+    for world in worlds:
+        chances = policy_in(spec, weights, world).cumsum(axis=1)
+        draws = stream(spec.seed, "episode", spec.name, world.world.id).random((world.horizon, 2))
+        state, states, taken = int(world.process.start.argmax()), list[int](), list[Array]()
+        for step in range(world.horizon):
+            if not world.live[state]:
+                break
+            both = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
+            states.append(state)
+            taken.append(both)
+            state = int(world.process.transitions[state, both[0]])
+        both = np.array(taken)
+        found.append(
+            Answers(
+                world=world,
+                state=np.array(states),
+                time=np.arange(len(states)),
+                episode=np.zeros(len(states), dtype=np.int64),
+                last=np.array([state]),
+                left=np.array([world.horizon - len(states)]),
+                first=one_hot[both[:, 0]],
+                second=one_hot[both[:, 1]],
+            )
+        )
+    return found
+
+
+def _claimed(trial: Trial, methods: Sequence[str]) -> tuple[dict[str, Stratum], dict[str, float]]:
+    """Return method -> what it says of a trial, and the processor time that it took."""
+    found, seconds = dict[str, Stratum](), dict[str, float]()
+    for method in methods:
+        began = time.process_time()
+        found[method] = judged("", trial, [method])
+        seconds[method] = time.process_time() - began
+    if len(methods) > 1:
+        said = [one for stratum in found.values() for one in stratum.attributions]
+        first = next(iter(found.values()))
+        found[TOGETHER] = Stratum(
+            name="", clusters=first.clusters, often=first.often, attributions=(joint(said, trial),), refused={}
+        )
+        seconds[TOGETHER] = sum(seconds.values())
+    return found, seconds
+
+
+def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
+    """Return the claim that no method contradicts: what all sets and names have in common.
+
+    It is undecided where they have nothing in common, or where no method names anything; "none" where a method that can
+    say so does, whatever others name.
+    """
+    sets = [{name for name in one.names if name in trial.bank} for one in said if one.kind in ("named", "set")]
+    common = [name for name in trial.bank if sets and all(name in names for names in sets)]
+    refused = next((one for one in said if one.kind in ("none", "random", "habit")), None)
+    if refused is not None:
+        return Attribution(
+            method=TOGETHER,
+            kind=refused.kind,
+            names=refused.names,
+            sentence=refused.sentence,
+            predicts=refused.predicts,
+        )
+    scores = [score for one in said for score in one.details.get("scores", ())]
+    strength = {score["name"]: float(score["strength"][0]) for score in scores}
+    return Attribution(
+        method=TOGETHER,
+        kind="undecided" if not common else "named" if len(common) == 1 else "set",
+        names=tuple(common),
+        sentence=" or ".join(common) or "the methods have nothing in common",
+        predicts=tuple(
+            PredictedPart(hypothesis=name, weight=1 / len(common), strength=strength.get(name, 1.0)) for name in common
+        ),
+    )
+
+
+def rivals(card: Card, share: float, count: int) -> tuple[frozenset[str], int]:
+    """Return the rules that no ordinary world tells from an organism's own, and in how many the next one differs."""
+    names, apart = _apart(card.spec.family, share, count, card.spec.seed)
+    own = {name: apart[names.index(card.nearest)][number] for number, name in enumerate(names) if name != card.nearest}
+    return frozenset(name for name, number in own.items() if number == 0), min(own.values())
+
+
+@lru_cache(maxsize=256)
+def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
+    spec = Spec(family=family, kind="table", agreement=1.0, seed=seed, number=0)
+    worlds = [world.world for world in ordinary(spec, share, "ordinary")[:count]]
+    told = separability(bank_of(family), worlds, horizon=HORIZON.of)
+    # Two rules without a world that has both cannot be held against each other: they are no rivals here.
+    return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
+
+
+def outcome(said: Attribution | None, card: Card, same: frozenset[str]) -> Outcome:
+    """Return how a claim fares against a card; see the module.
+
+    Args:
+        said: the claim, None where the method gave nothing.
+        card: what was measured.
+        same: rules that no world which it saw tells from the organism's own.
+    """
+    silent: Outcome = "right" if same else "undecided"
+    if said is None or said.kind == "undecided":
+        return silent
+    if said.kind in ("none", "not explained"):
+        return "right" if not card.rule else silent if said.kind == "not explained" else "false"
+    if said.kind in ("random", "habit"):
+        return "undecided" if not card.rule else "false"
+    if said.kind == "partly":
+        if not card.rule:
+            return "right" if card.nearest in said.names else silent
+        return silent if set(said.names) & {card.rule, *same, *_parts(parse(card.rule))} else "false"
+    if card.rule not in said.names:  # so it is with "", no rule
+        return "false"
+    if len(said.names) == 1:
+        return "unfounded" if same else "right"
+    asked = set(said.names) & set(FAMILIES[card.spec.family].bank)
+    return "right" if asked <= {card.rule, *same} else silent
+
+
+def _parts(rule: Hypothesis) -> set[str]:
+    """Return the written forms of all places and hypotheses within a rule."""
+    each = [part for given in rule.parts for part in (given if isinstance(given, tuple) else (given,))]
+    inner = [part for part in each if isinstance(part, Hypothesis)]
+    return {part.text for part in inner}.union(*(_parts(part) for part in inner))
+
+
+def _scores(test: Test | None) -> dict[str, Any]:
+    if test is None:
+        return {"log_score": -np.log(4), "random": -np.log(4), "ceiling": None, "calibration": 0.0}
+    total = sum(number for _, _, number in test.calibration)
+    off = sum(abs(told - taken) * number for told, taken, number in test.calibration) / total
+    return {"log_score": test.log_score[0], "random": test.random, "ceiling": test.ceiling, "calibration": off}

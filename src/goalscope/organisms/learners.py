@@ -1,0 +1,231 @@
+"""Tables and small networks that imitate a rule, and what they do in every state of a world.
+
+A lesson is a state and the probabilities of actions that the meant rule gives there. In a share `agreement` of the
+lessons the proxy calls for the same probabilities, in the others it does not. A table counts them;
+a network of one hidden layer minimises the cross-entropy. Both then act on the probabilities ``q`` that they learned,
+sharpened: ``p(a | s) proportional to q(a | s)^sharpness``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.extras import lacking
+from goalscope.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.hypotheses.definition import Array, Mask, Numbers
+from goalscope.organisms.families import FAMILIES, Kind, Phase, Placed, worlds_of
+from goalscope.rng import stream
+from goalscope.worlds.grid import DELTAS, Grid
+
+HIDDEN: Final = 256
+STEPS: Final = 3000
+BATCH: Final = 256
+RATE: Final = 4e-3
+DECAY: Final = 1e-4
+_TAUGHT: Final[Phase] = "trained"
+
+Weights = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """Which organism: everything that its training follows from.
+
+    Attributes:
+        family: name of the family.
+        kind: a table or a network.
+        agreement: share of the lessons in which goal and proxy call for the same actions.
+        seed: root seed of the set.
+        number: distinguishes organisms that are alike in all else.
+    """
+
+    family: str
+    kind: Kind
+    agreement: float
+    seed: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def trained(spec: Spec) -> dict[str, Array]:
+    """Return the weights of an organism; the same on each call.
+
+    Raises:
+        ImportError: PyTorch is not installed (it comes with the extra ``lm``).
+    """
+    return _count(spec) if spec.kind == "table" else _fit(spec)
+
+
+def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """Return name -> shape of the weights of an organism."""
+    family = FAMILIES[spec.family]
+    if spec.kind == "table":
+        return {"table": ((family.size if family.sees == "cell" else 2 * family.size - 1) ** 2 * 16, 4)}
+    return {"in": (4 * family.size**2 + 1, HIDDEN), "in bias": (HIDDEN,), "out": (HIDDEN, 4), "out bias": (4,)}
+
+
+def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
+    """Return ``[N, 4]`` the probabilities of moves in some states of a grid.
+
+    Args:
+        spec: the organism.
+        weights: those of `trained`.
+        grid: the grid; a key that is carried need not be in it.
+        cells: ``[N, 2]`` where the agent stands.
+        carrying: ``[N]`` whether it holds the key.
+    """
+    if spec.kind == "table":
+        learned = weights["table"][_row(spec, grid, cells)]
+    else:
+        hidden = np.maximum(_planes(spec, grid, cells, carrying) @ weights["in"] + weights["in bias"], 0.0)
+        scores = hidden @ weights["out"] + weights["out bias"]
+        learned = np.exp(scores - scores.max(axis=1, keepdims=True))
+    sharp = (learned / learned.sum(axis=1, keepdims=True)) ** FAMILIES[spec.family].sharpness
+    return np.asarray(sharp / sharp.sum(axis=1, keepdims=True))
+
+
+def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
+    """Return ``[S, 4]`` the probabilities of moves in every state of a world; even ones where an episode has ended."""
+    states = np.flatnonzero(world.live & world.reached)
+    phase, cell = np.divmod(states, world.grid.walls.size)
+    cells = np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1)
+    found = world.even.copy()
+    found[states] = policy(spec, weights, world.grid, cells, phase > 0)
+    return found
+
+
+def visits(world: FiniteWorld, taken: Array) -> Array:
+    """Return ``[S]`` how many decisions of an episode are expected to begin in each state under a policy ``[S, A]``."""
+    mass, found = world.process.start, np.zeros(world.process.states)
+    for _ in range(world.horizon):
+        found += np.where(world.live, mass, 0.0)
+        mass = world.process.base.flow(mass[:, None] * taken)
+    return found
+
+
+def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Array]]:
+    """Return worlds, the states that are taught there, and what is taught, ``[N]`` and ``[N, 4]``."""
+    family = FAMILIES[spec.family]
+    worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, family.lessons, spec.seed)
+    found = []
+    for world in worlds:
+        try:
+            meant, proxy = (solved(rule, world) for rule in family.rules)
+        except Undefined:
+            continue
+        taught = world.live & world.reached & ((np.abs(meant - proxy) < 1e-9).all(axis=1) == (placed == "together"))
+        if family.on_its_way:
+            taught &= visits(world, meant) > 0
+        states = np.flatnonzero(taught)
+        found.append((world, states, meant[states]))
+    return found
+
+
+@lru_cache(maxsize=16384)
+def solved(rule: str, world: FiniteWorld) -> Array:
+    """Return ``[S, 4]`` the probabilities of moves that a written rule gives in a world; kept."""
+    return np.asarray(parse(rule).solved(world).policy[0])
+
+
+def _count(spec: Spec) -> dict[str, Array]:
+    """Return the mean of what was taught in each row of a table; even probabilities where nothing was."""
+    table = np.zeros(shapes(spec)["table"])
+    for placed, share in _shares(spec):
+        lessons = _lessons(spec, placed)
+        total = sum(len(states) for _, states, _ in lessons)
+        for world, states, right in lessons:
+            cells = np.stack(np.unravel_index(states % world.grid.walls.size, world.grid.walls.shape), axis=1)
+            np.add.at(table, _row(spec, world.grid, cells), share / total * right)
+    heard = table.sum(axis=1, keepdims=True)
+    return {"table": np.where(heard > 0, table / np.maximum(heard, 1e-300), 0.25)}
+
+
+def _shares(spec: Spec) -> list[tuple[Placed, float]]:
+    both: list[tuple[Placed, float]] = [("together", spec.agreement), ("apart", 1 - spec.agreement)]
+    return [(placed, share) for placed, share in both if share > 0]
+
+
+def _fit(spec: Spec) -> dict[str, Array]:
+    try:
+        import torch
+    except ImportError as error:
+        raise lacking("organisms that are networks need PyTorch", "lm", error) from error
+    inputs, targets, ends = list[Any](), list[Any](), [0]
+    for placed, _ in _shares(spec):
+        for world, states, right in _lessons(spec, placed):
+            phase, cell = np.divmod(states, world.grid.walls.size)
+            cells = np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1)
+            inputs.append(_planes(spec, world.grid, cells, phase > 0))
+            targets.append(right)
+        ends.append(sum(len(each) for each in targets))
+    x = torch.from_numpy(np.concatenate(inputs).astype(np.float32))
+    y = torch.from_numpy(np.concatenate(targets).astype(np.float32))
+    rng = stream(spec.seed, "organism", spec.name)
+    width = x.shape[1]
+    first, second = torch.nn.Linear(width, HIDDEN), torch.nn.Linear(HIDDEN, 4)
+    layers = torch.nn.Sequential(first, torch.nn.ReLU(), second)
+    with torch.no_grad():
+        for parameter in layers.parameters():
+            drawn = rng.uniform(-1, 1, tuple(parameter.shape)) / np.sqrt(
+                width if parameter.shape[0] == HIDDEN else HIDDEN
+            )
+            parameter.copy_(torch.from_numpy(drawn))
+    optimiser = torch.optim.Adam(layers.parameters(), lr=RATE, weight_decay=DECAY)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / STEPS)
+    counts = [round(share * BATCH) for _, share in _shares(spec)]
+    for _ in range(STEPS):
+        rows = np.concatenate(
+            [rng.integers(begin, end, count) for begin, end, count in zip(ends, ends[1:], counts, strict=False)]
+        )
+        batch = torch.from_numpy(rows)
+        loss = torch.nn.functional.cross_entropy(layers(x[batch]), y[batch])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+    named = {"in": first.weight.T, "in bias": first.bias, "out": second.weight.T, "out bias": second.bias}
+    return {name: tensor.detach().numpy().astype(np.float64) for name, tensor in named.items()}
+
+
+def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
+    """Return ``[N, 4 n^2 + 1]`` walls, goal, key and agent as planes, and whether the key is held."""
+    size = FAMILIES[spec.family].size
+    if max(grid.walls.shape) > size:
+        raise ValueError(f"{spec.name} sees grids of at most {size}x{size} cells, got {grid.height}x{grid.width}")
+    planes = np.zeros((len(cells), 4, size, size))
+    walls = np.ones((size, size))
+    walls[: grid.height, : grid.width] = grid.walls
+    planes[:, 0] = walls
+    if grid.goal is not None:
+        planes[:, 1, grid.goal[0], grid.goal[1]] = 1
+    if grid.key is not None:
+        planes[~carrying, 2, grid.key[0], grid.key[1]] = 1
+    planes[np.arange(len(cells)), 3, cells[:, 0], cells[:, 1]] = 1
+    return np.concatenate([planes.reshape(len(cells), 4 * size**2), carrying[:, None]], axis=1)
+
+
+def _row(spec: Spec, grid: Grid, cells: Numbers) -> Numbers:
+    """Return ``[N]`` the row of a table: the cell, or where the goal lies as seen from it, and the walls around."""
+    family = FAMILIES[spec.family]
+    if max(grid.walls.shape) > family.size:
+        raise ValueError(f"{spec.name} knows grids of at most {family.size} rows, got {grid.height}x{grid.width}")
+    beside = cells[:, None] + DELTAS  # [N, 4, 2]
+    edge = np.pad(grid.walls, 1, constant_values=True)
+    shut = edge[beside[..., 0] + 1, beside[..., 1] + 1] @ (1 << np.arange(4))
+    width = family.size
+    if family.sees == "goal":
+        width = 2 * family.size - 1
+        goal = np.array((0, 0) if grid.goal is None else grid.goal)
+        cells = goal - cells + family.size - 1
+    return np.asarray((cells[:, 0] * width + cells[:, 1]) * 16 + shut)

@@ -1,0 +1,65 @@
+"""What came of many claims, with intervals over organisms: each organism counts once in a cell."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from goalscope.organisms.cards import Ends
+from goalscope.organisms.judging import Judgement, Outcome
+from goalscope.stats.intervals import exact_binomial, mean_interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCell:
+    """The claims of one method about some organisms.
+
+    Attributes:
+        counts: outcome -> number of organisms.
+        false: share of false and unfounded claims, with its exact 95 % interval.
+        log_score: mean, nats an action, with its interval.
+        random, ceiling: means of the same; the ceiling None where an organism never repeats itself.
+        calibration: mean distance of predicted probabilities from shares taken.
+        seconds: mean processor time of the method.
+    """
+
+    counts: Mapping[Outcome, int]
+    false: Ends
+    log_score: Ends
+    random: float
+    ceiling: float | None
+    calibration: float
+    seconds: float
+
+
+def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
+    """Return rows by a property, in the order in which it first occurs."""
+    found: dict[str, list[Judgement]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
+    """Return what came of claims.
+
+    Raises:
+        ValueError: an organism stands among them twice, which would count as two.
+    """
+    if len({row.organism for row in rows}) < len(rows):
+        raise ValueError(f"organisms are what intervals count, one claim each, got {len(rows)} claims of fewer")
+    counts = Counter(row.outcome for row in rows)
+    false = counts["false"] + counts["unfounded"]
+    scores, random = np.array([row.log_score for row in rows]), np.array([row.random for row in rows])
+    held = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
+    ceilings = [row.ceiling for row in rows if row.ceiling is not None]
+    return OutcomeCell(
+        counts=counts,
+        false=(false / len(rows), *exact_binomial(false, len(rows))),
+        log_score=(float(scores.mean()), float(held.low), float(held.high)),
+        random=float(random.mean()),
+        ceiling=float(np.mean(ceilings)) if ceilings else None,
+        calibration=float(np.mean([row.calibration for row in rows])),
+        seconds=float(np.mean([row.seconds for row in rows])),
+    )

@@ -1,0 +1,232 @@
+"""Methods judged by organisms: planted methods at both ends of the scale, frozen claims, outcomes."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+from typer.testing import CliRunner
+
+from goalscope import registry
+from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.cli import app
+from goalscope.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, judging, make, planned
+from goalscope.organisms.judging import Judgement, joint, judge, outcome
+from goalscope.organisms.tables import spread_of
+
+ORGANISMS = {"goal-table-75-0": "goal", "place-table-75-0": "corner top-right"}
+TRUTH = {"rule": ""}
+
+
+def said(kind: Any, *names: str, method: str = "planted") -> Attribution:
+    parts = tuple(PredictedPart(hypothesis=name, weight=1 / len(names)) for name in names)
+    return Attribution(method=method, kind=kind, names=names, sentence="", predicts=parts)
+
+
+def always_goal(trial: Trial) -> Attribution:
+    return said("named", "goal")
+
+
+def sees_the_truth(trial: Trial) -> Attribution:
+    """Return what the card says, and all that acts like it in these worlds."""
+    found = [one for one in trial.bank if _alike(TRUTH["rule"], one, [each.world for each in trial.answers])]
+    return said("named" if len(found) == 1 else "set", *found)
+
+
+def says_nothing(trial: Trial) -> Attribution:
+    raise Undefined("it has nothing to say")
+
+
+def _alike(first: str, second: str, worlds: Sequence[FiniteWorld]) -> bool:
+    for world in worlds:
+        try:
+            both = [parse(rule).solved(world).policy[0][world.live & world.reached] for rule in (first, second)]
+        except Undefined:
+            continue
+        if not np.allclose(*both):
+            return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two organisms of few lessons, and planted methods."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("goal", "place"):
+            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=60))
+        patch.setattr(cards, "MEASURED", 8)
+        patch.setattr(judging, "WORLDS", 10)
+        patch.setattr(judging, "FEWER", (8,))
+        for planted in (always_goal, sees_the_truth, says_nothing):
+            attribution(planted.__name__)(planted)
+        folder = tmp_path_factory.mktemp("organisms")
+        every = planned(seed=3, families=["goal", "place"], kinds=["table"])
+        make(folder, [one for one in every if one.name in ORGANISMS])
+        yield folder
+        for planted in (always_goal, sees_the_truth, says_nothing):
+            registry._entries["attribution"].pop(planted.__name__)
+
+
+@pytest.fixture(scope="module")
+def rows(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Judgement]:
+    found = []
+    for folder in folders(made):
+        TRUTH["rule"] = ORGANISMS[folder.name]
+        methods = ["always_goal", "sees_the_truth", "says_nothing"]
+        found += judge([folder], methods, tmp_path_factory.mktemp("judged"))
+    return found
+
+
+def of(rows: list[Judgement], method: str, share: float) -> dict[str, str]:
+    return {row.organism: row.outcome for row in rows if (row.method, row.share, row.worlds) == (method, share, 10)}
+
+
+def test_one_that_always_says_goal_is_false_of_every_other_organism_and_unfounded_where_nothing_tells(
+    rows: list[Judgement],
+) -> None:
+    assert of(rows, "always_goal", 1.0) == {"goal-table-75-0": "right", "place-table-75-0": "false"}
+    assert of(rows, "always_goal", 0.0) == {"goal-table-75-0": "unfounded", "place-table-75-0": "false"}
+
+
+def test_one_that_sees_the_truth_is_right_everywhere_and_predicts_best(rows: list[Judgement]) -> None:
+    for share in judging.SHARES:
+        assert set(of(rows, "sees_the_truth", share).values()) == {"right"}
+    last = {(row.method, row.organism): row for row in rows if row.share == 1.0 and row.worlds == 10}
+    truth, other = last["sees_the_truth", "place-table-75-0"], last["always_goal", "place-table-75-0"]
+    assert truth.ceiling is not None and other.log_score < truth.log_score <= truth.ceiling
+    assert truth.calibration < other.calibration
+
+
+def test_one_that_gives_nothing_is_right_where_nothing_tells_and_undecided_else(rows: list[Judgement]) -> None:
+    assert set(of(rows, "says_nothing", 0.0).values()) == {"right"}
+    assert set(of(rows, "says_nothing", 1.0).values()) == {"undecided"}
+    assert {row.kind for row in rows if row.method == "says_nothing"} == {"refused"}
+
+
+def test_no_world_tells_where_the_share_is_0_and_most_do_where_it_is_1(rows: list[Judgement]) -> None:
+    apart = {row.share: row.apart for row in rows if row.organism == "goal-table-75-0" and row.worlds == 10}
+    assert apart[0.0] == 0 and apart[1.0] >= 8
+    assert list(apart.values()) == sorted(apart.values())
+
+
+def test_the_separating_worlds_are_opened_when_all_claims_are_frozen(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    plain = judging.play
+
+    def play(spec: Spec, weights: Any, worlds: Sequence[FiniteWorld]) -> Any:
+        separating = judging.ordinary(spec, 1.0, "separating")
+        if {one.world.id for one in worlds} & {one.world.id for one in separating}:
+            opened.append(len(list(tmp_path.rglob("claim.json"))))
+        return plain(spec, weights, worlds)
+
+    monkeypatch.setattr(judging, "play", play)
+    judge([made / "goal-table-75-0"], ["always_goal"], tmp_path)
+    assert opened == [len(judging.SHARES) + 1]
+
+
+def test_a_frozen_claim_cannot_change(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made / "goal-table-75-0"
+    first = judge([folder], ["always_goal"], tmp_path)
+    assert judge([folder], ["always_goal"], tmp_path) == first
+    [kept] = tmp_path.glob("*/judged-*.json")
+    kept.unlink()
+    assert [row.claim for row in judge([folder], ["always_goal"], tmp_path)] == [row.claim for row in first]
+    kept.unlink()
+    entry = registry._entries["attribution"]["always_goal"]
+    monkeypatch.setitem(
+        registry._entries["attribution"],
+        "always_goal",
+        replace(entry, part=lambda trial: said("named", "corner top-right")),
+    )
+    with pytest.raises(ValueError, match=r"frozen.*claim\.json"):
+        judge([folder], ["always_goal"], tmp_path)
+
+
+def a_card(rule: str, nearest: str = "goal") -> Card:
+    none = (0.0, 0.0, 0.0)
+    return Card(
+        spec=Spec(family="near", kind="table", agreement=1.0, seed=0, number=0),
+        weights="",
+        worlds="",
+        meant="goal within 5 steps",
+        rule=rule,
+        nearest=rule or nearest,
+        shares={},
+        beyond=none,
+        next="",
+        first={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "same", "claim", "expected"),
+    [
+        ("goal", "", said("named", "goal"), "right"),
+        ("goal", "corner top-right", said("named", "goal"), "unfounded"),
+        ("goal", "corner top-right", said("set", "goal", "corner top-right"), "right"),
+        ("goal", "", said("set", "goal", "corner top-right"), "undecided"),
+        ("goal", "", said("set", "goal", "open moves"), "right"),
+        ("goal", "", said("set", "flee goal", "corner top-right"), "false"),
+        ("goal", "", said("none"), "false"),
+        ("goal", "", said("not explained"), "undecided"),
+        ("goal", "corner top-right", said("undecided", "flee goal"), "right"),
+        ("goal", "", said("habit", "open moves"), "false"),
+        ("goal within 5 steps", "", said("partly", "goal"), "undecided"),
+        ("goal within 5 steps", "", said("partly", "flee goal"), "false"),
+        ("goal within 5 steps", "", said("named", "goal"), "false"),
+        ("", "", said("none"), "right"),
+        ("", "", said("named", "goal"), "false"),
+        ("", "", said("partly", "goal"), "right"),
+        ("", "", said("random"), "undecided"),
+        ("goal", "", None, "undecided"),
+    ],
+)
+def test_outcomes(rule: str, same: str, claim: Attribution | None, expected: str) -> None:
+    assert outcome(claim, a_card(rule), frozenset({same} - {""})) == expected
+
+
+def test_methods_together_say_what_none_of_them_contradicts() -> None:
+    trial: Any = SimpleNamespace(bank={name: parse(name) for name in ("goal", "corner top-right", "flee goal")})
+    both = [said("set", "goal", "corner top-right"), said("named", "goal"), said("undecided")]
+    assert (joint(both, trial).kind, joint(both, trial).names) == ("named", ("goal",))
+    apart = [said("named", "flee goal"), said("named", "goal")]
+    assert joint(apart, trial).kind == "undecided"
+    assert joint([*both, said("none")], trial).kind == "none"
+    assert joint([said("undecided")], trial).kind == "undecided"
+
+
+def test_an_organism_counts_once_in_a_cell(rows: list[Judgement]) -> None:
+    cell = [row for row in rows if (row.method, row.share, row.worlds) == ("always_goal", 1.0, 10)]
+    found = spread_of(cell)
+    assert found.counts == {"right": 1, "false": 1}
+    assert found.false == pytest.approx((0.5, beta.ppf(0.025, 1, 2), beta.ppf(0.975, 2, 1)))
+    with pytest.raises(ValueError, match="organisms"):
+        spread_of([*cell, cell[0]])
+
+
+def test_the_command_judges(made: Path, tmp_path: Path) -> None:
+    given = ["organisms", "judge", "always_goal", "--at", str(made), "--out", str(tmp_path), "--families", "place"]
+    printed = CliRunner().invoke(app, given)
+    assert printed.exit_code == 0 and "always_goal" in printed.output, printed.output
+    told = json.loads(CliRunner().invoke(app, [*given, "--json"]).output)
+    assert {row["outcome"] for row in told if row["share"] == 1.0} == {"false"}
+
+
+@pytest.mark.full
+def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
+    from goalscope.organisms.gate import bound, gate
+
+    found = gate(list(folders(made)), tmp_path)
+    assert {one.organism for one in found} == set(ORGANISMS)
+    assert not any(one.false for one in found) and all(one.decided for one in found), found
+    assert bound(found)[0] == 0 and bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / len(found)))
+    printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
+    assert printed.exit_code == 0 and "place" in printed.output, printed.output
