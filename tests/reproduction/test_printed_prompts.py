@@ -13,8 +13,9 @@ from command_line import call
 from goalscope.agents import printed_prompts
 from goalscope.agents.printed_prompts import PRINTED, PrintedPrompt, normalised, recognised
 from goalscope.agents.prompts import PAPER, read_template, system_prompt
+from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.reproduction import find
-from goalscope.reproduction.comparable import as_printed
+from goalscope.reproduction.comparable import as_printed, with_nearest_prompts
 from measured_runs import small_study
 
 PAPERS = Path(__file__).parents[3] / "shared" / "papers"
@@ -177,15 +178,24 @@ def test_without_a_copy_the_line_says_own_wording_and_nothing_of_within(tmp_path
     assert all(answer in one["messages"][-1]["content"] for one in server.requests)
 
 
-def test_without_a_copy_task_worlds_have_the_facts_of_the_paper_alone_and_a_card_is_kept(tmp_path: Path) -> None:
-    item = find("exploration table 2")
+def test_without_a_copy_task_worlds_have_the_facts_of_the_paper_alone_and_a_card_is_kept() -> None:
     served = {"kind": "task-chat", "model": "some/chat", "server": {"base_url": "http://127.0.0.1:1"}}
     own = {"kind": "task-chat", "model": "ariadne", "name": "own"}
     worlds = [{"kind": "task-map", "presets": ["paper-low-small"], "count": 1}]
     asked = small_study(worlds=worlds, agents=[served, {**served, "memory": True}, own])
-    base, memory, carded = (entry.build() for entry in as_printed(item, asked, []).agents_)
+    agents = with_nearest_prompts(as_printed(find("exploration table 2"), asked, [])).agents()
+    base, memory, carded = (agent for agent in agents if isinstance(agent, TaskChatAgent))
     for agent in (base, memory):
         assert agent.template == PAPER and "hidden budget" in agent.system and not agent.example
         assert agent.sampling.temperature == 0 and agent.sampling.top_p == 1
     assert ("summary" in memory.system) > ("summary" in base.system)
     assert carded.template == "" and carded.sampling.top_p == 1
+
+
+def test_a_prompt_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text(OWN.replace("grid_state", "grid") + "{{carrying_key}}", encoding="utf-8")
+    own = ("--set", f"agents.0.task={tmp_path / 'own.txt'}")
+    words = ("--scale", "0.02", "--model", "GPT-OSS-20B", "--out", tmp_path / "out", *own)
+    with Recorder('{"action": "UP"}') as server:
+        call("reproduce", "telos table 1 rooms", *words, *of_server(0, server.url))
+    assert all(one["messages"][-1]["content"].startswith("Go to the grid-based goal.") for one in server.requests)

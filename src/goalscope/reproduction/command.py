@@ -143,13 +143,15 @@ def _run(
 ) -> None:
     """Run the study of an item at its size and compute the item."""
     from goalscope.cli.overrides import Overrides
-    from goalscope.reproduction.comparable import as_printed
+    from goalscope.reproduction.comparable import as_printed, with_nearest_prompts
     from goalscope.reproduction.costs import seconds
 
     study = published_study(item, scale, model)
     if model or templates:
         study = as_printed(item, study, templates)
     study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
+    if model or templates:
+        study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
     passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
     run_item(item, study, out, scale, workers, passed)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
-from goalscope.agents.prompts import PAPER, read_text
+from goalscope.agents.prompts import PAPER, TASKS, read_text
+from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.reproduction.items import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate
@@ -34,9 +36,6 @@ _SCHEMA: Final = "schema"  # form of the bundled prompts that describes the answ
 def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
     """Return a study whose chat agents have the sampling of an item's paper, and copies of its prompts.
 
-    An agent without a copy is asked with the bundled prompt that is nearest to the printed one: no example move, and in
-    task worlds the paper's facts alone. A model whose card names a form keeps it: it was trained on no other.
-
     Args:
         item: the item.
         study: its study.
@@ -48,12 +47,10 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
     plain = study.dump()
     copies = {path: _copy(item, path) for path in templates}
     used = set()
-    for entry, parsed in zip(plain["agents"], study.agents_, strict=True):
+    for entry in plain["agents"]:
         if entry["kind"] not in _KINDS:
             continue
         entry |= SAMPLING[item.name.split()[0]]
-        if not entry.get("template") and parsed.build().card_form is None:
-            entry["template"] = PAPER if entry["kind"] == TASK_CHAT else _SCHEMA
         for path, printed in copies.items():
             if entry["kind"] == TASK_CHAT and _arm(entry) == (printed.strategy, printed.memory, False):
                 entry["template"] = str(path.resolve())
@@ -68,6 +65,23 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
                 f"a template must be the prompt of an agent that is run, got {path} ({printed.name}, {printed.title}) "
                 f"and no such agent in {item.name}: leave it out"
             )
+    return Study.parse(plain)
+
+
+def with_nearest_prompts(study: Study) -> Study:
+    """Return a study whose chat agents without a prompt of their own have those of ours nearest to the printed ones.
+
+    They show no example move, and in task worlds the paper's facts alone. A model whose card names a form keeps it: it
+    was trained on no other.
+    """
+    plain = study.dump()
+    for entry, agent in zip(plain["agents"], study.agents(), strict=True):
+        if not isinstance(agent, ChatAgent) or agent.template or agent.card_form is not None:
+            continue
+        if isinstance(agent, TaskChatAgent):
+            entry["template"] = PAPER
+        elif agent.task in TASKS:
+            entry["template"] = _SCHEMA
     return Study.parse(plain)
 
 
