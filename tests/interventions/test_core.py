@@ -17,7 +17,6 @@ from goalscope.interventions import (
     Editor,
     Original,
     Pair,
-    check_pairs,
     counterfactuals,
     find_pairs,
     generate,
@@ -265,8 +264,6 @@ def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> N
         Edit(row=0, layer=EMBEDDING, positions=at, source=1, component="mlp")
     with pytest.raises(ValueError, match="a source or vectors"):
         Edit(row=0, layer=0, positions=at)
-    with pytest.raises(ValueError, match="tokenizer of theseus"):
-        check_pairs([replace(pair, tokenizer="tokenizer-0")], model)
     with pytest.raises(ValueError, match="fog"):
         corner = np.zeros((7, 7), dtype=bool)
         corner[1, 1] = True

@@ -127,7 +127,7 @@ def _part(field: str, text: str, depth: int) -> Any:
         return tuple(map(int, text.split(",")))
     if field == "cells":
         return tuple(sorted(tuple(map(int, re.findall(r"\d+", part))) for part in text.split(", ")))
-    valid = {"corner": CORNERS, "sides": tuple(SIDES)}.get(field)
+    valid = {"corner": tuple(CORNERS), "sides": tuple(SIDES)}.get(field)
     words = tuple(text.split(" or ")) if field == "sides" else (text,)
     for word in words if valid else ():
         if valid and word not in valid:

@@ -2,7 +2,7 @@
 
 from goalscope.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
 from goalscope.interventions.forward import Batch, Generated, Scored, generate, score_answers
-from goalscope.interventions.pairs import MOVED, Original, Pair, Pairs, Side, check_pairs, counterfactuals, find_pairs
+from goalscope.interventions.pairs import MOVED, Original, Pair, Pairs, Side, counterfactuals, find_pairs
 
 __all__ = [
     "COMPONENTS",
@@ -17,7 +17,6 @@ __all__ = [
     "Pairs",
     "Scored",
     "Side",
-    "check_pairs",
     "counterfactuals",
     "find_pairs",
     "generate",

@@ -312,17 +312,6 @@ def tokenizer_of(model: LocalModel) -> str:
     return content_id("tokenizer", {name: files[name] for name in sorted(names)})
 
 
-def check_pairs(pairs: Iterable[Pair], model: LocalModel) -> None:
-    """Raise a ValueError where the prompts of a pair were not written by the tokenizer of a model."""
-    identity = tokenizer_of(model)
-    for pair in pairs:
-        if pair.tokenizer != identity:
-            raise ValueError(
-                f"the pairs must be written by the tokenizer of {model.name} ({identity}), {pair.id} is of another one "
-                f"({pair.tokenizer}): find the pairs with this model"
-            )
-
-
 def align(
     model: LocalModel, finder: SiteFinder, first: Side, second: Side, cells: Sequence[Position]
 ) -> npt.NDArray[np.int64]:
