@@ -459,6 +459,16 @@ NOT_RUN = {
     "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
     "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
+    "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms/test_organisms.py makes few",
+    **dict.fromkeys(
+        (
+            "goalscope organisms list --at organisms",
+            "goalscope organisms check --at organisms",
+            "goalscope organisms judge score 'first arrival' meg likelihood --at organisms --out judged",
+            "goalscope organisms gate --at organisms --out gate",
+        ),
+        "needs organisms; tests/organisms runs it on few",
+    ),
     "goalscope --install-completion": "writes to the settings of the user's shell",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
