@@ -75,18 +75,26 @@ def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_p
 
 
 TRIALS = (
-    # Sizes of grids, grids of each, horizon as a multiple of the shortest way.
-    *(((7,), 2, 1.5), ((5,), 6, 1.5), ((7,), 4, 1.0), ((5, 7), 3, 1.5), ((9,), 2, 1.0)),
-    *(((5,), 10, 1.0), ((7, 9), 2, 1.5), ((5,), 4, 2.0), ((7,), 6, 1.0), ((5, 7, 9), 2, 1.2)),
+    # Sizes of grids, grids of each, horizon as a multiple of the shortest way, trajectories on each.
+    *(((7,), 2, 1.5, 3), ((5,), 6, 1.5, 2), ((7,), 4, 1.0, 2), ((5, 7), 3, 1.5, 2), ((9,), 2, 1.0, 3)),
+    *(((5,), 10, 1.0, 3), ((7, 9), 2, 1.5, 2), ((5,), 4, 2.0, 4), ((7,), 6, 1.0, 1), ((5, 7, 9), 2, 1.2, 2)),
 )
 
 
 def expected_over_taken(entry: dict[str, Any], directory: Path, limit: float) -> list[float]:
     """Run a study of each trial; return its expected processor time over the one that it took, the batch included."""
     ratios = []
-    for number, (sizes, count, factor) in enumerate(TRIALS):
+    for number, (sizes, count, factor, trajectories) in enumerate(TRIALS):
         worlds = {"kind": "grid", "sizes": list(sizes), "densities": [0.3], "count": count}
-        study = Study.parse({"seed": number, "worlds": [worlds], "agents": [entry], "horizon": {"factor": factor}})
+        study = Study.parse(
+            {
+                "seed": number,
+                "worlds": [worlds],
+                "agents": [entry],
+                "horizon": {"factor": factor},
+                "trajectories": trajectories,
+            }
+        )
         [agent], [own] = study.agents(), study.agents_
         assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel) and agent.model.model is not None
         began, out = time.process_time(), directory / str(number)

@@ -76,9 +76,8 @@ def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> Non
 
 def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
     found = attribute(place, hypotheses="goal;corner top-right", methods=["score"])
-    assert found.sentence.startswith(
-        "twin: phase trained: goal or corner top-right"
-    ) and "shifted: its actions follow" in (found.sentence)
+    assert found.sentence.startswith("twin: phase trained: goal or corner top-right")
+    assert "shifted: its actions follow" in found.sentence
     assert len(found.picture.records) == 4 and math.isfinite(found.groups[1].nats["goal"].value)
     call("attribute", place, "--hypotheses", "goal", "--methods", "score", "--picture", tmp_path / "a.svg")
     assert "twin: strength of each hypothesis" in (tmp_path / "a.svg").read_text(encoding="utf-8")

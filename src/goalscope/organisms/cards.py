@@ -274,5 +274,5 @@ def _near(told: Any, found: Any) -> bool:
     if isinstance(told, list | tuple):
         return len(told) == len(found) and all(map(_near, told, found))
     if isinstance(told, float):
-        return told == found or abs(told - found) < 1e-6
+        return bool(told == found or abs(told - found) < 1e-6)
     return bool(told == found)
