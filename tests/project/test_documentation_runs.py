@@ -459,7 +459,7 @@ NOT_RUN = {
     "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
     "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
-    "goalscope organisms make --seed 1 --at organisms": "tests/organisms/test_organisms.py makes few",
+    "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
         (
             "goalscope organisms list --at organisms",

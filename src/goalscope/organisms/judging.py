@@ -38,6 +38,8 @@ SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 WORLDS: Final = 40
 FEWER: Final = (10, 20)
 """Numbers of worlds, and so of episodes, with which a method is judged once more where all of them tell apart."""
+HABITS: Final = ("keep right", "follow the wall")
+"""Rules of which it is true that they are a habit."""
 TOGETHER: Final = "all together"
 """Name of the joint claim of the methods that were asked, see `joint`."""
 
@@ -262,7 +264,7 @@ def rivals(card: Card, share: float, count: int) -> tuple[frozenset[str], int]:
 def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
     spec = Spec(family=family, kind="table", agreement=1.0, seed=seed, number=0)
     worlds = [world.world for world in ordinary(spec, share, "ordinary")[:count]]
-    told = separability(bank_of(family), worlds, horizon=HORIZON.of)
+    told = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
     # Two rules without a world that has both cannot be held against each other: they are no rivals here.
     return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
 
@@ -280,8 +282,10 @@ def outcome(said: Attribution | None, card: Card, same: frozenset[str]) -> Outco
         return silent
     if said.kind in ("none", "not explained"):
         return "right" if not card.rule else silent if said.kind == "not explained" else "false"
-    if said.kind in ("random", "habit"):
-        return "undecided" if not card.rule else "false"
+    if said.kind == "random":
+        return "right" if "random" in same else "undecided" if not card.rule else "false"
+    if said.kind == "habit":  # true of a habit, and less than its name
+        return silent if card.rule in ("", *HABITS) else "false"
     if said.kind == "partly":
         if not card.rule:
             return "right" if card.nearest in said.names else silent
