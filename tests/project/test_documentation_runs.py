@@ -255,6 +255,9 @@ SCENARIOS = {
         before=("goalscope run demo --sizes 7 --count 1 --agents optimal,random --out runs/demo",),
         steps=(
             "goalscope meg runs/demo",
+            "goalscope view runs/demo",
+            "goalscope view runs/demo --out demo.html",
+            "view.md python 1",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",

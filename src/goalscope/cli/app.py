@@ -21,6 +21,7 @@ from goalscope.cli import (
     organisms,
     studies,
     verify,
+    viewing,
 )
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.further import Commands
@@ -236,6 +237,7 @@ def report(
     measuring.report(run, out, ledger)
 
 
+_command("view")(viewing.view)
 _command("figure")(figures.figure)
 
 

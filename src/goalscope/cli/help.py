@@ -24,6 +24,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "show": "List the episodes of a run, or show one step by step.",
     "compare": "Compare agents and runs on common worlds, with tests.",
     "report": "Write the report of a run as one HTML page.",
+    "view": "Write a page that shows each episode step by step.",
     "figure": "Write a figure or table of a page for a paper, or list them.",
     "export": "Write the tables of a run as Parquet files.",
     "capture": "Store the activations of a run by replaying its token ids.",
@@ -104,6 +105,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope compare runs/iso --transforms --json iso.json",
     ),
     "report": ("goalscope report runs/demo --out demo.html",),
+    "view": ("goalscope view runs/theseus", "goalscope view runs/demo --out demo.html --serve"),
     "figure": (
         "goalscope figure runs/demo --list",
         "goalscope figure runs/demo maps-figure-1 --out maps.pdf",

@@ -53,6 +53,7 @@ class Environment(Protocol[S]):
     * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
     * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
     * ``utility(state, action, next) -> float``: the reward of one step.
+    * ``drawing(state) -> goalscope.worlds.drawing.Drawing``: a picture of a state, for viewers.
     * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
     * ``play(seed) -> Player``: a new instance of the real environment behind an adapter.
 

@@ -6,6 +6,8 @@ from typing import Any
 from goalscope.environments.environment import Observed, StatePlayer, environment_kind
 from goalscope.extras import lacking
 from goalscope.ids import content_id
+from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.grid import OPEN
 
 OVER, LOST = -1, -2
 """States after the end of an episode: at the goal, or anywhere else."""
@@ -111,6 +113,10 @@ class ToyText:
             return Observed(text="The episode is over.")
         return Observed(text=_words(self._name, self._real.unwrapped, state))
 
+    def drawing(self, state: int) -> Drawing | None:
+        """Return the map of a frozen lake, of the cliff or of the taxi's town; None elsewhere and after the end."""
+        return None if state < 0 else _drawing(self._name, self._real.unwrapped, state)
+
     def describe(self) -> dict[str, Any]:
         """Return name and options, and all transitions: another version of Gymnasium is another world."""
         rows = [
@@ -185,3 +191,24 @@ def _words(name: str, real: Any, state: int) -> str:
             f"cells is a wall.\n{picture}"
         )
     return f"You are in state {state} of {name}."
+
+
+def _drawing(name: str, real: Any, state: int) -> Drawing | None:
+    """Return the cells of an environment with the agent, None where it has no layout here."""
+    family = name.split("-")[0]
+    if family.startswith("FrozenLake"):
+        rows = tuple("".join(cell.decode() for cell in row).replace("F", OPEN) for row in real.desc)
+        return Drawing(rows=rows, agent=divmod(state, len(rows[0])))
+    if family.startswith("CliffWalking"):
+        rows = (*(OPEN * 12,) * 3, f"S{'C' * 10}G")
+        return Drawing(rows=rows, agent=divmod(state, 12))
+    if family == "Taxi":
+        row, col, passenger, destination = (int(number) for number in real.decode(state))
+        # Without the frame: every second column holds walls between cells.
+        rows = tuple("".join(cell.decode() for cell in line)[1:-1] for line in real.desc[1:-1])
+        rows = tuple(line.replace("|", "#").replace(":", OPEN).replace(" ", OPEN) for line in rows)
+        places = [(row, 2 * col) for row, col in real.locs]
+        labels = [(*places[destination], "to")]
+        labels += [] if passenger == len(places) else [(*places[passenger], "waits")]
+        return Drawing(rows=rows, agent=(row, 2 * col), labels=tuple(labels))
+    return None

@@ -16,6 +16,7 @@ from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.ids import canonical_json
 from goalscope.planning.process import Process
 from goalscope.rows import Tag
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]
@@ -293,6 +294,12 @@ class EnvironmentWorld(World):
         kinds = {"source": str, "parameters": Mapping, "description": Mapping, "limit": int, "depth": int | None}
         plain = read_plain(plain, "a stored environment", **kinds)
         return cls(**plain, cluster=cluster, tags=tags or {})
+
+    def drawing(self, state: tuple[int, ...]) -> Drawing | None:
+        """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
+        draw = getattr(self.believed.environment, "drawing", None)
+        picture: Drawing | None = None if draw is None else draw(self.believed.table.states[state[0]])
+        return picture
 
     def oracle(self) -> Oracle | None:
         """Return the exact optimal policy."""

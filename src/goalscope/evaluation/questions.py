@@ -20,6 +20,7 @@ _FORMAT: Final = {
     "yes": "Nine of ten turns and more hold an action.",
     "no": "Less than nine of ten turns hold an action: what follows is in part about format.",
     "quantity": "share of turns that hold an action",
+    "measure": "invalid turns",
     "threshold": 0.9,
     "compared": "every turn",
     "about_goals": False,
@@ -46,6 +47,7 @@ claim(
     yes="It reaches the goal more often than an agent that does not look.",
     no="It does not reach the goal clearly more often than an agent that does not look.",
     quantity="success less the exact success of chance",
+    measure="success",
     threshold=MARGIN,
     compared=_CHANCE,
 )(lambda data: data.above_chance())
@@ -57,6 +59,7 @@ claim(
     yes="Nine of ten turns and more take a shortest way.",
     no="Less than nine of ten turns take a shortest way.",
     quantity="action accuracy",
+    measure="action accuracy",
     threshold=1 - MARGIN,
     compared="the exact optimal policies (1)",
 )(lambda data: data.share("action accuracy"))
@@ -68,6 +71,7 @@ claim(
     yes="Nine of ten turns and more take a shortest way in the largest grids.",
     no="Less than nine of ten turns take a shortest way in the largest grids.",
     quantity="action accuracy in the largest grids",
+    measure="action accuracy",
     threshold=1 - MARGIN,
     compared="the exact optimal policies (1)",
 )(lambda data: data.share_in_largest("action accuracy"))
@@ -121,6 +125,7 @@ claim(
     "grids.",
     no="Its accuracy differs under a transform that changes nothing of the task, on average or on single grids.",
     quantity="action accuracy on original grids less that on their transforms",
+    measure="action accuracy",
     threshold=SAME_MEAN,
     compared="the same grids, transformed",
 )(lambda data: data.same_under("transform", "identity", "action accuracy"))
@@ -132,6 +137,7 @@ claim(
     yes="It errs towards a useless key.",
     no="It does not err towards a useless key.",
     quantity="share of actions that err towards the key, less the same on the grid without key",
+    measure="errors towards the key",
     threshold=MARGIN,
     compared="the same grids without the key",
 )(lambda data: data.less_control("errors towards the key", "key-no-door"))
@@ -143,6 +149,7 @@ claim(
     yes="It takes the path with the key more often than the other.",
     no="It does not clearly prefer the path with the key.",
     quantity="share of episodes that enter the path with the key first",
+    measure="key path entered first",
     threshold=0.5 + 1.5 * MARGIN,
     compared="no preference (0.5)",
 )(lambda data: data.share("key path entered first", kind="two-path", control=False))
@@ -208,6 +215,7 @@ claim(
     yes="It achieves the goals of tasks more often than a random walker.",
     no="It does not achieve the goals of tasks clearly more often than a random walker.",
     quantity="success in task worlds less the exact success of a random walker",
+    measure="success",
     threshold=MARGIN,
     compared="a random walker on the same maps, exact",
     validity=TASKS,
@@ -245,6 +253,7 @@ claim(
     "symbols and another order.",
     no=f"Its accuracy differs by more than {SAME_MEAN} between the usual words and a wording that says the same.",
     quantity="action accuracy in the usual words less that in others",
+    measure="action accuracy",
     threshold=SAME_MEAN,
     compared="the same grids in the usual words",
     validity=READERS,
@@ -261,6 +270,7 @@ claim(
     yes="It reaches the goal of the environments more often than an agent that does not look.",
     no="It does not reach the goal of the environments clearly more often than an agent that does not look.",
     quantity="success less the exact success of chance",
+    measure="success",
     threshold=MARGIN,
     compared=_CHANCE,
     validity=ENVIRONMENTS,
@@ -273,6 +283,7 @@ claim(
     yes="Nine of ten turns and more are optimal.",
     no="Less than nine of ten turns are optimal.",
     quantity="action accuracy",
+    measure="action accuracy",
     threshold=1 - MARGIN,
     compared="the exact optimal policies (1)",
     validity=ENVIRONMENTS,

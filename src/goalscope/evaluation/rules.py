@@ -49,6 +49,7 @@ class Rule:
         validity: the check on agents whose goals are known.
         evidence: returns what decides, from the data of the arm.
         about_goals: whether it says anything else than how often turns hold an action.
+        measure: the measure whose values by episode decide most, so that a viewer can show these; "" for none.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Rule:
     validity: str
     evidence: Callable[[ArmData], Evidence]
     about_goals: bool = True
+    measure: str = ""
 
 
 _NO_FORMAT: Final = "more than half of its turns hold no action"

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.agents.agent import Agent, Turn, agent_id
+import numpy as np
+
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.measures.table import StepTable
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.journal import call_for
 from goalscope.runs.record import Episode, Step
 from goalscope.runs.study import FailurePolicy, Study, read_rules
+from goalscope.worlds.drawing import Drawing
 
 OUTCOMES = {
     "goal": "reached the goal",
@@ -59,6 +62,11 @@ class TranscriptStep:
         prompt: the exact prompt of its model; None where there is no model or it is not available.
         journalled: content id of the prompt in the journal, None where no model is available.
         verdict: the verdict on the step.
+        picture: what was seen, where its world draws it; None where that is the whole world, or text alone.
+        policy: probabilities of the actions, ``[A]``: those recorded, else those of a scripted agent; None where they
+            are not known.
+        actions: names of the actions of its world.
+        optimal: the optimal actions of the state by their indices, None where they are not known.
     """
 
     step: Step
@@ -67,6 +75,10 @@ class TranscriptStep:
     prompt: str | None
     journalled: str | None
     verdict: Verdict
+    picture: Drawing | None = None
+    policy: tuple[float, ...] | None = None
+    actions: tuple[str, ...] = ()
+    optimal: tuple[int, ...] | None = None
 
 
 def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[TranscriptStep]:
@@ -86,17 +98,20 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
         failure,
         knows_world=bool(getattr(agent, "knows_world", False)),
     )
+    names: tuple[str, ...] = ()
     for index, step in enumerate(episode.steps):
         attempts = tuple((attempt.get("text"), attempt.get("failure")) for attempt in step.extra.get("attempts", ()))
-        observed = prompt = prompt_id = None
+        observed = prompt = prompt_id = picture = policy = None
         if live is not None and live.outcome is None:
             observation = live.observe()
             observed, names = observation.view.text, observation.view.actions
+            # Before the step is taken: views of some worlds read what is still growing.
+            picture, policy = observation.view.drawing, _policy(step, agent, observation)
             if agent is not None and (write := getattr(agent, "prompt", None)) is not None:
                 prompt = write(observation)
                 prompt_id = call_for(agent, episode.spec.agent_id, observation).prompt
             if not _follow(live, step, failure):
-                observed = prompt = prompt_id = None
+                observed = prompt = prompt_id = picture = policy = None
                 live = None
         action = None if step.action is None else getattr(step.action, "name", None) or names[step.action]
         yield TranscriptStep(
@@ -106,7 +121,20 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
             prompt=prompt,
             journalled=prompt_id,
             verdict=_verdict(table, index, action, step.failure),
+            picture=picture,
+            policy=policy,
+            actions=names,
+            optimal=tuple(np.flatnonzero(table.optimal[index]).tolist()) if "oracle" in table.offers else None,
         )
+
+
+def _policy(step: Step, agent: Agent | None, observation: Observation) -> tuple[float, ...] | None:
+    """Return the probabilities with which the action of a step was drawn, None where they are not known."""
+    recorded = step.extra.get("policy")  # of a log it may be anything
+    if not isinstance(recorded, list | tuple) or not all(isinstance(chance, int | float) for chance in recorded):
+        look = getattr(agent, "probabilities", None)
+        recorded = [] if look is None else np.asarray(look(observation)).tolist()
+    return tuple(map(float, recorded)) if len(recorded) == len(observation.view.actions) else None
 
 
 def agent_of(study: Study | None, identity: str) -> Agent | None:

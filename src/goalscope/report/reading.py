@@ -1,15 +1,17 @@
 """The one read model of a run: its episodes, steps, rows and estimates as plain records, and as data frames."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.measures.transcript import TranscriptStep, agent_of, transcript
 from goalscope.records import Records, html_table
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.runs.export import episode_record, step_records
+from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 
@@ -56,6 +58,22 @@ class Run:
         with Store(self.path) as store:
             (found,) = store.episodes([episode])
         return list(step_records(found))
+
+    def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
+        """Yield each episode with its steps, which are played again: what was seen, prompt, answer, verdict.
+
+        An agent that cannot be built here, as where its model is elsewhere, has no prompts.
+        """
+        agents = dict[str, Any]()
+        with Store(self.path) as store:
+            study = store.study()
+            for episode in store.episodes():
+                if (identity := episode.spec.agent_id) not in agents:
+                    try:
+                        agents[identity] = agent_of(study, identity)
+                    except ImportError:
+                        agents[identity] = None
+                yield episode, transcript(episode, agents[identity])
 
     def rows(self, **equal: str | int | float | bool | None) -> Rows:
         """Return its rows, or those with some values: ``measure``, ``cluster``, or tags.

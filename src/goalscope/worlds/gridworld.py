@@ -17,9 +17,10 @@ import numpy as np
 
 from goalscope.checks import check_whole
 from goalscope.rows import Tag
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import ACTIONS, GOAL, Action, Grid, Position
+from goalscope.worlds.grid import ACTIONS, GOAL, Action, Grid, Position, symbols
 from goalscope.worlds.world import Offer, Session, View, World, read_plain
 
 
@@ -46,6 +47,11 @@ class GridView(View):
         """Return the grid as text, and whether the key is carried."""
         return {"grid": self.text, "carrying_key": "yes" if self.carrying_key else "no"}
 
+    @property
+    def drawing(self) -> Drawing:
+        """The cells as they are seen."""
+        return drawn(self.grid)
+
     def line(self, action: str) -> str:
         """Return the agent's cell and the action, such as ``(3,4) UP``.
 
@@ -64,6 +70,12 @@ class GridView(View):
             texts = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
             entries.append([past.view.text, None if past.action is None else int(past.action), *texts])
         return [self.text, self.carrying_key, entries]
+
+
+def drawn(grid: Grid) -> Drawing:
+    """Return a grid as a picture."""
+    rows = symbols(grid.at(start=None))
+    return Drawing(rows=tuple("".join(row) for row in rows.tolist()), agent=grid.start)
 
 
 class _StateNode:
@@ -194,6 +206,10 @@ class GridWorld(PlanarWorld):
         return GridSession(
             self._start_node(), None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
         )
+
+    def drawing(self, state: Any) -> Drawing:
+        """Return the whole grid in a state."""
+        return drawn(shown(self.grid, state))
 
     def _start_node(self) -> _StateNode:
         node = _start_nodes.get(self.id)

@@ -17,6 +17,7 @@ from goalscope.checks import check_whole
 from goalscope.ids import canonical_json, content_id
 from goalscope.rng import stream
 from goalscope.rows import Tag
+from goalscope.worlds.drawing import Drawing
 
 if TYPE_CHECKING:
     from goalscope.worlds.grid import Grid
@@ -73,6 +74,11 @@ class View(ABC):
     def fields(self) -> Mapping[str, str]:
         """Return further fields of prompt templates, besides text and actions, by placeholder."""
         return {}
+
+    @property
+    def drawing(self) -> Drawing | None:
+        """What is seen, as a picture; None where it is the whole world, or text alone."""
+        return None
 
     def line(self, action: str) -> str:
         """Return the line of this moment in a list of earlier steps, with the name of the following action."""
@@ -254,6 +260,10 @@ class World(_Reads, ABC):
 
     def oracle(self) -> Oracle | None:
         """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""
+        return None
+
+    def drawing(self, state: State) -> Drawing | None:
+        """Return the world in a state as a picture, None where it has none: the text of its views is shown then."""
         return None
 
     def process(self) -> Any:

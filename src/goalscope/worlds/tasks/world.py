@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from goalscope.rows import Tag
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid
-from goalscope.worlds.gridworld import PlanarWorld
+from goalscope.worlds.gridworld import PlanarWorld, drawn
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Rejection, Report, report_text, write_log
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.world import Offer, Session, View
@@ -206,6 +207,17 @@ class TaskView(View):
         """The open directions."""
         return self.report.available
 
+    @property
+    def drawing(self) -> Drawing:
+        """The nodes that were found, with what is known of each."""
+        found = {name: report for name, (_, report) in self.memory.nodes.items()}
+        achieved = set(self.memory.achieved)
+        arrows = {(parent, name) for name, node in found.items() for option in node.options for parent in option}
+        arrows |= {(name, child) for name, node in found.items() for child in node.children}
+        names = [*found, *sorted({name for arrow in arrows for name in arrow} - set(found))]
+        nodes = {name: "achieved" if name in achieved else "found" if name in found else "not found" for name in names}
+        return Drawing(nodes=nodes, edges=tuple(sorted(arrows)))
+
     def journalled(self, history: Sequence[Any]) -> list[Any]:
         """Return the log of the episode, and the agent's texts in the history, if any."""
         with_text = [past for past in history if past.text is not None or past.reasoning is not None]
@@ -265,6 +277,12 @@ class TaskWorld(PlanarWorld):
     def horizon(self) -> int:
         """The budget of the map."""
         return self.task_map.budget
+
+    def drawing(self, state: Any) -> Drawing:
+        """Return the map with the names of its nodes, and the agent in a state."""
+        cells = drawn(self.grid.at(start=state.position, goal=None))
+        places = ((*self.task_map.frame.row_col(node.cell), name) for name, node in self.task_map.nodes.items())
+        return Drawing(rows=cells.rows, agent=cells.agent, labels=tuple(places))
 
     def begin(self, rng: np.random.Generator | None = None) -> TaskSession:
         """Begin an episode; task maps are deterministic."""

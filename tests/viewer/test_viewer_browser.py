@@ -1,0 +1,284 @@
+"""The viewer in a browser: opened as a file, filtered, stepped, asked what if, two episodes beside each other."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import goalscope
+from goalscope.agents import Observation, Turn
+from goalscope.evaluation.claims import runs_in
+from goalscope.planning.shortest import solve
+from goalscope.report.reading import Run
+from goalscope.runs import Store, Study, run
+from goalscope.viewer import write_view
+from goalscope.worlds import Action
+from goalscope.worlds.dynamics import settle
+from measured_runs import measured, small_study
+
+pytestmark = pytest.mark.full
+api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+BROWSER = os.environ.get("GOALSCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+
+LONG = "word " * 200_000  # 1 MB
+HOSTILE = [
+    "<script>document.title = 'taken'</script>",
+    "</textarea></pre></script><img src=x onerror=\"document.title='taken'\">",
+    "[here](javascript:alert(1)) <a href='javascript:alert(1)'>here</a>",
+    "right \u202e to left \u2066 apart \u200b none",
+    LONG,
+]
+
+
+class Hostile:
+    """Goes right and writes what would do harm if it were more than text."""
+
+    journalled = False
+    name = "<b onmouseover=alert(1)>hostile</b>"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "hostile"}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        return [
+            Turn(action=Action.RIGHT, text=HOSTILE[seen.step % len(HOSTILE)], reasoning=HOSTILE[(seen.step + 1) % 5])
+            for seen in observations
+        ]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        try:
+            one = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        except api.Error as error:
+            pytest.skip(f"no Chromium to test the viewer with: set GOALSCOPE_BROWSER to one ({str(error)[:80]})")
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page whose console must stay silent, and which must ask for no address."""
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    one = context.new_page()
+    said: list[str] = []
+    one.on("console", lambda message: said.append(message.text))
+    one.on("pageerror", lambda error: said.append(str(error)))
+    one.on("request", lambda request: None if request.url.startswith("file:") else said.append(request.url))
+    yield one
+    context.close()
+    assert said == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("viewer")
+
+
+@pytest.fixture(scope="module")
+def run_directory(folder: Path) -> Path:
+    return measured(folder / "run", small_study())
+
+
+@pytest.fixture(scope="module")
+def viewed(run_directory: Path, folder: Path) -> Path:
+    return write_view([run_directory], folder / "page.html").page
+
+
+def episodes_of(directory: Path, **equal: Any) -> list[dict[str, Any]]:
+    found = Run(directory).episodes()
+    return [one for one in found if all(one[name] == value for name, value in equal.items())]
+
+
+def short(identity: str) -> str:
+    return identity.removeprefix("episode-")[:12]
+
+
+def cells(page: Any) -> dict[str, str]:
+    return dict(page.locator("[data-what]").evaluate_all("all => all.map(one => [one.dataset.what, one.textContent])"))
+
+
+@pytest.mark.parametrize("most", [20_000_000, 0], ids=["one file", "shards"])
+def test_a_run_is_filtered_stepped_and_addressed(run_directory: Path, folder: Path, page: Any, most: int) -> None:
+    path = write_view([run_directory], folder / f"page-{most}.html", most=most).page
+    page.goto(path.as_uri())
+    page.locator("[data-filter=agent]").select_option("random")
+    wanted = episodes_of(run_directory, agent="random")
+    assert page.locator(".count").get_attribute("data-count") == str(len(wanted))
+    page.locator("[data-filter=size]").select_option("7")
+    wanted = episodes_of(run_directory, agent="random", size=7)
+    assert page.locator(".count").get_attribute("data-count") == str(len(wanted))
+    page.locator("[data-filter=order]").select_option("steps")
+    page.locator(".rows .row").first.click()
+    identity = page.locator("article").get_attribute("data-id")
+    most_steps = max(one["steps"] for one in wanted)
+    assert next(one["steps"] for one in wanted if one["episode_id"] == identity) == most_steps
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("output").get_attribute("data-step") == "2"
+    steps = Run(run_directory).steps(identity)
+    assert page.locator(".action strong").text_content() == steps[2]["action"]
+    address = page.url
+    page.keyboard.press("End")
+    assert page.locator("output").get_attribute("data-step") == str(most_steps)
+    page.goto("about:blank")
+    page.goto(address)
+    assert page.locator("article").get_attribute("data-id") == identity
+    assert page.locator("output").get_attribute("data-step") == "2"
+
+
+def test_a_moved_wall_and_goal_change_the_answer_as_the_exact_solution_says(
+    run_directory: Path, viewed: Path, page: Any
+) -> None:
+    chosen = episodes_of(run_directory, agent="random", size=7, density=0.0)[0]
+    with Store(run_directory) as store:
+        (episode,) = store.episodes([chosen["episode_id"]])
+    grid = episode.world.grid
+    page.goto(f"{viewed.as_uri()}#e={short(chosen['episode_id'])}")
+    page.locator("[data-switch=what-if]").check()
+
+    def expected(changed: Any) -> dict[str, str]:
+        paths, state = solve(changed), settle(changed, changed.start)
+        steps = paths.steps_from(state)
+        moves = ", ".join(action.name for action in Action if paths.optimal_in(state)[action])
+        return {"steps": "out of reach" if steps < 0 else str(steps), "moves": moves or "none"}
+
+    assert cells(page) == expected(grid)
+    walls = grid.walls.copy()
+    free = [tuple(cell) for cell in np.argwhere(~walls).tolist() if tuple(cell) not in (grid.start, grid.goal)]
+    for row, col in free[::3]:
+        page.locator(f".whatif [data-cell='{row},{col}']").click()
+        walls[row, col] = True
+        assert cells(page) == expected(grid.at(walls=walls))
+    row, col = next(cell for cell in free[::-1] if not walls[cell])
+    page.locator("[data-tool=goal]").click()
+    page.locator(f".whatif [data-cell='{row},{col}']").click()
+    assert cells(page) == expected(grid.at(walls=walls, goal=(row, col)))
+
+
+def test_the_solver_of_the_page_agrees_with_that_of_goalscope_on_keys_and_doors(viewed: Path, page: Any) -> None:
+    worlds = [
+        {"kind": "grid", "sizes": [7], "densities": [0.5, 1.0], "count": 4},
+        {"kind": "key-door", "count": 6},
+        {"kind": "key-no-door", "count": 4},
+    ]
+    study = Study.parse({"worlds": worlds, "agents": [{"kind": "random"}]})
+    page.goto(viewed.as_uri())
+    seen = set()
+    for world in study.worlds():
+        grid = world.grid
+        paths = solve(grid)
+        record: dict[str, Any] = {
+            "rows": ["".join("#" if wall else "_" for wall in row) for row in grid.walls.tolist()]
+        }
+        record |= {name: list(cell) for name, cell in grid.objects.items() if cell is not None}
+        script = "grid => { const s = goalscopeSolver.solve(grid); return [[...s.distance], [...s.optimal]]; }"
+        distance, optimal = page.evaluate(script, record)
+        seen.add(len(paths.distance))
+        for phase in range(len(paths.distance)):
+            for row, col in np.argwhere(~grid.walls).tolist():
+                if (row, col) == grid.door and phase < 2:
+                    continue
+                state = settle(grid, (row, col), phase > 0, phase > 1)
+                number = (min(state.phase, len(paths.distance) - 1) * grid.height + row) * grid.width + col
+                bits = sum(1 << action for action in range(4) if paths.optimal_in(state)[action])
+                assert (distance[number], optimal[number]) == (paths.steps_from(state), bits)
+    assert seen == {1, 2, 3}
+
+
+def test_two_episodes_stand_side_by_side_and_part_where_their_records_part(
+    run_directory: Path, viewed: Path, page: Any
+) -> None:
+    first = episodes_of(run_directory, agent="optimal", size=7)[0]
+    others = episodes_of(run_directory, agent="random", world_id=first["world_id"])
+    reader = Run(run_directory)
+    moves = [[step["action"] for step in reader.steps(one["episode_id"])] for one in (first, others[0])]
+    least = min(map(len, moves))
+    parting = next((at for at in range(least) if moves[0][at] != moves[1][at]), least)
+    page.goto(f"{viewed.as_uri()}#e={short(first['episode_id'])}")
+    page.locator("[data-filter=beside]").select_option(short(others[0]["episode_id"]))
+    page.locator("[data-go=parting]").click()
+    assert page.locator("article").count() == 2
+    assert page.locator("output").get_attribute("data-step") == str(parting)
+    assert page.url.endswith(f"b={short(others[0]['episode_id'])}")
+
+
+def test_hostile_texts_are_shown_as_text(folder: Path, page: Any) -> None:
+    study = small_study(trajectories=1, worlds=[{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}])
+    directory = folder / "hostile"
+    run(study, directory, agents=[Hostile()])
+    path = write_view([directory], folder / "hostile.html").page
+    (one, *_) = episodes_of(directory)
+    page.goto(f"{path.as_uri()}#e={short(one['episode_id'])}")
+    assert page.locator(".agent-name").text_content() == Hostile.name
+    for step in range(5):
+        shown = page.locator("section", has_text="Answer").locator("pre").first.text_content()
+        assert page.locator("output").get_attribute("data-step") == str(step)
+        answer = HOSTILE[step]
+        assert shown == answer.translate({ord(sign): f"⟨U+{ord(sign):04X}⟩" for sign in "\u202e\u2066\u200b"})
+        page.keyboard.press("ArrowRight")
+    assert page.locator("main a, main script, main img, main textarea, main b").count() == 0
+    assert page.title() == "hostile: episodes"
+
+
+def test_a_task_map_has_its_graph_and_an_environment_its_layout(folder: Path, page: Any) -> None:
+    pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    tasks = {"kind": "task-map", "presets": ["high-small"], "count": 1}
+    run(Study.parse({"worlds": [tasks], "agents": [{"kind": "task-greedy"}]}), folder / "tasks")
+    lakes = {"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": {"is_slippery": False}}
+    run(Study.parse({"worlds": [lakes], "agents": [{"kind": "environment-optimal"}]}), folder / "lake")
+    path = write_view([folder / "tasks", folder / "lake"], folder / "both.html").page
+    task, lake = episodes_of(folder / "tasks")[0], episodes_of(folder / "lake")[0]
+    page.goto(f"{path.as_uri()}#e={short(task['episode_id'])}&s=999")
+    page.locator("article").wait_for()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".graph .node.achieved").count() >= 1
+    with Store(folder / "tasks") as store:
+        world: Any = next(iter(store.worlds()))
+    assert page.locator(".cells .label").count() == len(world.task_map.nodes)
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#e={short(lake['episode_id'])}")
+    page.locator(".cells").wait_for()
+    assert page.locator(".cells [data-cell]").count() == 16
+    assert page.locator(".cells text.symbol", has_text="H").count() == 4
+
+
+def test_claims_of_two_models_lead_to_episodes(folder: Path, page: Any) -> None:
+    place = folder / "evaluation"
+    goalscope.evaluate(["optimal", "random"], place, arms=["grids"], quick=True, sizes=[5], seed=7)
+    page.goto(write_view([place], folder / "evaluation.html").page.as_uri())
+    page.locator(".claims summary").click()
+    claim = page.locator(".claim[data-claim='acts optimally']", has_text="random")
+    link = claim.locator("[data-episode]").last
+    identity = link.get_attribute("data-episode")
+    link.click()
+    assert page.locator("article").get_attribute("data-id") == identity
+    held = [run for run in runs_in(place).values() if identity in {e["episode_id"] for e in run.episodes()}]
+    rows = held[0].rows(measure="action accuracy", agent="random")
+    values = dict(zip(rows.episode_id.tolist(), rows.value.tolist(), strict=True))
+    assert values[identity] <= float(np.median(list(values.values())))
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_nothing_is_cut(viewed: Path, browser: Any, run_directory: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    one = context.new_page()
+    chosen = episodes_of(run_directory, agent="random", size=7)[0]
+    for address in ("", f"#e={short(chosen['episode_id'])}&s=1"):
+        one.goto("about:blank")
+        one.goto(viewed.as_uri() + address)
+        one.locator(".count").wait_for(state="attached")
+        sizes = json.loads(
+            one.evaluate(
+                "JSON.stringify([...document.querySelectorAll('html, main, table, svg')]"
+                ".map(e => [e.scrollWidth, e.clientWidth || e.scrollWidth]))"
+            )
+        )
+        assert all(scrolled <= seen for scrolled, seen in sizes)
+    context.close()

@@ -1,0 +1,156 @@
+// The table of all episodes: filters, order, and as many rows as fit on the screen.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Address, short } from "./address";
+import type { Index } from "./data";
+import { visible } from "./text";
+
+const ROW = 30; // pixels, as in the style
+
+export type Filters = Record<string, string>;
+
+export function readFilters(text: string): Filters {
+  const pairs = text.split(";").filter(Boolean).map((pair) => pair.split(":").map(decodeURIComponent));
+  return Object.fromEntries(pairs.filter((pair) => pair.length === 2)) as Filters;
+}
+
+export function writeFilters(filters: Filters): string {
+  const pairs = Object.entries(filters).filter(([, value]) => value !== "");
+  return pairs.map((pair) => pair.map(encodeURIComponent).join(":")).join(";");
+}
+
+const ORDERS: Record<string, string> = {
+  "": "as stored", wrong: "most wrong actions", share: "largest share wrong", steps: "most steps", over: "most steps beyond the shortest",
+  invalid: "most turns without an action", id: "by id",
+};
+
+export function select(index: Index, filters: Filters, order: string): Uint32Array {
+  const { columns, agents, runs, outcomes, tags } = index.table;
+  const tests: ((at: number) => boolean)[] = [];
+  const equal = (column: number[], names: string[], value: string | undefined) => {
+    if (!value) return;
+    const number = names.indexOf(value);
+    tests.push((at) => column[at] === number);
+  };
+  equal(columns.run, runs, filters.run);
+  equal(columns.agent, agents, filters.agent);
+  equal(columns.outcome, outcomes, filters.outcome);
+  for (const [name, names] of Object.entries(tags)) equal(columns.tags[name], names, filters[`tag ${name}`]);
+  if (filters.wrong === "some") tests.push((at) => (columns.wrong[at] ?? 0) > 0);
+  if (filters.wrong === "none") tests.push((at) => columns.wrong[at] === 0);
+  if (filters.wrong === "invalid") tests.push((at) => columns.invalid[at] > 0);
+  if (filters.find) {
+    const wanted = filters.find.toLowerCase();
+    tests.push((at) => columns.id[at].includes(wanted) || index.table.worlds[columns.world[at]].includes(wanted));
+  }
+  const rows: number[] = [];
+  for (let at = 0; at < columns.id.length; at++) if (tests.every((test) => test(at))) rows.push(at);
+  const keys: Record<string, (at: number) => number> = {
+    wrong: (at) => columns.wrong[at] ?? -1,
+    share: (at) => (columns.steps[at] ? (columns.wrong[at] ?? -1) / columns.steps[at] : -1),
+    steps: (at) => columns.steps[at],
+    over: (at) => columns.steps[at] - (columns.shortest[at] ?? columns.steps[at]),
+    invalid: (at) => columns.invalid[at],
+  };
+  if (order === "id") rows.sort((one, two) => (columns.id[one] < columns.id[two] ? -1 : 1));
+  else if (keys[order]) rows.sort((one, two) => keys[order](two) - keys[order](one) || one - two);
+  return Uint32Array.from(rows);
+}
+
+function Choice({ name, value, values, set }: { name: string; value: string; values: string[]; set: (value: string) => void }) {
+  return (
+    <label>{visible(name)}
+      <select value={value} onChange={(event) => set(event.currentTarget.value)} data-filter={name}>
+        <option value="">all</option>
+        {values.map((one) => <option value={one}>{visible(one).slice(0, 40)}</option>)}
+      </select>
+    </label>
+  );
+}
+
+interface Props {
+  index: Index;
+  address: Address;
+  rows: Uint32Array;
+  at: number | null;
+  change: (changes: Partial<Address>, push?: boolean) => void;
+  children?: ComponentChildren;
+}
+
+export function List({ index, address, rows, at, change, children }: Props) {
+  const { columns, agents, runs, outcomes, tags } = index.table;
+  const filters = useMemo(() => readFilters(address.q), [address.q]);
+  const set = (name: string, value: string) => change({ q: writeFilters({ ...filters, [name]: value }) });
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(600);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setHeight(entry.contentRect.height));
+    watch.observe(box.current!);
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => {
+    const place = at === null ? -1 : rows.indexOf(at);
+    const element = box.current!;
+    if (place >= 0 && (place * ROW < element.scrollTop || (place + 1) * ROW > element.scrollTop + element.clientHeight))
+      element.scrollTop = Math.max(0, place * ROW - element.clientHeight / 2);
+  }, [at, rows]);
+  const first = Math.max(0, Math.floor(top / ROW) - 5);
+  const last = Math.min(rows.length, first + Math.ceil(height / ROW) + 10);
+  return (
+    <section class="list" aria-label="episodes">
+      {children}
+      <div class="filters">
+        {runs.length > 1 && <Choice name="run" value={filters.run ?? ""} values={runs} set={(value) => set("run", value)} />}
+        {agents.length > 1 && <Choice name="agent" value={filters.agent ?? ""} values={agents} set={(value) => set("agent", value)} />}
+        {outcomes.length > 1 && <Choice name="outcome" value={filters.outcome ?? ""} values={outcomes} set={(value) => set("outcome", value)} />}
+        {Object.entries(tags).map(([name, values]) => (
+          <Choice name={name} value={filters[`tag ${name}`] ?? ""} values={sorted(values)} set={(value) => set(`tag ${name}`, value)} />
+        ))}
+        <label>actions
+          <select value={filters.wrong ?? ""} data-filter="wrong" onChange={(event) => set("wrong", event.currentTarget.value)}>
+            <option value="">all</option><option value="some">some wrong</option><option value="none">none wrong</option>
+            <option value="invalid">a turn without action</option>
+          </select>
+        </label>
+        <label>order
+          <select value={address.o} data-filter="order" onChange={(event) => change({ o: event.currentTarget.value })}>
+            {Object.entries(ORDERS).map(([value, name]) => <option value={value}>{name}</option>)}
+          </select>
+        </label>
+        <label>id or world
+          <input type="search" value={filters.find ?? ""} data-filter="find" onInput={(event) => set("find", event.currentTarget.value)} />
+        </label>
+      </div>
+      <p class="count" data-count={rows.length}>
+        {rows.length.toLocaleString("en")} of {columns.id.length.toLocaleString("en")} episodes
+        {address.q && <button onClick={() => change({ q: "" })}>clear filters</button>}
+      </p>
+      <div class="row head" aria-hidden="true">
+        <span>agent</span><span>end</span><span>steps</span><span>wrong</span><span>world</span>
+      </div>
+      <div class="rows" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+        <div style={{ height: `${rows.length * ROW}px`, position: "relative" }}>
+          {[...rows.slice(first, last)].map((row, place) => (
+            <button class={row === at ? "row chosen" : "row"} key={row} data-id={columns.id[row]}
+              style={{ transform: `translateY(${(first + place) * ROW}px)` }}
+              onClick={() => change({ e: short(columns.id[row]), s: "0", b: "" }, true)}>
+              <span title={visible(agents[columns.agent[row]])}>{visible(agents[columns.agent[row]])}</span>
+              <span class={`end ${outcomes[columns.outcome[row]]}`}>{END[outcomes[columns.outcome[row]]] ?? outcomes[columns.outcome[row]]}</span>
+              <span>{columns.steps[row]}{columns.shortest[row] !== null && <small> / {columns.shortest[row]}</small>}</span>
+              <span>{columns.wrong[row] ?? "–"}{columns.invalid[row] > 0 && <small title="turns without an action"> +{columns.invalid[row]}∅</small>}</span>
+              <span class="id">{columns.id[row] && index.table.worlds[columns.world[row]].replace(/^[a-z]+-/, "").slice(0, 8)}</span>
+            </button>
+          ))}
+        </div>
+      </div>
+    </section>
+  );
+}
+
+const END: Record<string, string> = { goal: "✓ goal", horizon: "✗ horizon", failure: "∅ failure", stopped: "… stopped", ended: "✗ ended" };
+
+function sorted(values: string[]): string[] {
+  return [...values].sort((one, two) => Number(one) - Number(two) || (one < two ? -1 : 1));
+}

@@ -1,0 +1,98 @@
+// The drawings of worlds: cells, a graph, or neither.
+
+import type { Drawing, Drawn } from "./data";
+import { visible } from "./text";
+
+const SIDE = 24;
+const ARROWS = ["↑", "↓", "←", "→"];
+const KNOWN: Record<string, string> = { "#": "wall", _: "open", "*": "fog", G: "goal", K: "key", D: "door", A: "agent" };
+
+export interface Overlay {
+  path?: [number, number][]; // cells before and including the present one
+  wrong?: boolean[]; // of each move of the path
+  arrows?: (number[] | null)[][]; // optimal moves of each cell
+  distances?: number[][];
+  onCell?: (row: number, col: number) => void;
+  label: string;
+}
+
+export function Cells({ drawing, agent, overlay }: { drawing: Drawing; agent?: [number, number]; overlay: Overlay }) {
+  const rows = drawing.rows!;
+  const [height, width] = [rows.length, rows[0].length];
+  const path = overlay.path ?? [];
+  return (
+    <svg class="cells" viewBox={`-1 -1 ${width * SIDE + 2} ${height * SIDE + 2}`} role="img" aria-label={overlay.label}
+      style={{ maxWidth: `${Math.max(width * 34, 200)}px` }}>
+      {rows.map((line, row) => [...line].map((symbol, col) => (
+        <g class={overlay.onCell ? "cell press" : "cell"} onClick={overlay.onCell && (() => overlay.onCell!(row, col))}
+          data-cell={`${row},${col}`}>
+          <rect x={col * SIDE} y={row * SIDE} width={SIDE} height={SIDE} class={KNOWN[symbol] ?? "other"} />
+          {!"#_*".includes(symbol) && (
+            <text x={(col + 0.5) * SIDE} y={(row + 0.7) * SIDE} class="symbol">{visible(symbol)}</text>
+          )}
+          {overlay.distances && overlay.distances[row][col] >= 0 && symbol === "_" && (
+            <text x={col * SIDE + 3} y={row * SIDE + 9} class="distance">{overlay.distances[row][col]}</text>
+          )}
+          {symbol === "_" && overlay.arrows?.[row][col]?.map((move) => (
+            <text x={(col + 0.5) * SIDE + [5, 0, -6, 6][move]} y={(row + 0.5) * SIDE + [-2, 10, 4, 4][move]} class="arrow">
+              {ARROWS[move]}
+            </text>
+          ))}
+        </g>
+      )))}
+      {path.slice(1).map((cell, at) => {
+        const from = path[at];
+        const wrong = overlay.wrong?.[at];
+        return (
+          <line x1={(from[1] + 0.5) * SIDE} y1={(from[0] + 0.5) * SIDE} x2={(cell[1] + 0.5) * SIDE} y2={(cell[0] + 0.5) * SIDE}
+            class={wrong ? "path wrong" : "path"} />
+        );
+      })}
+      {drawing.labels?.map(([row, col, name]) => (
+        <g><title>{visible(name)}</title>
+          <text x={(col + 0.5) * SIDE} y={(row + 0.62) * SIDE} class="label">{visible(name).slice(0, 7)}</text></g>
+      ))}
+      {agent && (
+        <g><circle cx={(agent[1] + 0.5) * SIDE} cy={(agent[0] + 0.5) * SIDE} r={SIDE * 0.36} class="agent" />
+          <text x={(agent[1] + 0.5) * SIDE} y={(agent[0] + 0.7) * SIDE} class="symbol me">A</text></g>
+      )}
+    </svg>
+  );
+}
+
+/** A graph in layers: a node stands to the right of all that lead to it. */
+export function Graph({ drawing }: { drawing: Drawing }) {
+  const nodes = drawing.nodes!;
+  const layer = new Map(nodes.map(([name]) => [name, 0]));
+  for (let round = 0; round < nodes.length; round++)
+    for (const [from, to] of drawing.edges ?? [])
+      layer.set(to, Math.min(nodes.length, Math.max(layer.get(to)!, layer.get(from)! + 1)));
+  const layers: string[][] = [];
+  for (const [name] of nodes) (layers[Math.min(layer.get(name)!, nodes.length)] ??= []).push(name);
+  const columns = layers.filter(Boolean);
+  const place = new Map<string, [number, number]>();
+  columns.forEach((names, x) => names.forEach((name, y) => place.set(name, [x * 130 + 62, y * 44 + 24])));
+  const height = Math.max(...columns.map((names) => names.length)) * 44 + 8;
+  const states = new Map(nodes);
+  return (
+    <svg class="graph" viewBox={`0 0 ${columns.length * 130} ${height}`} role="img" aria-label="what depends on what"
+      style={{ maxWidth: `${columns.length * 150}px` }}>
+      {drawing.edges?.map(([from, to]) => {
+        const [start, end] = [place.get(from)!, place.get(to)!];
+        return <path class="edge" d={`M${start[0] + 54} ${start[1]} L${end[0] - 54} ${end[1]} m-6 -4 l6 4 l-6 4`} />;
+      })}
+      {[...place].map(([name, [x, y]]) => (
+        <g class={`node ${(states.get(name) ?? "").replace(" ", "-")}`}>
+          <title>{`${visible(name)}: ${states.get(name)}`}</title>
+          <rect x={x - 54} y={y - 17} width="108" height="34" rx="5" />
+          <text x={x} y={y - 2}>{visible(name).slice(0, 16)}</text>
+          <text x={x} y={y + 11} class="state">{states.get(name)}</text>
+        </g>
+      ))}
+    </svg>
+  );
+}
+
+export function cellOf(drawn: Drawn | undefined): [number, number] | undefined {
+  return drawn && drawn.length === 3 ? [drawn[1], drawn[2]] : undefined;
+}
