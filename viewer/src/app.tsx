@@ -99,7 +99,7 @@ function Viewer({ index }: { index: Index }) {
         ArrowLeft: () => go(present() - 1), ArrowRight: () => go(present() + 1), Home: () => go(0), End: () => go(most),
         ArrowDown: () => leap(1), ArrowUp: () => leap(-1),
       };
-      if (act[event.key] && at !== null) {
+      if (act[event.key] && (at !== null || event.key === "ArrowDown")) {
         event.preventDefault();
         act[event.key]();
       }
