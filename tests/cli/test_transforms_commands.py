@@ -80,7 +80,9 @@ def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Pat
 @pytest.mark.parametrize("page", ["docs/results.md", "docs/studies.md"])
 def test_the_commands_that_the_pages_print_run_and_compare_measures_what_is_missing(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    lines = re.compile(r"goalscope (run iso-difficulty --out runs/iso)\b.*goalscope (compare runs/iso --transforms)")
+    lines = re.compile(
+        r"goalscope (run iso-difficulty(?: --count 5)? --out runs/iso)\b.*goalscope (compare runs/iso --transforms)"
+    )
     printed = lines.findall(text)
     assert len(printed) == 1
     run, compare = ([word.replace("runs/iso", str(tmp_path)) for word in words.split()] for words in printed[0])

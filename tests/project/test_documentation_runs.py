@@ -275,6 +275,7 @@ SCENARIOS = {
     ),
     "iso-difficulty": Scenario(
         steps=(
+            ("goalscope run iso-difficulty --out runs/iso", f"{FEW} --agents optimal,epsilon-greedy(0.3)"),
             (
                 "goalscope run iso-difficulty --count 5 --out runs/iso && goalscope compare runs/iso --transforms",
                 f"{FEW} --agents optimal,epsilon-greedy(0.3)",

@@ -352,7 +352,8 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
         tensor.requires_grad_()
     # Where no held-back target is known no epoch can be chosen: the last one is kept.
     unscored = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
-    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay, fused=True)
+    # Not fused: twice as fast, but a problem's weights would depend in their last bits on what is trained beside it.
+    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
     n_steps, step = settings.epochs * -(-len(rows) // settings.batch), 0
     best, min_loss = dict(weights), torch.full((len(stack),), math.inf, device=device)
     kept_epoch = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
