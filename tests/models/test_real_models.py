@@ -91,19 +91,19 @@ def expected_over_taken(
         entry: the model, as a study has it.
         directory: of the runs.
         limit: seconds of a batch.
-        times: how many times as many trajectories as a trial names.
+        times: how many times as many grids as a trial names.
         clock: returns the time, seconds.
     """
     ratios = []
     for number, (sizes, count, factor, trajectories) in enumerate(TRIALS):
-        worlds = {"kind": "grid", "sizes": list(sizes), "densities": [0.3], "count": count}
+        worlds = {"kind": "grid", "sizes": list(sizes), "densities": [0.3], "count": times * count}
         study = Study.parse(
             {
                 "seed": number,
                 "worlds": [worlds],
                 "agents": [entry],
                 "horizon": {"factor": factor},
-                "trajectories": times * trajectories,
+                "trajectories": trajectories,
             }
         )
         [agent], [own] = study.agents(), study.agents_
