@@ -5,7 +5,9 @@ says itself.
 """
 
 import contextlib
+import errno
 import json
+import random
 import socket
 import struct
 import threading
@@ -23,6 +25,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from goalscope.models import LocalModel, Message, Request, Sampling
 from goalscope.rng import uniform
 
+_PORTS = range(10_000, 32_000)
 ACTIONS_SAID = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))
 
 
@@ -182,11 +185,21 @@ class Loopback:
 
     def start(self) -> None:
         self.stopping.clear()
-        self._server = _Server(("127.0.0.1", self.port), _Handler)
+        self._server = self._bound()
         self._server.owner = self
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
+
+    def _bound(self) -> "_Server":
+        """A server at its port; a new port lies below those that systems lend to clients: it stays free for a restart."""
+        for port in [self.port] if self.port else random.SystemRandom().sample(_PORTS, 200):
+            try:
+                return _Server(("127.0.0.1", port), _Handler)
+            except OSError as error:
+                if self.port or error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(errno.EADDRINUSE, f"no port of 200 in {_PORTS} is free")
 
     def stop(self) -> None:
         server, self._server = self._server, None

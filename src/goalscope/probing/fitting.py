@@ -396,6 +396,5 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
 
     shared = len({id(problem.features) for problem in stack}) == 1
     distinct = list(zip(stack, norms, strict=True))[: 1 if shared else None]
-    return torch.stack([torch.tensor(normalised(problem.features.vectors, *norm)) for problem, norm in distinct]).to(
-        device
-    )
+    inputs = [torch.tensor(normalised(problem.features.vectors, *norm)) for problem, norm in distinct]
+    return torch.stack(inputs).to(device)
