@@ -192,7 +192,7 @@ class Loopback:
         self._thread.start()
 
     def _bound(self) -> "_Server":
-        """A server at its port; a new port lies below those that systems lend to clients: it stays free for a restart."""
+        """A server at its port; a new port lies below those that systems lend to clients: it stays free meanwhile."""
         for port in [self.port] if self.port else random.SystemRandom().sample(_PORTS, 200):
             try:
                 return _Server(("127.0.0.1", port), _Handler)
