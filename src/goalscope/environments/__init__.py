@@ -2,9 +2,11 @@
 
 from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
+from goalscope.environments.live import oracle
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.environments.training import TrainingCurve
 from goalscope.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
 
 __all__ = [
@@ -21,9 +23,11 @@ __all__ = [
     "SolvedTable",
     "StateCopy",
     "StateTable",
+    "TrainingCurve",
     "believe",
     "enumerate_states",
     "environment_kind",
+    "oracle",
     "play_back",
     "solve_table",
 ]

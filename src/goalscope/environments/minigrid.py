@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from goalscope.environments.environment import StateCopy, environment_kind
-from goalscope.environments.toy_text import make
+from goalscope.environments.toy_text import copied, make
 from goalscope.extras import lacking
 from goalscope.ids import content_id
 
@@ -35,15 +35,18 @@ def _real(level: str, seed: int) -> Any:
     return environment
 
 
-class _Simulator:
+class Simulator:
     """A level whose state can be read and written.
 
     Levels keep references to single objects (the door to be opened, the ball to be fetched): the initial objects are
     moved, never created again.
+
+    Args:
+        real: the level at the beginning of an episode.
     """
 
-    def __init__(self, level: str, seed: int) -> None:
-        self.real = _real(level, seed)
+    def __init__(self, real: Any) -> None:
+        self.real = real
         self.size = self.real.grid.width, self.real.grid.height
         self._fixed = [None if item is None or item.type in _MOVABLE else item for item in self.real.grid.grid]
         self.movable: list[Any] = []
@@ -131,21 +134,24 @@ class MiniGridLevel(StateCopy):
         if form not in ("words", "grid"):
             raise ValueError(f"form must be words or grid, got {form!r}")
         self._level, self._seed, self._form = level, seed, form
-        self._simulator: _Simulator = self._real
+        self._begin()
+
+    def _begin(self) -> None:
+        self._simulator: Simulator = self._real
         real = self._simulator.real
         real.gen_obs = dict  # pictures take most of the time of a step and are not used here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
 
-    def make(self) -> _Simulator:
+    def make(self) -> Simulator:
         """Return the level at the beginning of an episode; the layout is always the same."""
-        return _Simulator(self._level, self._seed)
+        return Simulator(_real(self._level, self._seed))
 
-    def read(self, real: _Simulator) -> Key:
+    def read(self, real: Simulator) -> Key:
         """Return the key of the state."""
         return real.read()
 
-    def write(self, real: _Simulator, state: Key) -> None:
+    def write(self, real: Simulator, state: Key) -> None:
         """Put the level into a state."""
         real.write(state)
 
@@ -212,6 +218,30 @@ class MiniGridLevel(StateCopy):
             "form": self._form,
             "layout": content_id("layout", layout),
         }
+
+
+class LevelAsItIs(MiniGridLevel):
+    """A level as it lies before an agent at the beginning of an episode, however it was drawn.
+
+    Args:
+        real: the level; it is copied and stays as it is.
+    """
+
+    def __init__(self, real: Any) -> None:
+        self._pristine, self._form, self._seed = copied(real), "words", -1
+        self._level = real.spec.id if real.spec is not None else type(real).__name__
+        self._begin()
+
+    def make(self) -> Simulator:
+        """Return a copy of the level at the beginning of the episode, without pictures."""
+        real = copied(self._pristine)
+        real.gen_obs = dict
+        return Simulator(real)
+
+    def describe(self) -> dict[str, Any]:
+        """Return level, layout and the kinds of its objects; the seed is not known."""
+        kinds = [f"{item.color} {item.type}" for item in self._simulator.movable]
+        return {**super().describe(), "seed": None, "objects": kinds}
 
 
 def _object_words(item: Any, door_state: tuple[bool, ...]) -> str:

@@ -1,5 +1,6 @@
 """Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,8 +54,11 @@ class ToyText:
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
         self._name, self._options = name, dict(options or {})
-        self._real = make(name, self._options)
-        unwrapped = self._real.unwrapped
+        self._read(make(name, self._options))
+
+    def _read(self, real: Any) -> None:
+        self._real, name = real, self._name
+        unwrapped = real.unwrapped
         if not hasattr(unwrapped, "P") or not hasattr(unwrapped, "initial_state_distrib"):
             raise ValueError(
                 f"{name} must show its transitions as a table P with initial_state_distrib, as toy text environments "
@@ -133,6 +137,42 @@ class ToyText:
     def play(self, seed: int) -> "_Player":
         """Return a new environment at the beginning of an episode."""
         return _Player(self, make(self._name, self._options), seed)
+
+
+class ToyTextAsItIs(ToyText):
+    """An environment with a table ``P`` that an agent already acts in, however it was made.
+
+    Args:
+        real: the environment; it stays as it is.
+    """
+
+    def __init__(self, real: Any) -> None:
+        spec = real.spec
+        self._name, self._options = (spec.id, dict(spec.kwargs)) if spec is not None else (type(real).__name__, {})
+        self._read(real)
+
+    def play(self, seed: int) -> "_Player":
+        """Return a copy of the environment at the beginning of an episode."""
+        return _Player(self, copied(self._real.unwrapped), seed)
+
+    def after(self, state: int, action: int, real: int) -> int:
+        """Return the state after a transition that ended the episode, the real environment being in another one."""
+        rewards = {float(reward) for _, after, reward, over in self._table[state][action] if over and after == real}
+        if len(rewards) != 1:
+            raise ValueError(
+                f"an episode must end by a transition of the table, but {action} in state {state} ended in {real}"
+            )
+        return self._end_state(rewards.pop())
+
+
+def copied(real: Any) -> Any:
+    """Return a deep copy of an environment without its windows and pictures, which cannot be copied."""
+
+    def drawn(value: Any) -> bool:
+        items = value if isinstance(value, list) else [value]
+        return any(type(item).__module__.startswith("pygame") for item in items)
+
+    return copy.deepcopy(real, {id(value): None for value in vars(real).values() if drawn(value)})
 
 
 class _Player(StatePlayer):
