@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from goalscope.environments.environment import Environment
-from goalscope.environments.minigrid import LevelAsItIs, Simulator
+from goalscope.environments.minigrid import LevelAsItIs, LevelSimulator
 from goalscope.environments.playback import Mismatch, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, enumerate_states
@@ -104,7 +104,7 @@ KNOWN: Final[WeakValueDictionary[str, LaidOut]] = WeakValueDictionary()
 """The layouts that wrappers of this process hold, by id."""
 
 
-class Reader:
+class LayoutReader:
     """Reads the layouts and states of an environment.
 
     Args:
@@ -129,7 +129,7 @@ class Reader:
         self._horizon = horizon
         self._laid_out: OrderedDict[str, LaidOut] = OrderedDict()
         self._toy: ToyTextAsItIs | None = None
-        self._level: Simulator | None = None
+        self._level: LevelSimulator | None = None
         if (environment is None) != (state is None):
             raise ValueError("environment and state must be given together, got one of them")
         if environment is None and hasattr(self.real, "P"):
@@ -147,7 +147,7 @@ class Reader:
         environment: Environment[Any] | None = self._own or self._toy
         key = self._of_toy if self._toy is not None else f"own {id(self)}"
         if environment is None:
-            self._level = Simulator(self.real)
+            self._level = LevelSimulator(self.real)
             key = content_id("layout", {"level": repr(_seen(self._level))})
         environment, solved = self._solve(key, environment)
         number = solved.table.index.get(self._read())
@@ -217,7 +217,7 @@ class Reader:
         return int(self._most)
 
 
-def _seen(level: Simulator) -> tuple[Any, ...]:
+def _seen(level: LevelSimulator) -> tuple[Any, ...]:
     """Return all that tells one layout from another."""
     objects = [(item.type, item.color) for item in level.movable]
     return type(level.real).__name__, level.size, level.layout(), objects, level.read(), str(level.real.mission)

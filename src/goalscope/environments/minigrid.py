@@ -35,7 +35,7 @@ def _real(level: str, seed: int) -> Any:
     return environment
 
 
-class Simulator:
+class LevelSimulator:
     """A level whose state can be read and written.
 
     Levels keep references to single objects (the door to be opened, the ball to be fetched): the initial objects are
@@ -137,21 +137,21 @@ class MiniGridLevel(StateCopy):
         self._begin()
 
     def _begin(self) -> None:
-        self._simulator: Simulator = self._real
+        self._simulator: LevelSimulator = self._real
         real = self._simulator.real
         real.gen_obs = dict  # pictures take most of the time of a step and are not used here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
 
-    def make(self) -> Simulator:
+    def make(self) -> LevelSimulator:
         """Return the level at the beginning of an episode; the layout is always the same."""
-        return Simulator(_real(self._level, self._seed))
+        return LevelSimulator(_real(self._level, self._seed))
 
-    def read(self, real: Simulator) -> Key:
+    def read(self, real: LevelSimulator) -> Key:
         """Return the key of the state."""
         return real.read()
 
-    def write(self, real: Simulator, state: Key) -> None:
+    def write(self, real: LevelSimulator, state: Key) -> None:
         """Put the level into a state."""
         real.write(state)
 
@@ -232,11 +232,11 @@ class LevelAsItIs(MiniGridLevel):
         self._level = real.spec.id if real.spec is not None else type(real).__name__
         self._begin()
 
-    def make(self) -> Simulator:
+    def make(self) -> LevelSimulator:
         """Return a copy of the level at the beginning of the episode, without pictures."""
         real = copied(self._pristine)
         real.gen_obs = dict
-        return Simulator(real)
+        return LevelSimulator(real)
 
     def describe(self) -> dict[str, Any]:
         """Return level, layout and the kinds of its objects; the seed is not known."""

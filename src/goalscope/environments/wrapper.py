@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.environments.environment import Environment
-from goalscope.environments.live import LaidOut, Reader, StateOf
+from goalscope.environments.live import LaidOut, LayoutReader, StateOf
 from goalscope.extras import lacking
 from goalscope.meg import meg_known
 
@@ -51,7 +51,7 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     ) -> None:
         super().__init__(env)
         self._goals = goals
-        self._reader = Reader(env, environment, state, horizon, limit)
+        self._reader = LayoutReader(env, environment, state, horizon, limit)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
