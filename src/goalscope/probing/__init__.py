@@ -16,6 +16,7 @@ from goalscope.probing.distances import cross_fitted, probe_distances, score_dis
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
+from goalscope.probing.labelled import LabelProbe, probe
 from goalscope.probing.labels import (
     AGENT,
     CLASSES,
@@ -65,6 +66,7 @@ __all__ = [
     "HeadSizes",
     "Inside",
     "InsideSummary",
+    "LabelProbe",
     "Place",
     "PlanSettings",
     "Plans",
@@ -102,6 +104,7 @@ __all__ = [
     "paired_rows",
     "place_weights",
     "plan_differences",
+    "probe",
     "probe_cells",
     "probe_cells_by_size",
     "probe_distances",

@@ -79,7 +79,7 @@ def from_arrays(
     if not places:
         raise ValueError("activations must be given, got none")
     vectors = {
-        place: _vectors(array, f"activations of {place[0]}, layer {place[1]}", encoder)
+        place: vectors_of(array, f"activations of {place[0]}, layer {place[1]}", encoder)
         for place, array in places.items()
     }
     count = len(next(iter(vectors.values())))
@@ -100,7 +100,7 @@ def from_arrays(
                 f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(by_place)}"
             )
         arrays = {
-            place: _vectors(by_place[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places
+            place: vectors_of(by_place[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places
         }
         for place, array in arrays.items():
             if array.shape == vectors[place].shape and np.array_equal(array, vectors[place]):
@@ -114,7 +114,7 @@ def from_arrays(
     )
 
 
-def _vectors(source: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
+def vectors_of(source: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
     """Return an array as ``[N, P, D]`` float32, or its code by an encoder."""
     if hasattr(source, "toarray"):  # a sparse matrix of SciPy
         size = 4 * int(np.prod(source.shape, dtype=np.float64))
@@ -140,7 +140,7 @@ def _vectors(source: Any, name: str, encoder: Any = None) -> npt.NDArray[np.floa
     if not finite.all():
         bad = int(np.argmin(finite))
         raise ValueError(f"{name} must be finite in float32, got a number that is not in row {bad}: leave it out")
-    return vectors if encoder is None else _vectors(_encoded(vectors, encoder), f"the code of {name}")
+    return vectors if encoder is None else vectors_of(_encoded(vectors, encoder), f"the code of {name}")
 
 
 def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
