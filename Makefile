@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
 ONLY ?=
 
-.PHONY: demo test run-tests test-full lint bench lock sbom clean
+.PHONY: demo test run-tests test-full lint bench site lock sbom clean
 # A comma within the arguments of a call.
 , := ,
 
@@ -41,6 +41,7 @@ bench: $(VENV)/.installed-dev
 LOCKED ?= yes
 HASHED := --require-hashes --no-deps --only-binary :all:
 TOOLS := $(VENV)-tools
+DOCS := $(VENV)-docs
 FILES := pyproject.toml constraints.txt Makefile $(wildcard requirements/*.lock)
 
 define environment
@@ -92,5 +93,18 @@ sbom: $(TOOLS)/.installed
 	cat requirements/run.lock requirements/cuda.lock | $(TOOLS)/bin/cyclonedx-py requirements \
 	  --pyproject pyproject.toml --mc-type library --output-reproducible --validate --of JSON --output-file dist/sbom.json -
 
+# The site in build/site/html: pages from docs/ and from the package, pictures drawn by the commands that they show. Its
+# generator has an environment of its own; a warning of it, or of what reads docstrings, is an error.
+site: $(VENV)/.installed-dev $(DOCS)/.installed
+	$(BIN)/python -m tools.site
+	$(DOCS)/bin/zensical build --strict --clean 2>&1 | tee build/site/log
+	! grep -E "griffe:|mkdocstrings:|Error|Traceback" build/site/log
+
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check --quiet install $$($(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(TOOLS) build dist demo-run
+	rm -rf $(VENV) $(TOOLS) $(DOCS) build dist demo-run

@@ -286,7 +286,8 @@ class StepTable:
         """Return one row for each value.
 
         Args:
-            measure, unit: of the rows.
+            measure: the name of the rows.
+            unit: the unit of their values.
             value: ``[K]`` values, NaN where undefined.
             per: unit of the values.
             of: ``[K]`` index of the episode, step or group of each value, which may repeat; all in order by default.

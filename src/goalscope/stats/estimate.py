@@ -232,8 +232,7 @@ def estimate_pooled(
 
     Raises:
         ValueError: vectors of different lengths, infinite values, negative denominators, or a cluster's ratio outside
-        of
-            the bounds.
+            of the bounds.
 
     Source: Cochran, Sampling Techniques (1977), 6.3 (ratio estimator, linearised variance).
     """

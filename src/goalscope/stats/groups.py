@@ -60,9 +60,8 @@ def estimate_rows(
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
         whole: rows with all clusters of each group, where ``rows`` hold only some measures of them; ``rows`` by
-        default. A
-            cluster of a group without a value is counted in ``estimate.without``; `PARTS` do not split the clusters. Or
-            the number of clusters of each group, from `clusters_of`.
+            default. A cluster of a group without a value is counted in ``estimate.without``; `PARTS` do not split the
+            clusters. Or the number of clusters of each group, from `clusters_of`.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
             "share": [-1, 1] with the tag "differences" 1, [-2, 2] with 2, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.

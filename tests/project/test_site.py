@@ -1,0 +1,102 @@
+"""The site: every page is in the navigation, measures are written from the registry, it builds, tutorials run."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from goalscope.measures import StepMeasure, behaviour_measures
+
+site: Any = importlib.import_module("tools.site")
+ROOT = Path(__file__).parents[2]
+SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+GENERATOR = ROOT / ".venv-docs" / "bin" / "zensical"
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+
+
+def named(entries: Any) -> Iterator[str]:
+    """Yield the pages of a navigation."""
+    for entry in entries if isinstance(entries, list) else entries.values():
+        if isinstance(entry, str):
+            yield entry
+        else:
+            yield from named(entry)
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    found: dict[str, str] = site.pages()
+    return found
+
+
+def test_the_navigation_has_every_page_once(pages: dict[str, str]) -> None:
+    assert sorted(named(SETTINGS["nav"])) == sorted([*pages, "gallery/index.md"])
+
+
+def test_no_page_of_the_site_links_out_of_it(pages: dict[str, str]) -> None:
+    for page, text in pages.items():
+        for part in site._FENCE.split(text):
+            if part.lstrip().startswith("```"):
+                continue
+            for _, target, _ in site._LINK.findall(part):
+                there = (ROOT / "docs" / page).parent.joinpath(target).resolve().relative_to(ROOT / "docs").as_posix()
+                assert there in pages or there.startswith(("gallery/", "images/")), (page, target)
+
+
+def test_every_measure_has_a_place_and_every_equation_a_measure(pages: dict[str, str]) -> None:
+    found = {one.name: one for one in behaviour_measures() if isinstance(one, StepMeasure)}
+    groups = {group: {one.name for one in site.measures_of(group)} for group in site.MORE["measures"]}
+    assert sorted(name for names in groups.values() for name in names) == sorted(found)
+    text = "".join(text for page, text in pages.items() if page.startswith("measures/"))
+    assert all(one.text[1:] in text and one.source in text for one in found.values() if not one.base)
+    assert all(f"`{one.name}`" in text for one in found.values() if one.base)
+    for group, names in groups.items():
+        assert set(site.MORE["measures"][group]["equations"]) <= names
+        assert site.MORE["measures"][group]["picture"].split("/")[0] in site.MORE["gallery"]
+
+
+def test_links_and_cells_become_those_of_the_site(tmp_path: Path) -> None:
+    text = "[a](../SECURITY.md#b) [c](runs.md) `x` [d](../src/goalscope/own.py) ![e](images/f.svg)\n"
+    shown = "[a](security.md#b) [c](runs.md) `x` d (`src/goalscope/own.py`) ![e](images/f.svg)\n"
+    assert site.linked(text, "docs/start.md") == shown
+    (tmp_path / "one.py").write_text("# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nvalue = 1  # said\n")
+    assert site.cells_of(tmp_path / "one.py") == [("markdown", "# Title\n\nWords."), ("code", "value = 1  # said")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not GENERATOR.exists(), reason="the generator of the site is not installed: make site installs it")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    site.main()
+    command = [str(GENERATOR), "build", "--strict", "--clean"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0 and not [word for word in ("griffe:", "mkdocstrings:", "arning") if word in told], told
+    built = ROOT / "build" / "site" / "html"
+    assert all((built / page).with_suffix(".html").exists() for page in named(SETTINGS["nav"]) if page != "index.md")
+    assert 'src="../gallery/grids/' in (built / "measures" / "performance.html").read_text(encoding="utf-8")
+    assert (
+        shutil.which("git") is None
+        or not subprocess.run(
+            ["git", "status", "--porcelain", "build"], cwd=ROOT, capture_output=True, text=True
+        ).stdout
+    )
+
+
+def test_workflows_name_no_address_and_ask_for_no_password() -> None:
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        text = path.read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["jobs"] and "://" not in text and "secrets." not in text

@@ -1,0 +1,235 @@
+"""Write the pages of the site: those of ``docs/``, and what the package's own declarations say.
+
+``make site`` runs it and has the generator of the site build what it wrote (``mkdocs.yml``). A fact stands once: pages
+of measures, commands and the interface are written from what is registered and documented in the code;
+``tools/site.yaml`` adds equations, pitfalls and pictures. Links to files outside of the site become their paths, for no
+address is known.
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+import yaml
+
+from goalscope import _OFFERED, _PACKAGES, registry
+from goalscope.cli import app
+from goalscope.measures import StepMeasure, behaviour_measures
+
+ROOT: Final = Path(__file__).parents[1]
+OUT: Final = ROOT / "build" / "site"
+MORE: Final[Mapping[str, Any]] = yaml.safe_load((ROOT / "tools" / "site.yaml").read_text(encoding="utf-8"))
+OUTSIDE: Final = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/README.md": "benchmarks.md",
+}
+"""Pages that stand outside of ``docs/``, and their names on the site."""
+PARTS: Final = ("agent", "world", "environment", "model", "head", "intervention", "attribution", "analysis", "study")
+"""The kinds whose registered names are listed; measures, claims and arms have more to say."""
+_LINK: Final = re.compile(r"(!?\[(?:[^\]]|\](?!\())*\])\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
+_FENCE: Final = re.compile(r"^([ ]*```.*?^[ ]*```)", re.DOTALL | re.MULTILINE)
+
+
+def linked(text: str, page: str) -> str:
+    """Return a page of the repository with its links as they lead on the site; ``page`` is its path there."""
+    folder, place = (ROOT / page).parent, page.removeprefix("docs/")
+
+    def target(link: re.Match[str]) -> str:
+        words, path, heading = link.groups()
+        there = (folder / path).resolve().relative_to(ROOT).as_posix()
+        found = OUTSIDE.get(there) or (there.removeprefix("docs/") if there.startswith("docs/") else "")
+        if found:
+            found = os.path.relpath(re.sub(r"[.](ipynb|py)$", ".md", found), Path(OUTSIDE.get(page, place)).parent)
+            return f"{words}({found}{heading or ''})"
+        name = words.removeprefix("[").removesuffix("]")
+        return name if name.strip("`") == there else f"{name} (`{there}`)"
+
+    return "".join(part if part.lstrip().startswith("```") else _LINK.sub(target, part) for part in _FENCE.split(text))
+
+
+def cells_of(path: Path) -> list[tuple[str, str]]:
+    """Return the cells of a notebook, or of a script with cells (``# %%``): "markdown" or "code", and the text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    found = []
+    for part in re.split(r"^# %%", text, flags=re.MULTILINE)[1:]:
+        kind, _, body = part.partition("\n")
+        if "[markdown]" in kind:
+            found.append(("markdown", re.sub(r"^# ?", "", body, flags=re.MULTILINE).strip()))
+        else:
+            found.append(("code", body.strip()))
+    return found
+
+
+def tutorial(path: Path) -> str:
+    """Return a notebook or a script with cells as a page."""
+    parts = [f"```python\n{text}\n```" if kind == "code" else text for kind, text in cells_of(path)]
+    return linked("\n\n".join(parts) + "\n", path.relative_to(ROOT).as_posix())
+
+
+def _module_of(found: StepMeasure) -> str:
+    if found.name.endswith(" under fog"):
+        return "fog"
+    function: Any = found.function
+    while isinstance(function, partial):
+        function = function.func
+    return str(function.__module__).removeprefix("goalscope.measures.")
+
+
+def measures_of(group: str) -> list[StepMeasure]:
+    """Return the registered measures of a group of ``tools/site.yaml``."""
+    all_measures = [one for one in behaviour_measures() if isinstance(one, StepMeasure)]
+    return [found for found in all_measures if _module_of(found) == group]
+
+
+def measure_page(group: str) -> str:
+    """Return the page of a group of measures: definition, equation, source, pitfalls and a picture."""
+    more, found = MORE["measures"][group], measures_of(group)
+    lines = [f"# {more['title']}", "", f"![{more['title']}](../gallery/{more['picture']})", "", "## Pitfalls", ""]
+    lines += [f"* {sentence}" for sentence in more["pitfalls"]]
+    variants = [one for one in found if one.base]
+    for one in (one for one in found if not one.base):
+        low, high = (f"{bound:g}".replace("inf", "∞") for bound in one.bounds)
+        lines += ["", f"## {one.name}", "", f"{one.text[:1].upper()}{one.text[1:]}.", ""]
+        if equation := more["equations"].get(one.name):
+            lines += [f"    {equation}", ""]
+        lines += [f"* Unit: {one.unit}, from {low} to {high}, one value per {one.per}", f"* Source: {one.source}"]
+        lines += [f"* Needs: {', '.join(one.needs)}"] if one.needs else []
+        if named := [f"`{variant.name}`" for variant in variants if variant.base == one.name]:
+            lines += [f"* Variants: {', '.join(named)}"]
+    return "\n".join([*lines, "", "Rules that hold for all of them: [measures](../measures.md).", ""])
+
+
+def commands_page() -> str:
+    """Return all commands with arguments and options, as ``--help`` says them."""
+    program: Any = typer.main.get_command(app)
+    names = program.list_commands(None)
+    lines = ["# All commands and options", "", "What each is for: [the command line](../command-line.md).", ""]
+    for name in sorted(names):
+        command = program.commands[name]
+        if command.hidden:
+            continue
+        text = " ".join((command.help or "").split())
+        lines += [f"## goalscope {name}", "", _escaped(text), "", "| argument or option | meaning |", "| --- | --- |"]
+        for parameter in command.params:
+            meaning = " ".join(str(getattr(parameter, "help", "") or "").split())
+            shown = ", ".join((*parameter.opts, *parameter.secondary_opts))
+            shown = shown if shown.startswith("-") else str(parameter.metavar or shown.upper())
+            lines.append(f"| `{shown.replace('|', '&#124;')}` | {_escaped(meaning)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([|<>\[\]*_`])", r"\\\1", text)
+
+
+def parts_page() -> str:
+    """Return the names that are registered by kind, as studies and commands take them."""
+    lines = ["# Names of parts", "", "What is registered; a package of yours [adds to it](../plugins.md).", ""]
+    for kind in PARTS:
+        lines += [f"## {kind}", "", "\n".join(f"* `{name}`" for name in registry.names(kind)), ""]
+    return "\n".join(lines)
+
+
+def _taken(module: str) -> dict[str, str]:
+    """Return the names that a module takes from other modules, and the module of each."""
+    tree = ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def defined(module: str, name: str) -> str:
+    """Return the full name of what a module offers, where it is defined."""
+    while name in (taken := _taken(module)):
+        module = taken[name]
+    return f"{module}.{name}"
+
+
+def offered(package: str) -> list[str]:
+    """Return the full names of what a package offers but for bare numbers, which have no docstring."""
+    module = import_module(package)
+    return [defined(package, name) for name in module.__all__ if not isinstance(getattr(module, name), int)]
+
+
+def interface_page(title: str, names: Iterable[str]) -> str:
+    """Return a page that shows the docstrings of some names."""
+    return f"# {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)
+
+
+def gallery(out: Path, words: Mapping[str, Any]) -> str:
+    """Run the commands of the gallery in ``out`` and return its page: each picture with the command that draws it."""
+    lines = ["# Gallery", "", "Every picture, with the commands that made it."]
+    program = [sys.executable, "-c", "from goalscope.cli import main; main()"]
+    for name, entry in words.items():
+        (out / name).mkdir(parents=True, exist_ok=True)
+        for command in entry["commands"]:
+            done = subprocess.run([*program, *shlex.split(command)[1:]], cwd=out, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
+        lines += ["", f"## {entry['title']}", "", "```sh", *entry["commands"], "```", ""]
+        for picture in sorted((out / name).glob("*.svg")):
+            one = entry["commands"][-1].partition(" --all ")[0]
+            how = f"`{one} {picture.stem} --out {picture.name}`" if "figure" in one else f"`{entry['commands'][-1]}`"
+            lines += [f"![{picture.stem}]({name}/{picture.name})", "", how, ""]
+        for path in (out / name).iterdir():
+            if path.suffix != ".svg":
+                path.unlink()
+    shutil.rmtree(out / "runs")
+    return "\n".join(lines)
+
+
+def pages() -> dict[str, str]:
+    """Return all pages but the gallery by their path on the site."""
+    found = {name: linked((ROOT / page).read_text(encoding="utf-8"), page) for page, name in OUTSIDE.items()}
+    for path in sorted((ROOT / "docs").rglob("*")):
+        name = path.relative_to(ROOT / "docs")
+        if path.suffix == ".md":
+            found[name.as_posix()] = linked(path.read_text(encoding="utf-8"), f"docs/{name.as_posix()}")
+        elif path.suffix in (".ipynb", ".py"):
+            found[name.with_suffix(".md").as_posix()] = tutorial(path)
+    for group in MORE["measures"]:
+        found[f"measures/{group.rpartition('.')[0] or group}.md"] = measure_page(group)
+    found["reference/commands.md"] = commands_page()
+    found["reference/parts.md"] = parts_page()
+    front = [f"goalscope.{module}.{name}" for module, name in _OFFERED.values()]
+    found["api/goalscope.md"] = interface_page("goalscope", front)
+    for package in _PACKAGES:
+        found[f"api/{package}.md"] = interface_page(f"goalscope.{package}", offered(f"goalscope.{package}"))
+    return found
+
+
+def main() -> None:
+    """Write everything that the site is built from."""
+    place = OUT / "pages"
+    shutil.rmtree(place, ignore_errors=True)
+    for name, text in pages().items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "docs" / "images", place / "images")
+    kept = OUT / "gallery"  # pictures are drawn again after `make clean`
+    if not (kept / "index.md").exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        text = gallery(kept, MORE["gallery"])
+        (kept / "index.md").write_text(text, encoding="utf-8")
+    shutil.copytree(kept, place / "gallery")
+
+
+if __name__ == "__main__":
+    main()
