@@ -521,6 +521,7 @@ ELSEWHERE = {
     "environments.md": "tests/environments/test_docs.py",
     "meg-unseen.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
+    "oracle.md": "tests/environments/test_oracle.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }
 """Pages whose Python is run by another test, which also compares what it prints, or its source, with the page."""
