@@ -2,7 +2,7 @@
 
 from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
-from goalscope.environments.live import oracle
+from goalscope.environments.oracles import oracle
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states

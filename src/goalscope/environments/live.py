@@ -1,11 +1,11 @@
-"""Exact oracles beside environments that an agent already acts in: what was optimal, step by step.
+"""What is optimal in an environment that an agent already acts in.
 
-`oracle` puts a wrapper around an environment of Gymnasium. The environment itself decides all that happens; the wrapper
-reads its state, looks it up in a table that was enumerated, solved and played back, and compares every step with it.
+The environment itself decides all that happens. Its state is read and looked up in a table that was enumerated, solved
+and played back, and every step is compared with the table.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -17,7 +17,7 @@ from goalscope.environments.environment import Environment
 from goalscope.environments.minigrid import LevelAsItIs, LevelSimulator
 from goalscope.environments.playback import Mismatch, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
-from goalscope.environments.table import LIMIT, enumerate_states
+from goalscope.environments.table import enumerate_states
 from goalscope.environments.toy_text import ToyTextAsItIs
 from goalscope.ids import content_id
 from goalscope.meg import RationalityCurve
@@ -221,48 +221,3 @@ def _seen(level: LevelSimulator) -> tuple[Any, ...]:
     """Return all that tells one layout from another."""
     objects = [(item.type, item.color) for item in level.movable]
     return type(level.real).__name__, level.size, level.layout(), objects, level.read(), str(level.real.mission)
-
-
-def oracle(
-    env: Any,
-    *,
-    environment: Environment[Any] | None = None,
-    state: StateOf | None = None,
-    goals: Sequence[str] | None = ("goal",),
-    horizon: int | None = None,
-    limit: int = LIMIT,
-) -> Any:
-    """Return an environment of Gymnasium with an exact oracle in its ``info``; all else stays as it is.
-
-    ``info["goalscope"]`` holds, after `reset` and each step, "optimal" (``[A]`` bool), "distance" (steps, -1 where
-    there is none) and, of the action just taken, "was_optimal" and "regret": steps that it lost, infinite where the
-    goal is out of reach since; with chance, expected decisions at the goal that it lost. After the last step "episode"
-    holds what the whole episode shows, see `goalscope.environments.wrapper.OracleEnv`.
-
-    Args:
-        env: one with a table ``P`` or a level of MiniGrid or BabyAI, in any wrappers that leave actions and ends as
-            they are; a vectorised environment that has its environments here (its ``envs`` are wrapped). Others:
-            ``gymnasium.make_vec(..., wrappers=[oracle])``.
-        environment, state: for any other environment its rules, and a function of ``env.unwrapped`` to its state.
-        goals: the goals whose MEG "episode" holds, None for all that the environment names, () for none.
-        horizon: decisions that MEG takes; by default ``int(1.5 shortest) + 1``, with chance the time limit.
-        limit: most states that a layout may have, see `enumerate_states`.
-
-    Raises:
-        ValueError: an environment whose state cannot be read, or that is too large.
-        Mismatch: at `reset` or `step`: one that does not do what its table says.
-        ImportError: Gymnasium is missing.
-    """
-    from goalscope.environments.wrapper import OracleEnv
-
-    options: dict[str, Any] = {"goals": goals, "horizon": horizon, "limit": limit}
-    holder = getattr(env, "unwrapped", env)
-    if isinstance(inner := getattr(holder, "envs", None), list | tuple):
-        holder.envs = type(inner)(oracle(one, environment=environment, state=state, **options) for one in inner)
-        return env
-    if hasattr(env, "num_envs"):
-        raise ValueError(
-            f"a vectorised environment must have its environments in this process, got {type(env).__name__}: make it "
-            "with the wrapper inside, e.g. gymnasium.make_vec(name, n, wrappers=[oracle])"
-        )
-    return OracleEnv(env, environment=environment, state=state, **options)
