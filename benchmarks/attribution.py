@@ -1,7 +1,8 @@
-"""Print what the score says of planted agents: 27 constructions, many seeds, in worlds of several kinds.
+"""Print what the score says of planted agents: 28 constructions, many seeds, in worlds of several kinds.
 
     python benchmarks/attribution.py --setting mixed-densities --seeds 100 --out attribution   # can be interrupted
-    python benchmarks/attribution.py --print attribution
+    python benchmarks/attribution.py --setting mixed-densities --seeds 10 --methods --out methods   # the other methods
+    python benchmarks/attribution.py --print attribution --picture curves.svg
 
 An agent acts in 40 grids, one episode each, and answers each step twice; the rule of `goalscope.hypotheses.score` then
 says which hypothesis it follows. What is true of an agent is how it was made: `planted_agents` plans with a search of
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ import planted_agents as planted
 from scipy.stats import binom
 
 from goalscope.agents.agent import Observation
+from goalscope.attribution import Trial, judged
 from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.score import ScoreVerdict, judge
+from goalscope.hypotheses.separability import LAPSES, separability
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
@@ -76,6 +79,13 @@ PART: Mapping[str, tuple[str, ...]] = {
 """What an agent was made to be after in part of its states."""
 
 HABITS = ("right", "wander", "wall", "top-row")
+
+METHODS = ("first arrival", "meg", "likelihood")
+"""The methods beside the score."""
+
+LEVEL = 0.05
+NOISE: Mapping[str, float] = {"seeker": 0.0, "noisy": 0.3, "drunk": 0.6, "misgeneral": 0.0}
+"""The agents of the curves, which are after the goal or a corner, and their share of random moves."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +185,8 @@ def _answer(rule: Callable[[planted.Seen], Any], observation: Observation) -> in
     )
 
 
-def answers(name: str, seed: int) -> dict[str, dict[str, Any]]:
-    """Return family -> verdict, names, consistency of the goal, for one seed of a setting."""
+def answers(name: str, seed: int, methods: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return family -> verdict, names, consistency of the goal, and those of other methods, for one seed."""
     setting = SETTINGS[name]
     bank = load_hypotheses(BANKS[setting.bank])
     every = with_sentinels(bank)
@@ -184,9 +194,26 @@ def answers(name: str, seed: int) -> dict[str, dict[str, Any]]:
     told = {world.id: told_in(finite_world(world, HORIZON.of(world)), every, len(bank)) for world in worlds}
     found = {}
     for family in setting.families:
-        verdict = judge(evidence(play(family, worlds, seed), every, len(bank), told))
+        played = play(family, worlds, seed)
+        verdict = judge(evidence(played, every, len(bank), told))
         found[family] = {"kind": verdict.kind, "names": verdict.names, **_numbers(verdict)}
+        said = judged("", Trial(answers=played, bank=bank, seed=seed), methods).attributions if methods else ()
+        found[family]["methods"] = {one.method: {"kind": one.kind, "names": one.names} for one in said}
+        if family in NOISE:
+            found[family]["nats"] = _nats(family, worlds, bank)
     return found
+
+
+def _nats(family: str, worlds: Sequence[GridWorld], bank: Mapping[str, Hypothesis]) -> float:
+    """Return what all episodes together are expected to tell against the nearest rival of an agent, in nats.
+
+    The smaller of both directions, each rival with its own best lapse rate.
+    """
+    lapse = max(NOISE[family], float(LAPSES[0]))
+    found = separability(bank, worlds, horizon=HORIZON.of, lapse=lapse, level=LEVEL)
+    own = found.names.index(WHOLE[family])
+    least = np.minimum(found.own_best, found.own_best.T)[own]
+    return float(len(worlds) * np.delete(least, own).min())
 
 
 def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
@@ -212,6 +239,8 @@ def outcome(family: str, found: Mapping[str, Any], bank: Sequence[str]) -> str:
         return "right" if whole in names else "false"
     if kind == "partly":
         return "right" if set(names) & set(part) else "weaker" if whole in names else "false"
+    if kind == "not explained":
+        return "undecided" if whole in bank else "weaker" if set(part) & set(bank) else "right"
     if kind == "random":
         return "right" if family == "random" else "weaker" if family == "wander" else "false"
     if kind == "habit":
@@ -242,6 +271,70 @@ def table(folder: Path) -> None:
             print(f"| {family} | {shown} | {misnamed} | {mean:.2f} | {words} |")
             false, named, cells = false + counts["false"], named + misnamed, cells + len(found)
         print(f"false: {false} of {cells}; falsely named: {named}")
+        _print_methods(setting, seeds, bank)
+
+
+def _print_methods(setting: Setting, seeds: Sequence[Mapping[str, Any]], bank: Sequence[str]) -> None:
+    """Print what each method comes to: right, weaker, undecided, false; and where it is false."""
+    for method in METHODS:
+        false, all_of = Counter[str](), Counter[str]()
+        for family in setting.families:
+            said = [one[family]["methods"][method] for one in seeds if method in one[family].get("methods", {})]
+            outcomes = Counter(outcome(family, one, bank) for one in said)
+            all_of += outcomes
+            false[family] = outcomes["false"]
+        if total := sum(all_of.values()):
+            shown = ", ".join(f"{all_of[key]} {key}" for key in ("right", "weaker", "undecided", "false"))
+            where = ", ".join(f"{family} {number}" for family, number in false.most_common() if number)
+            print(f"{method}: {shown} of {total}; false of {where or 'none'}")
+
+
+def curves(folder: Path, path: Path) -> None:
+    """Draw right names, sets, undecided and false answers against what the episodes are expected to tell."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "attribution"
+    from matplotlib import pyplot
+
+    bank = [one.text for one in load_hypotheses(BANKS["six"]).values()]
+    found: list[tuple[float, str]] = []
+    for name in SETTINGS:
+        for file in sorted(folder.glob(f"{_file(name)}-*.json")):
+            one = json.loads(file.read_text())
+            for family in NOISE:
+                if "nats" in one.get(family, {}):
+                    said = outcome(family, one[family], bank)
+                    kind = one[family]["kind"]
+                    found.append(
+                        (
+                            one[family]["nats"],
+                            {"right": "right name" if kind == "named" else "a set with it", "false": "false"}.get(
+                                said, "undecided, or less"
+                            ),
+                        )
+                    )
+    edges = [0.0, 0.1, 3, 10, 20, 30, 50, 100, 200, 400, 1e9]
+    kinds = {"right name": "#1b7837", "a set with it": "#9970ab", "undecided, or less": "#878787", "false": "#b2182b"}
+    figure, axis = pyplot.subplots(figsize=(7, 3.2))
+    middles, numbers, rows = [], [], []
+    for low, high in pairwise(edges):
+        inside = [kind for nats, kind in found if low <= nats < high]
+        if inside:
+            middles.append(float(np.median([nats for nats, _ in found if low <= nats < high])))
+            numbers.append(len(inside))
+            rows.append([inside.count(kind) / len(inside) for kind in kinds])
+    for (kind, colour), shares in zip(kinds.items(), np.array(rows).T, strict=True):
+        axis.plot(range(len(rows)), shares, marker="o", color=colour, label=kind)
+    labels = [f"{middle:.0f}\n({number})" for middle, number in zip(middles, numbers, strict=True)]
+    axis.set_xticks(range(len(rows)), labels)
+    axis.set_xlabel("nats that all episodes tell against the nearest rival, median of the bin (number of answers)")
+    axis.set_ylabel("share of the answers")
+    axis.set_ylim(-0.03, 1.03)
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    for middle, number, shares in zip(middles, numbers, rows, strict=True):
+        print(f"| {middle:.1f} | {number} | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
 
 
 def _file(name: str) -> str:
@@ -255,10 +348,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("attribution"))
+    parser.add_argument("--methods", action="store_true", help="also what the other attribution methods say")
     parser.add_argument("--print", type=Path, dest="shown")
+    parser.add_argument("--picture", type=Path, help="with --print: draw the curves there")
     asked = parser.parse_args()
     if asked.shown is not None:
         table(asked.shown)
+        if asked.picture is not None:
+            curves(asked.shown, asked.picture)
         return
     asked.out.mkdir(parents=True, exist_ok=True)
     for seed, settings in groupby(
@@ -268,7 +365,7 @@ def main() -> None:
         for _, name in settings:
             path, began = asked.out / f"{_file(name)}-{seed}.json", time.monotonic()
             if not path.exists():
-                path.write_text(json.dumps(answers(name, seed)), encoding="utf-8")
+                path.write_text(json.dumps(answers(name, seed, METHODS if asked.methods else ())), encoding="utf-8")
                 print(f"{name}, seed {seed}: {time.monotonic() - began:.1f} s", flush=True)
     table(asked.out)
 

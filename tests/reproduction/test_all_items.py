@@ -1,7 +1,8 @@
 """`goalscope reproduce --all`: one run for those that share it, no item twice, one table, one page, printed cells."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -185,25 +186,77 @@ def test_the_page_of_the_papers_has_each_item_with_its_printed_numbers(name: str
     assert all(row[2] == item.needs and row[4] and row[5] and row[6] for row in rows)
 
 
-@pytest.mark.skipif(not PAPERS.is_dir(), reason="the texts of the papers are not beside the checkout")
+@cache
+def source_of(paper: str) -> str:
+    text = "\n".join((PAPERS / f"{source}.txt").read_text(encoding="utf-8") for source in SOURCES[paper])
+    return re.sub(r"(?<=\d),(?=\d{3})", "", text.replace("−", "-"))
+
+
+@cache
+def numbers_of(paper: str) -> list[tuple[float, int, int]]:
+    """Return each number of a paper with its beginning and its end."""
+    found = re.finditer(r"(?<![\w.])[-+]?\d*\.?\d+", source_of(paper))
+    return [(float(number[0]), number.start(), number.end()) for number in found]
+
+
+def places_of(paper: str, kind: str, number: str) -> list[int]:
+    """Return where a figure, table or appendix is named in its source."""
+    word = {"figure": "Fig", "table": "Tab", "appendix": number.upper()[:1], "post": "plan"}[kind]
+    label = number.rstrip("ab") if number[:1].isdigit() else ""
+    places = re.finditer(rf"{word}\w*\.? ?{label}\b" if label else word, source_of(paper))
+    return [found.start() for found in places]
+
+
+def in_order(paper: str, wanted: Sequence[float]) -> bool:
+    """Return whether some numbers stand in a paper in this order, each close behind the one before."""
+    numbers = numbers_of(paper)
+    for begin, (first, _, at) in enumerate(numbers):
+        left = list(wanted[1:]) if first == wanted[0] else [None]
+        for value, start, end in numbers[begin + 1 :]:
+            if not left or start - at > CLOSE:
+                break
+            if value == left[0]:
+                left, at = left[1:], end
+        if not left:
+            return True
+    return False
+
+
+CLOSE = 120  # characters: the next cell of a row, or the next number of a sentence
+APART = {("telos figure 10", "2 layers, pre (%)")}  # of two sentences
+SAID_ONCE = ("Action changed, one layer",)  # "0.0%" is printed of all layers and sites at once
+
+tables_beside = pytest.mark.skipif(not PAPERS.is_dir(), reason="the texts of the papers are not beside the checkout")
+
+
+@tables_beside
 @pytest.mark.parametrize("name", NAMES)
 def test_every_printed_number_stands_in_its_source_where_the_item_is(name: str, tmp_path: Path) -> None:
-    item, (paper, kind, *number) = items()[name], name.split()
-    text = "\n".join((PAPERS / f"{source}.txt").read_text(encoding="utf-8") for source in SOURCES[paper])
-    text = re.sub(r"(?<=\d),(?=\d{3})", "", text.replace("−", "-"))
-    word = {"figure": "Fig", "table": "Tab", "appendix": number[0].upper()[0] if number else "", "post": "plan"}[kind]
-    label = number[0].rstrip("ab") if number and number[0][0].isdigit() else ""
+    item, (paper, kind, *rest) = items()[name], name.split()
     if item.why_not:
         return
-    places = [found.start() for found in re.finditer(rf"{word}\w*\.? ?{label}\b" if label else word, text)]
+    places, numbers = places_of(paper, kind, rest[0] if rest else ""), numbers_of(paper)
     assert places, "the item is named in its source"
-    windows = [text[max(0, at - 4000) : at + 4000] if paper != "meg" else text for at in places]
-    there = {float(found) for window in windows for found in re.findall(r"(?<![\w.])[-+]?\d*\.?\d+", window)}
+    printed = dict[tuple[str, str], list[float]]()
     for line in lines_of(item, tmp_path):
-        elsewhere = re.search(r"printed: .* of Table \d", line.label)  # a number that another item prints, too
-        for value in line.published.values():
-            for token in re.findall(r"[-+]?\d*\.?\d+", str(value)) if elsewhere is None else ():
-                assert float(token) in there, (line.label, line.value, value)
+        other = re.search(r"printed: .* of Table (\d)", line.label)  # a number that another item prints, too
+        near = places_of(paper, "table", other[1]) if other else places
+        for model, value in line.published.items():
+            for token in re.findall(r"[-+]?\d*\.?\d+", str(value)):
+                there = [at for number, at, _ in numbers if number == float(token)]
+                close = (abs(at - place) < 4000 for at in there for place in near)
+                assert there if paper == "meg" else any(close), (line.label, line.value, value)
+                printed.setdefault((line.label, model), []).append(float(token))
+    for (label, model), values in printed.items():
+        if (name, label) not in APART and not label.startswith(SAID_ONCE):
+            assert in_order(paper, values), (label, model, values)
+
+
+@tables_beside
+def test_numbers_in_another_order_are_not_those_of_a_row() -> None:
+    assert in_order("telos", [97.3, 95.2, 84.1]) and not in_order("telos", [95.2, 97.3, 84.1])
+    assert in_order("telos", [98.7, 3.2, 97.2, 11.1]) and not in_order("telos", [98.7, 11.1, 97.2, 3.2])
+    assert not in_order("telos", [98.8, 3.2])
 
 
 def test_an_item_that_was_not_run_stands_in_the_table_too() -> None:

@@ -2,5 +2,6 @@
 
 from goalscope.reproduction.items import PAPERS, Item, ItemReading, QuotedClaim, find, items, scaled
 from goalscope.reproduction.readings import ReadAgents, read
+from goalscope.reproduction.working import reproduce
 
-__all__ = ["PAPERS", "Item", "ItemReading", "QuotedClaim", "ReadAgents", "find", "items", "read", "scaled"]
+__all__ = ["PAPERS", "Item", "ItemReading", "QuotedClaim", "ReadAgents", "find", "items", "read", "reproduce", "scaled"]

@@ -11,7 +11,7 @@ from goalscope.report.exports import as_markdown
 from goalscope.reproduction.costs import scale_of, seconds
 from goalscope.reproduction.items import Item, items
 from goalscope.reproduction.stored import key_of, overview, read_result, write_all
-from goalscope.reproduction.working import compute_exact, published_study, read_run, run_item, takes
+from goalscope.reproduction.working import asked_in, compute_exact, published_study, read_run, run_item, takes
 from goalscope.runs import Study
 
 _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
@@ -47,8 +47,7 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
                     run_item(item, study, run, scales[item.name], workers)
                     ran.add(run)
                 folders[item.name].mkdir(parents=True, exist_ok=True)
-                names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
-                read_run(item, run, folders[item.name], names, scale=scales[item.name])
+                read_run(item, run, folders[item.name], asked_in(study), scale=scales[item.name])
             else:
                 compute_exact(item, folders[item.name])
         except (ValueError, OSError, ImportError) as error:

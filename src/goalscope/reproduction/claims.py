@@ -106,10 +106,10 @@ def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, age
     if claim.among:
         selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
     if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
-        why = f"none of these rows with a value has {claim.over} {' or '.join(map(str, lacking))}"
+        why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
         return _told(claim, ("not measured", (), why), about)
     if not len(selected_rows):
-        why = "none of these rows has a value" if undefined else "the run has no such rows"
+        why = "no value in these rows" if undefined else "the run has no such rows"
         return _told(claim, ("not measured", (), why), about)
     try:
         return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), about)

@@ -1,8 +1,7 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,10 +9,7 @@ from goalscope.cli.console import say, table
 from goalscope.cli.further import command
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings
-from goalscope.reproduction.working import compute_exact, published_study, read_run, run_item, takes
-
-if TYPE_CHECKING:
-    from goalscope.reproduction import Item
+from goalscope.reproduction.working import reproduce as reproduce_item
 
 
 @command(
@@ -60,41 +56,29 @@ def reproduce(
 
     On the same directory it goes on where it stopped.
     """
-    from goalscope.reproduction import find
-    from goalscope.reproduction.costs import scale_of
-
     if listed:
         list_items()
-        return
-    if every and out is not None:
+    elif every and out is not None:
         from goalscope.reproduction.all_items import reproduce_all
 
         if model or logs or template or settings:
             raise ValueError("--all runs the bundled models, it takes no --model, --logs, --template and --set")
         reproduce_all(item, out, scale, markdown, workers)
-        return
-    if not item or out is None:
+    elif not item or out is None:
         raise ValueError("reproduce must be given an item (or --all) and --out DIR, or --list to see the items")
-    if markdown is not None:
+    elif markdown is not None:
         raise ValueError("--markdown must come with --all: it is the table of all items")
-    chosen = find(item)
-    if chosen.why_not:
-        raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
-    if chosen.exact:
-        if model or logs or scale != "1" or settings or template:
-            raise ValueError(
-                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
-                "them out"
-            )
-        compute_exact(chosen, out)
-    elif logs is not None:
-        if template:
-            raise ValueError(
-                "--template is for models that are asked, got --logs of answers that are there: leave one out"
-            )
-        _read_recorded(chosen, logs, out)
     else:
-        _run(chosen, out, model, scale_of(chosen, scale), template or [], workers, settings or [])
+        reproduce_item(
+            item,
+            out,
+            model=model,
+            scale=scale,
+            logs=logs,
+            templates=template or (),
+            settings=settings or (),
+            workers=workers,
+        )
 
 
 def list_items() -> None:
@@ -112,48 +96,3 @@ def list_items() -> None:
         "works with: the least that is needed; nothing: computed exactly, without an agent. Run one: goalscope "
         "reproduce ITEM --out DIR"
     )
-
-
-def _read_recorded(item: "Item", logs: Path, out: Path) -> None:
-    """Compute an item from recorded logs, which are imported first, or from an existing run."""
-    from goalscope.cli.commands import import_path
-    from goalscope.runs.tables import DATABASE
-
-    path = logs
-    if not (logs / DATABASE).is_file():
-        if item.needs != "logs":
-            raise ValueError(
-                f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
-                "do not hold what it needs"
-            )
-        import_path(logs, out)
-        path = out
-    out.mkdir(parents=True, exist_ok=True)
-    read_run(item, path, out, [])
-
-
-def _run(
-    item: "Item",
-    out: Path,
-    model: str | None,
-    scale: float,
-    templates: Sequence[Path],
-    workers: int,
-    settings: Sequence[str],
-) -> None:
-    """Run the study of an item at its size and compute the item."""
-    from goalscope.cli.overrides import Overrides
-    from goalscope.reproduction.comparable import as_printed, with_nearest_prompts
-    from goalscope.reproduction.costs import seconds
-
-    study = published_study(item, scale, model)
-    if model or templates:
-        study = as_printed(item, study, templates)
-    study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
-    if model or templates:
-        study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
-    say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
-    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
-    run_item(item, study, out, scale, workers, passed)
-    names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
-    read_run(item, out, out, names, scale=scale)

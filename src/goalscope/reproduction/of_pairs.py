@@ -76,7 +76,7 @@ def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callabl
             own, other = rows.where(here & ~general), rows.where(here & general)
             if not len(own) or not len(other):
                 which = "the general probe" if len(own) else "a probe of that size alone"
-                return "not measured", (), f"none of these rows with a value is of {which} at size {size}"
+                return "not measured", (), f"no value of {which} at size {size}"
             both, scale = both_sides(own, other, bounds_of(rows))
             difference = paired_difference(*both, **scale, confidence=1 - 0.05 / len(sizes)).difference
             parts.append((f"size {size}: probe of that size less general", difference))

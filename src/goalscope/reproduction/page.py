@@ -19,7 +19,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, sc
 
     Args:
         item, lines, agents: the item and what came out.
-        scale: part of the published size, 0 where it is not known.
+        scale: part of the published size, 0 where a run or logs were given.
     """
     printed = [line for line in lines if any(value is not None for value in line.published.values())]
     if item.exact:
@@ -30,8 +30,9 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, sc
     every = dict.fromkeys(reason for line in printed for reason in line.differs)
     shared = [reason for reason in every if all(reason in line.differs for line in printed)]
     reasons = [*shared, *(f"for some of them {reason}" for reason in every if reason not in shared)]
-    size = f", at {scale:g} of the published size" if 0 < scale < 1 else ", at the published size" if scale else ""
-    who = f"Read here: {listed(list(agents))}, in worlds of the study {item.study}{size}. "
+    made = f"in worlds that this project makes after the source, not the source's own (study {item.study}), at "
+    size = "the published size" if scale == 1 else f"{scale:g} of the published size"
+    who = f"Read here: {listed(list(agents))}, {made + size if scale else 'in a run or logs that were given'}. "
     if agents and all(name.startswith(_BUNDLED) for name in agents):
         who += "That is a small network of this project, trained for such worlds, and no model of the papers. "
     if not printed:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from goalscope import __version__
 from goalscope.ids import content_id
+from goalscope.records import Records
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
 from goalscope.report.blocks import Footnotes, Table, counted, listed
 from goalscope.reproduction.claims import Tested
@@ -22,7 +23,7 @@ RESULT: Final = "reproduction.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Records):
     """What came out of an item.
 
     Attributes:
@@ -37,12 +38,35 @@ class Result:
     lines: tuple[ItemLine, ...]
     tested: tuple[Tested, ...]
 
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each line: figure, value of its tag, printed by model, ours with its ends, n, grids, control."""
+        return [
+            {
+                "figure": line.label,
+                "value": line.value,
+                **{f"printed, {model}": value for model, value in line.published.items()},
+                **_ends("ours", line.ours),
+                **_ends("control", line.control),
+                "within": line.within,
+                "differs": "; ".join(line.differs),
+            }
+            for line in self.lines
+        ]
+
     def plain(self, item: Item) -> dict[str, Any]:
         """Return it as plain values, for `RESULT`."""
         names: dict[str, Any] = {"item": item.name, "title": item.title, "note": item.note, "goalscope": __version__}
         return {**names, **{name: value for name, value in asdict(self).items() if name != "tested"}} | {
             "claims": [asdict(claim) for claim in self.tested]
         }
+
+
+def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    if estimate is None:
+        return dict.fromkeys((name, f"{name} low", f"{name} high", f"{name} n", f"{name} grids"))
+    values = (estimate.value, estimate.low, estimate.high, estimate.n, estimate.clusters)
+    return dict(zip((name, f"{name} low", f"{name} high", f"{name} n", f"{name} grids"), values, strict=True))
 
 
 def key_of(item: Item, scale: float) -> str:

@@ -10,10 +10,110 @@ from goalscope.cli.studies import load_study, run_study_of
 from goalscope.progress import duration
 
 if TYPE_CHECKING:
-    from goalscope.reproduction import Item
     from goalscope.reproduction.claims import Tested
+    from goalscope.reproduction.items import Item
     from goalscope.reproduction.readings import ItemLine
+    from goalscope.reproduction.stored import Result
     from goalscope.runs import Study
+
+
+def reproduce(
+    item: str,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    scale: float | str = 1,
+    logs: str | Path | None = None,
+    templates: Sequence[str | Path] = (),
+    settings: Sequence[str] = (),
+    workers: int = 1,
+) -> "Result":
+    """Make one figure or table of a paper beside the printed one, print it, write its page, and return its lines.
+
+    On the same directory it goes on where it stopped.
+
+    Args:
+        item: name of the figure or table, e.g. "telos table 2".
+        out: the run directory.
+        model: takes the place of the study's own model.
+        scale: part of the published size, or "small".
+        logs: recorded logs or a run directory that is read in place of a new run.
+        templates: your own copies of printed prompts.
+        settings: KEY=VALUE changes of the study, after the scale.
+        workers: calls at the same time.
+
+    Raises:
+        ValueError: no such item, one that cannot be reproduced, or an option that does not fit it.
+    """
+    from goalscope.reproduction.costs import scale_of
+    from goalscope.reproduction.items import find
+
+    chosen, out = find(item), Path(out)
+    if chosen.why_not:
+        raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
+    if chosen.exact:
+        if model or logs or float(scale_of(chosen, str(scale))) != 1 or settings or templates:
+            raise ValueError(
+                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
+                "them out"
+            )
+        return compute_exact(chosen, out)
+    if logs is not None:
+        if templates:
+            raise ValueError(
+                "--template is for models that are asked, got --logs of answers that are there: leave one out"
+            )
+        return _read_given(chosen, Path(logs), out)
+    return _run(chosen, out, model, scale_of(chosen, str(scale)), list(map(Path, templates)), workers, settings)
+
+
+def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
+    """Compute an item from recorded logs, which are imported first, or from an existing run."""
+    from goalscope.cli.commands import import_path
+    from goalscope.runs.tables import DATABASE
+
+    path = logs
+    if not (logs / DATABASE).is_file():
+        if item.needs != "logs":
+            raise ValueError(
+                f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
+                "do not hold what it needs"
+            )
+        import_path(logs, out)
+        path = out
+    out.mkdir(parents=True, exist_ok=True)
+    return read_run(item, path, out, [])
+
+
+def _run(
+    item: "Item",
+    out: Path,
+    model: str | None,
+    scale: float,
+    templates: Sequence[Path],
+    workers: int,
+    settings: Sequence[str],
+) -> "Result":
+    """Run the study of an item at its size and compute the item."""
+    from goalscope.cli.overrides import Overrides
+    from goalscope.reproduction.comparable import as_printed, with_nearest_prompts
+    from goalscope.reproduction.costs import seconds
+
+    study = published_study(item, scale, model)
+    if model or templates:
+        study = as_printed(item, study, templates)
+    study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
+    if model or templates:
+        study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
+    say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
+    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
+    run_item(item, study, out, scale, workers, passed)
+    return read_run(item, out, out, asked_in(study), scale=scale)
+
+
+def asked_in(study: "Study") -> list[str]:
+    """Return the names of the language models among the agents of a study."""
+    return [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
 
 
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
@@ -34,8 +134,8 @@ def run_item(
     run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")
 
 
-def compute_exact(item: "Item", out: Path) -> None:
-    """Compute an exact item, and print and write it."""
+def compute_exact(item: "Item", out: Path) -> "Result":
+    """Compute an exact item, print and write it, and return it."""
     from goalscope.reproduction.claims import decide_exact
     from goalscope.reproduction.exact import compute
 
@@ -47,19 +147,19 @@ def compute_exact(item: "Item", out: Path) -> None:
     if result.lines:
         _show(item, result.lines)
     _say_claims(tested)
-    _write(item, out, result.lines, tested, [], scale=0)
+    written, _ = _write(item, out, result.lines, tested, [], scale=0)
     if result.files:
         say("written: " + ", ".join(map(str, result.files)))
+    return written
 
 
-def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> None:
-    """Measure a run if necessary, and print and write the lines of an item."""
+def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Result":
+    """Measure a run if necessary, print and write the lines of an item, and return them."""
     from goalscope.cli.measuring import warn_of_few
     from goalscope.front.measuring import can_report, measured_rows
-    from goalscope.reproduction import ReadAgents, read
     from goalscope.reproduction.claims import decide
     from goalscope.reproduction.comparable import other_worlds
-    from goalscope.reproduction.readings import with_all_agents
+    from goalscope.reproduction.readings import ReadAgents, read, with_all_agents
     from goalscope.runs import Store
 
     rows = measured_rows(path, progress)
@@ -85,7 +185,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     _say_claims(tested)
     if tested:
         say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
-    numbers = _write(item, out, lines, tested, read_agents, scale=scale)
+    written, numbers = _write(item, out, lines, tested, read_agents, scale=scale)
     if can_report():
         from goalscope.reproduction import page
 
@@ -93,6 +193,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     warn_of_few(line.ours for line in lines if line.ours is not None)
     page_path = quote(str(out / "report.html"))
     say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
+    return written
 
 
 def takes(seconds: Sequence[float] | None) -> str:
@@ -117,8 +218,8 @@ def _write(
     agents: Sequence[str],
     *,
     scale: float,
-) -> str:
-    """Write a result as JSON and return its text."""
+) -> tuple["Result", str]:
+    """Write a result as JSON, return it and the text."""
     from goalscope.plain_files import write_text
     from goalscope.reproduction.stored import RESULT, Result, key_of
 
@@ -126,7 +227,7 @@ def _write(
     result = Result(key=key, scale=scale, agents=tuple(agents), lines=tuple(lines), tested=tuple(tested))
     text = json_text(result.plain(item), indent=1) + "\n"
     write_text(out / RESULT, text)
-    return text
+    return result, text
 
 
 def _say_claims(tested: Sequence["Tested"]) -> None:
