@@ -1,6 +1,4 @@
-"""One definition of each measure: the page, the report and the help show what was registered."""
-
-from pathlib import Path
+"""One definition of each measure: report and help show what was registered, as the site does (test_site.py)."""
 
 import pytest
 
@@ -8,29 +6,13 @@ from command_line import call
 from goalscope.measures import StepMeasure, StepTable, behaviour_measures, check_measure, measure
 from goalscope.report import definition_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text(encoding="utf-8")
 OURS = [measure for measure in behaviour_measures() if isinstance(measure, StepMeasure)]
 
 
-def line(found: StepMeasure) -> str:
-    """Return the line of a measure in the tables of the page."""
-    low, high = (f"{bound:g}".replace("inf", "∞") for bound in found.bounds)
-    text = found.text.replace("|", r"\|")
-    return f"| {found.name} | {found.unit} | {low} to {high} | {found.per} | {text} | {found.source} |"
-
-
 @pytest.mark.parametrize("found", OURS, ids=lambda found: found.name)
-def test_the_page_and_the_report_say_what_was_registered(found: StepMeasure) -> None:
+def test_the_report_says_what_was_registered(found: StepMeasure) -> None:
     known = definition_of(found.name)
     assert known is not None and (known.text, known.source) == (found.text, found.source)
-    assert f"`{found.name}`" in PAGE if found.base else f"\n{line(found)}\n" in PAGE, line(found)
-
-
-def test_the_page_tells_of_no_measure_that_is_not_there() -> None:
-    heading = line(OURS[0]).count("|")
-    rows = [row for row in PAGE.splitlines() if row.startswith("| ") and row.replace(r"\|", "").count("|") == heading]
-    names = {row.split(" | ")[0].removeprefix("| ") for row in rows} - {"name", "---"}
-    assert names == {found.name for found in OURS if not found.base}
 
 
 def test_the_help_tells_of_every_measure_with_its_definition() -> None:

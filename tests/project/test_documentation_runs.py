@@ -156,6 +156,7 @@ SCENARIOS = {
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
             "goalscope probe --help",
+            "goalscope measure --help",
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
@@ -462,6 +463,7 @@ NOT_RUN = {
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
     "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
+    "probes.md python 4": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
