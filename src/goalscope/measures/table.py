@@ -306,7 +306,6 @@ class StepTable:
                 f"{np.shape(value)}: return Entries(value, of) where only some have one"
             )
         episode = episode_of_unit[units]
-        excluded_tags = PROVENANCE if per == "group" else frozenset()
         cluster, identity, own_tags = self.once(_encoded)
         return Rows.from_columns(
             measure=measure,
@@ -316,7 +315,7 @@ class StepTable:
             episode_id="" if per == "group" else identity[episode],
             step=self.step[units] if per == "step" else WHOLE_EPISODE,
             tags={
-                **{name: column[episode] for name, column in own_tags.items() if name not in excluded_tags},
+                **{name: own[episode] for name, own in own_tags.items() if per != "group" or name not in PROVENANCE},
                 **(tags or {}),
             },
         )
