@@ -1,23 +1,29 @@
 """Print the speed of the store and of a run.
 
-    python benchmarks/store.py [--steps 200000] [--directory DIR]
+    python benchmarks/store.py [--steps 200000] [--directory DIR] [--rounds 5]
 
-"Committed" figures are wall-clock times up to the last commit, on the file system of the directory: rows are then safe
-from a killed process ("process") or a power failure ("power"). The machine's other work shows in them, so processor
-seconds stand beside.
+First beside plain SQLite, in turns in one process: ``executemany`` of a row of JSON a step, read back by ``json.loads``;
+as journal one insert and one update a call, both committed; with the same durability and no checksums. A ratio is the
+median of processor times over rounds, with the least and the greatest. Then each part alone: "committed" figures are
+wall-clock times up to the last commit, on the file system of the directory: rows are then safe from a killed process
+("process") or a power failure ("power"). The machine's other work shows in them, so processor seconds stand beside.
 """
 
 import argparse
+import json
+import sqlite3
+import statistics
 import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from goalscope.agents import Observation, Turn
+from goalscope.agents import Agent, Observation, Turn, build_agent
 from goalscope.runs import Episode, EpisodeSpec, Step, Store, Study, content_hash, run
 from goalscope.runs.journal import Call, Journal
 from goalscope.worlds import ACTIONS, Action
@@ -69,11 +75,104 @@ def show(what: str, count: int, wall: float, processor: float, unit: str = "step
     print(f"{what:<58} {count / wall:>12,.0f} {count / processor:>12,.0f} {unit}/s  ({wall:.2f} s)")
 
 
+class Plain:
+    """Plain SQLite: a row of JSON a step, no checksums, the durability of a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the file as a store of durability "process" does."""
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def write(self, made: Sequence[Episode]) -> None:
+        """Write all steps in one transaction."""
+        with closing(self.connect()) as connection:
+            connection.execute(
+                "CREATE TABLE steps (episode INTEGER, step INTEGER, document TEXT, PRIMARY KEY (episode, step)) "
+                "WITHOUT ROWID"
+            )
+            connection.execute("BEGIN")
+            connection.executemany(
+                "INSERT INTO steps VALUES (?, ?, ?)",
+                (
+                    (number, step.index, json.dumps([step.state, step.action, step.text, step.output_tokens]))
+                    for number, episode in enumerate(made)
+                    for step in episode.steps
+                ),
+            )
+            connection.execute("COMMIT")
+
+    def read(self) -> int:
+        """Read all steps back, in order."""
+        with closing(self.connect()) as connection:
+            rows = connection.execute("SELECT document FROM steps ORDER BY episode, step")
+            return sum(1 for (document,) in rows if json.loads(document))
+
+    def journal(self, calls: Sequence[Call], turn: Turn) -> None:
+        """Note each call before it is made and its answer when it is there, committed both times."""
+        with closing(self.connect()) as connection:
+            connection.execute("CREATE TABLE calls (id TEXT PRIMARY KEY, state TEXT, answer TEXT)")
+            for call in calls:
+                connection.execute("INSERT INTO calls VALUES (?, 'sent', NULL)", (call.id,))
+                answer = json.dumps([turn.action, turn.text, turn.output_tokens])
+                connection.execute("UPDATE calls SET state = 'done', answer = ? WHERE id = ?", (answer, call.id))
+
+
+def journalled(store: Store, calls: Sequence[Call], turn: Turn) -> None:
+    """Journal each call by itself."""
+    journal = Journal(store)
+    for call in calls:
+        journal.send([call])
+        journal.done([(call, turn)])
+
+
+def new_calls(count: int) -> list[Call]:
+    """Return calls whose ids are not computed yet."""
+    return [Call(agent_id="a", prompt="p", episode_id=str(index), step=0, attempt=0) for index in range(count)]
+
+
+def show_ratio(what: str, ratios: Sequence[float]) -> None:
+    """Print the median of ratios, and their range."""
+    print(
+        f"{what + ', ratio to plain SQLite':<58} {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+    )
+
+
+def beside_plain(study: Study, count: int, rounds: int, folder: Path) -> None:
+    """Print the ratios to plain SQLite."""
+    print(f"processor time of plain SQLite / goalscope, medians of {rounds} rounds with the least and the greatest")
+    turn = Turn(action=Action.UP, text=TEXT, output_tokens=tuple(range(100)))
+    for tokens in (0, 100):
+        made = list(episodes(study, count, tokens))
+        ratios: dict[str, list[float]] = {"write": [], "read": []}
+        for number in range(rounds):
+            plain = Plain(folder / f"plain {tokens} {number}.db")
+            with Store(folder / f"beside {tokens} {number}", "w") as store:
+                ours = timed(partial(store.put_episodes, made))[2]
+                ratios["write"].append(timed(partial(plain.write, made))[2] / ours)
+                ours = timed(lambda store=store: sum(1 for _ in store.episodes()))[2]  # type: ignore[misc]
+                ratios["read"].append(timed(plain.read)[2] / ours)
+        for what, found in ratios.items():
+            show_ratio(f"{what}, {tokens} token ids a step", found)
+    found = []
+    for number in range(rounds):
+        with Store(folder / f"journal beside {number}", "w") as store:
+            ours = timed(partial(journalled, store, new_calls(2000), turn))[2]
+        plain = Plain(folder / f"plain journal {number}.db")
+        found.append(timed(partial(plain.journal, new_calls(2000), turn))[2] / ours)
+    show_ratio("journal", found)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--directory", type=Path, default=None, help="where the stores are written")
+    parser.add_argument("--rounds", type=int, default=5, help="times that each pair is measured")
     arguments = parser.parse_args()
     study = Study.parse(
         {
@@ -85,9 +184,11 @@ def main() -> None:
     )
     count = max(1, arguments.steps // LENGTH)
     steps = count * LENGTH
-    print(f"{steps:,} steps in {count:,} episodes\n{'':<58} {'wall clock':>12} {'processor':>12}")
+    print(f"{steps:,} steps in {count:,} episodes")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         folder = Path(name)
+        beside_plain(study, count, arguments.rounds, folder)
+        print(f"{'':<58} {'wall clock':>12} {'processor':>12}")
         levels: tuple[Literal["process", "power"], ...] = ("process", "power")
         for level in levels:
             for tokens in (0, 100):
@@ -101,19 +202,16 @@ def main() -> None:
             _, wall, processor = timed(lambda: content_hash(store))
             show("content_hash", steps, wall, processor)
         with Store(folder / "journal", "w") as store:
-            journal = Journal(store)
             turn = Turn(action=Action.UP, text=TEXT, output_tokens=tuple(range(100)))
-            calls = [Call(agent_id="a", prompt="p", episode_id=str(index), step=0, attempt=0) for index in range(5000)]
-
-            def answer_each() -> None:
-                for call in calls:
-                    journal.send([call])
-                    journal.done([(call, turn)])
-
-            _, wall, processor = timed(answer_each)
-            show("journalled one by one (sent, done: two commits each)", len(calls), wall, processor, "calls")
+            _, wall, processor = timed(partial(journalled, store, new_calls(5000), turn))
+            show("journalled one by one (sent, done: two commits each)", 5000, wall, processor, "calls")
         varied = Study.parse({**study.dump(), "trajectories": 40, "horizon": {"steps": LENGTH}})
-        for what, agents in (("an agent that costs nothing", [Cheap()]), ("the optimal agent", None)):
+        agents: Sequence[Agent] | None
+        for what, agents in (
+            ("an agent that costs nothing", [Cheap()]),
+            ("the optimal agent", None),
+            ("a random agent", [build_agent("random", {})]),
+        ):
             work = partial(run, varied, folder / what, agents=agents)
             summary, wall, processor = timed(work)
             show(f"run, {what}", summary.steps, wall, processor)

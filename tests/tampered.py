@@ -6,13 +6,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from goalscope.runs import checksums
+from stored_steps import steps_as_table
 
 
 @contextmanager
 def tampered(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a run.db to change it; its checksums are made anew at the end."""
     with closing(sqlite3.connect(path)) as database:
-        yield database
+        with steps_as_table(database):
+            yield database
         reseal(database)
         database.commit()
 

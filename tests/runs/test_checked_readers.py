@@ -20,6 +20,7 @@ from goalscope.report.run_comparison import _horizon_notes, _steps_by_episode
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
+from stored_steps import steps_as_table
 
 DICE = Dice()
 
@@ -83,7 +84,7 @@ def test_a_reader_of_parts_notices_what_was_not_written_so(sound: Path, tmp_path
     with Store(sound) as store:
         assert read(store) is not None
     shutil.copytree(sound, tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run" / "run.db") as database:
+    with sqlite3.connect(tmp_path / "run" / "run.db") as database, steps_as_table(database):
         assert database.execute(change).rowcount
     database.close()
     with Store(tmp_path / "run") as store, pytest.raises(ValueError, match=r"run\.db must hold .*it is damaged"):

@@ -14,8 +14,9 @@ from goalscope.ids import canonical_json
 from goalscope.measures import measure_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, row_groups, run
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS
+from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS
 from goalscope.runs.hashing import keep_content_hash, kept_content_hash, ordered_rows
+from goalscope.runs.packed_steps import step_cells
 
 CUT = 'a],["b\\"],["row'
 """A name that holds the mark between two lists of JSON, as far as a text can."""
@@ -38,7 +39,7 @@ def literal(store: Store) -> str:
             add(kind, cells)
     for number, *header in store.query(f"SELECT number, {EPISODE_COLUMNS} FROM episodes ORDER BY id"):
         add("episode", tuple(header))
-        for cells in store.query(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)):
+        for cells in step_cells(store.steps_of([number])[number]):
             add("step", cells)
     rows = [
         (source, one.measure, one.unit, one.value, one.cluster, one.episode_id, one.step, canonical_json(one.tags))

@@ -130,15 +130,12 @@ def test_a_store_is_measured_as_its_episodes_are(sampled: Path, tmp_path: Path) 
 
 READ = [
     "UPDATE steps SET action = 9",
-    "UPDATE steps SET action = -1",
+    "UPDATE steps SET action = -2",
     "UPDATE steps SET action = 'UP'",
-    "UPDATE steps SET action = NULL",
-    "UPDATE steps SET failure = 'x'",
     "UPDATE steps SET row = -1",
     "UPDATE steps SET col = 99",
     "UPDATE steps SET row = 'x'",
     "UPDATE steps SET flags = 4",
-    "UPDATE steps SET step = step + 100",
     "DELETE FROM steps WHERE step = 0",
     "UPDATE episodes SET outcome = 'won'",
     "UPDATE episodes SET trajectory = trajectory + 7",
@@ -181,7 +178,7 @@ def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_
 def test_what_was_said_is_not_looked_at(sound: Path, tmp_path: Path) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
     with tampered(tmp_path / "run.db") as database:
-        database.execute("UPDATE steps SET text = 5.5, prompt_tokens = x'010203', extra = NULL, reward = 'much'")
+        database.execute("UPDATE steps SET text = 5.5, failure = 'x', extra = NULL, reward = 'much'")
     database.close()
     with Store(sound) as whole, Store(tmp_path) as odd:
         assert plain(read_episode_columns(odd)[0]) == plain(read_episode_columns(whole)[0])

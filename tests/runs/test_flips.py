@@ -13,6 +13,7 @@ from flipped import FULL, attack
 from goalscope.agents import Optimal
 from goalscope.measures import measure_store
 from goalscope.runs import Store, content_hash, run
+from stored_steps import steps_as_table
 
 SAYS = r"run\.db.*(doctor|copy)|(doctor|copy).*run\.db"
 
@@ -107,11 +108,12 @@ def test_a_flipped_bit_in_any_value_is_detected(sound: Path, tmp_path: Path) -> 
     """Bits of stored values alone, found in the file by what they hold: none of them goes unnoticed."""
     raw, draw = (sound / "run.db").read_bytes(), random.Random(3)
     with Store(sound) as store:
-        texts = [text.encode() for (text,) in store.query("SELECT DISTINCT text FROM steps WHERE text IS NOT NULL")]
-    places = [at for text in texts for at in range(len(raw)) if raw.startswith(text, at)]
+        blobs = [blob for pair in store.query("SELECT walk, said FROM steps") for blob in pair if len(blob) > 9]
+    places = [raw.index(blob) + draw.randrange(len(blob)) for blob in blobs if blob in raw]
+    assert len(places) > len(blobs) / 2
     for at in draw.sample(places, 12):
         changed = bytearray(raw)
-        changed[at + draw.randrange(5)] ^= 1
+        changed[at] ^= 1 << draw.randrange(8)
         with pytest.raises(ValueError, match=r"goalscope doctor .* restore the file from a copy"):
             everything(written(bytes(changed), tmp_path / "run"))
 
@@ -121,7 +123,7 @@ def test_commands_say_what_is_damaged_and_what_to_do(sound: Path, tmp_path: Path
     """A failure that became a number in the report: its section asks for parts of steps by SQL."""
     place = tmp_path / "run"
     shutil.copytree(sound, place)
-    with sqlite3.connect(place / "run.db") as database:
+    with sqlite3.connect(place / "run.db") as database, steps_as_table(database):
         database.execute("UPDATE steps SET action = 0, failure = NULL WHERE failure IS NOT NULL AND episode < 4")
     database.close()
     more = ("--out", tmp_path / "tables") if command == "export" else ()

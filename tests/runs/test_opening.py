@@ -88,7 +88,7 @@ def foreign(folder: Path) -> None:
 def marked(folder: Path) -> None:
     folder.mkdir()
     connection = sqlite3.connect(folder / "run.db")
-    connection.execute("PRAGMA user_version = 5")
+    connection.execute("PRAGMA user_version = 6")
     connection.close()
 
 

@@ -15,6 +15,7 @@ from command_line import call
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.repair import DAMAGED, repair
+from stored_steps import steps_as_table
 
 STUDY = """name: small
 worlds: [{kind: grid, sizes: [7], densities: [0.5], count: 3, transforms: [identity, reflect]}]
@@ -43,7 +44,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changed(sound: Path, run_: Path, statement: str) -> Path:
     """A copy of a run in which SQL has changed a value and left its checksum."""
     shutil.copytree(sound, run_)
-    with sqlite3.connect(run_ / "run.db") as database:
+    with sqlite3.connect(run_ / "run.db") as database, steps_as_table(database):
         assert database.execute(statement).rowcount > 0
     database.close()
     return run_
@@ -152,7 +153,8 @@ def test_episodes_of_a_model_are_played_again_from_the_journal_and_nobody_is_ask
         made = len(server.log)
         clean = hash_of(place)
         with sqlite3.connect(place / "run.db") as database:
-            database.execute("UPDATE steps SET text = 'x' WHERE step = 1")
+            with steps_as_table(database):
+                database.execute("UPDATE steps SET text = 'x' WHERE step = 1")
             ((call_id,),) = database.execute(
                 "SELECT max(id) FROM calls WHERE episode_id = (SELECT min(id) FROM episodes)"
             )
@@ -161,7 +163,8 @@ def test_episodes_of_a_model_are_played_again_from_the_journal_and_nobody_is_ask
         assert len(found.played) == 2 and not found.unplayed and len(server.log) == made
         assert hash_of(place) == clean
         with sqlite3.connect(place / "run.db") as database:
-            database.execute("UPDATE steps SET text = 'x'")
+            with steps_as_table(database):
+                database.execute("UPDATE steps SET text = 'x'")
             database.execute("UPDATE calls SET text = 'x' WHERE id = ?", (call_id,))
         database.close()
         found = repair(place, write=True)

@@ -2,6 +2,7 @@ import math
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +16,8 @@ from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, checksums, content_hash, opening, run
 from goalscope.runs.provenance import scrub
 from goalscope.worlds import Action, Grid, State
+from stored_steps import steps_as_table
+from tampered import reseal
 
 WORLD = GridWorld(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "density": 0.5})
 
@@ -295,8 +298,8 @@ WRONG: list[tuple[Any, str]] = [
     (lambda path: path.write_bytes(path.read_bytes()[:5000]), "damaged"),
     (damaged, "damaged|must hold"),
     (sql("PRAGMA application_id = 7"), "must be a run.db written by goalscope"),
-    (sql("PRAGMA user_version = 99"), "must have schema version 5, got 99: update goalscope"),
-    (sql("PRAGMA user_version = 3"), "must have schema version 5, got 3: .* run the study, or import, again"),
+    (sql("PRAGMA user_version = 99"), "must have schema version 6, got 99: update goalscope"),
+    (sql("PRAGMA user_version = 5"), "must have schema version 6, got 5: .* run the study, or import, again"),
     (sql("DROP TABLE steps"), "exactly the tables of a run.db, got a difference at: steps"),
     (sql("ALTER TABLE worlds ADD COLUMN x"), "table worlds of .* must be declared as .*,x"),
     (sql("CREATE TRIGGER t AFTER INSERT ON steps BEGIN DELETE FROM steps; END"), "got a difference at: t"),
@@ -338,14 +341,13 @@ HOSTILE = [
     "UPDATE steps SET row = -1",
     "UPDATE steps SET col = 99",
     "UPDATE steps SET flags = 4",
-    "UPDATE steps SET step = step + 100",
     "UPDATE steps SET text = 5.5, failure = 'x'",
-    "UPDATE steps SET prompt_tokens = x'010203'",
     "UPDATE steps SET reward = 'much'",
     "UPDATE steps SET extra = '[1]'",
     "UPDATE steps SET extra = '{\"x\": NaN}'",
     "UPDATE steps SET extra = NULL",
-    "UPDATE steps SET text = CAST(x'ff' AS TEXT)",
+    "UPDATE steps SET action = NULL",
+    "UPDATE steps SET failure = 'x'",
     "DELETE FROM steps WHERE step = 0",
     "UPDATE episodes SET outcome = 'won'",
     "UPDATE episodes SET trajectory = trajectory + 7",
@@ -370,9 +372,47 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("statement", HOSTILE)
 def test_hostile_values_are_refused_when_they_are_read(sound: Path, tmp_path: Path, statement: str) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
-    sql(statement)(tmp_path / "run.db")
+    with closing(sqlite3.connect(tmp_path / "run.db")) as database:
+        with steps_as_table(database):
+            database.execute(statement)
+        database.commit()
     with Store(tmp_path) as store, pytest.raises(ValueError, match="must"):
         list(store.episodes())
+
+
+BLOBS = [
+    "walk = x''",
+    "walk = x'7a0101'",
+    "walk = 'b1111'",
+    "walk = CAST('[[1,2]]' AS BLOB)",
+    "walk = CAST('[' AS BLOB)",
+    "walk = substr(walk, 1, length(walk) - 1)",
+    "walk = walk || CAST('1111' AS BLOB)",
+    "said = 'x'",
+    "said = x'00'",
+    "said = CAST(x'00' || x'02000000' || '[]' AS BLOB)",
+    "said = CAST(x'00' || x'0f000000' || '[[],0,0,0,0,0]' AS BLOB)",
+    "said = CAST(x'00' || x'02000000' || '{}' AS BLOB)",
+    "said = CAST(x'00' || x'02000000' || x'fffe' AS BLOB)",
+    "said = CAST(x'00' || x'ffffffff' || '[]' AS BLOB)",
+    "said = CAST(x'00' || x'02000000' AS BLOB)",
+    "said = said || x'00000000'",
+]
+
+
+@pytest.mark.parametrize("change", BLOBS)
+def test_hostile_steps_are_refused_when_they_are_read(sound: Path, tmp_path: Path, change: str) -> None:
+    """With checksums that fit: what is wrong is found in the blobs themselves."""
+    shutil.copy(sound / "run.db", tmp_path / "run.db")
+    with closing(sqlite3.connect(tmp_path / "run.db")) as database:
+        database.execute(f"UPDATE steps SET {change}")
+        reseal(database)
+        database.commit()
+    with Store(tmp_path) as store:
+        with pytest.raises(ValueError, match=r"must (be stored|begin|have its)"):
+            list(store.episodes())
+        with pytest.raises(ValueError, match=r"must (be stored|begin|have its)"):
+            content_hash(store)
 
 
 def test_reading_needs_a_run(tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ The files in tests/data/runs are the tables of two small runs as SQL text, witho
 """
 
 import hashlib
+import sqlite3
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +15,10 @@ import pytest
 
 from goalscope.measures import measure_store
 from goalscope.runs import GridWorld, Store, TaskWorld, content_hash
+from goalscope.runs.codec import STEP_COLUMNS
 from goalscope.runs.tables import APPLICATION, VERSION
-from tampered import tampered
+from stored_steps import pack_cells
+from tampered import reseal
 
 DATA = Path(__file__).parents[1] / "data" / "runs"
 # What was said when they were written: content hash, study, number of rows, hash of the rows.
@@ -37,10 +43,19 @@ LATER = ("JSD from optimal, by distance", "exploration-only share by progress")
 
 
 def stored(folder: Path, name: str) -> Path:
-    with tampered(folder / "run.db") as database:
+    with closing(sqlite3.connect(folder / "run.db")) as database:
         database.executescript((DATA / f"{name}.sql").read_text(encoding="utf-8"))
+        # They were written with a row for each step.
+        rows = database.execute(f"SELECT episode, {STEP_COLUMNS} FROM steps ORDER BY episode, step").fetchall()
+        steps = {number: [row[1:] for row in group] for number, group in groupby(rows, key=itemgetter(0))}
+        database.execute("DROP TABLE steps")
+        database.execute("CREATE TABLE steps (episode INTEGER PRIMARY KEY, walk BLOB NOT NULL, said BLOB NOT NULL)")
+        for (number,) in database.execute("SELECT number FROM episodes").fetchall():
+            database.execute("INSERT INTO steps VALUES (?, ?, ?)", (number, *pack_cells(steps.get(number, []))))
+        reseal(database)
         database.execute(f"PRAGMA application_id = {APPLICATION}")
         database.execute(f"PRAGMA user_version = {VERSION}")
+        database.commit()
     return folder
 
 

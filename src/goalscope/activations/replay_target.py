@@ -13,6 +13,7 @@ from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
+from goalscope.runs.packed_steps import step_cells
 
 _CHECKED_STEPS = 100
 _AGENT_ID, _AGENT = (EPISODE_COLUMNS.split(", ").index(name) for name in ("agent_id", "agent"))
@@ -81,8 +82,9 @@ def _agents_with_steps(store: Store) -> list[_StepCounts]:
     """Return the counts of each agent's steps; each episode is compared with its checksums."""
     by_agent: dict[str, _StepCounts] = {}
     for page in store.pages():
-        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
-        store.sums.check_episodes(page, steps)
+        packed = store.steps_of([row[0] for row in page])
+        store.sums.check_episodes(page, packed)
+        steps = {number: step_cells(one) for number, one in packed.items()}
         for number, *header in page:
             if not steps[number]:
                 continue

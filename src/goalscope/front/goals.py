@@ -27,6 +27,7 @@ from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
+from goalscope.runs.packed_steps import HAS_EXTRA
 from goalscope.worlds.grid import Position
 from goalscope.worlds.world import World
 
@@ -180,7 +181,7 @@ def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
     """Yield the episodes of a run in parts of whole worlds; on grids without texts where steps have no extra values."""
     # Exact policies are extra values of steps; without any, actions and states suffice.
-    ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
+    ((extra,),) = store.query(f"SELECT EXISTS (SELECT 1 FROM steps WHERE {HAS_EXTRA})")
     if grids and not tasks and not extra:
         yield from (StepTable.from_columns(columns) for columns, _ in episode_column_parts(store))
         return

@@ -17,6 +17,7 @@ from goalscope.parts import attempt
 from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
+from goalscope.runs.packed_steps import HAS_REWARD
 from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
@@ -258,7 +259,7 @@ def _offers(store: Store, number: int) -> frozenset[str]:
     """Return the offers common to the worlds of a table of `_tables`, over all episodes of a run."""
     worlds = (store.world(identity) for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes"))
     offers = offers_of((world, oracle(world)) for world in worlds if _number(world) == number)
-    select = "SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE reward IS NOT NULL"
+    select = f"SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE {HAS_REWARD}"
     rewarded = (store.world(identity) for (identity,) in store.query(select))
     return offers | ({"reward"} if any(_number(world) == number != 1 for world in rewarded) else set())
 

@@ -8,18 +8,15 @@ conversions. Numbers of episodes and rows are stored, too, so that a missing gro
 
 import hashlib
 import sqlite3
-from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from sys import byteorder
 from typing import Any, Final, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
+from goalscope.runs.codec import EPISODE_COLUMNS, Cell
+from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.sqlite_errors import damaged, explained
 
 TABLE: Final = """
@@ -41,12 +38,9 @@ ENTRIES: Final = {
 EPISODES: Final = ("walk", "said", "cost")
 """Kinds of checksums of an episode; its key is its number, that of its cost its id."""
 
-WALK_COLUMNS: Final = "step, row, col, flags, ifnull(action, -1), (action IS NULL) + 2 * (failure IS NULL)"
-"""State and action of a step, without its texts."""
-
 _MAX_VALUES: Final = 500  # of one SQL statement
 _COUNT, _ROWS = "count", "rows "
-_WALK_WIDTH = 5  # columns of a step before its texts
+_PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
 
 
 def checksum(*parts: Any) -> int:
@@ -58,29 +52,14 @@ def checksum(*parts: Any) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]] | npt.NDArray[np.int64]) -> int:
-    """Return the checksum of `EPISODE_COLUMNS` and of `WALK_COLUMNS` of each step."""
-    if isinstance(steps, np.ndarray):
-        return checksum(tuple(header), len(steps), steps.astype("<i8", copy=False).tobytes())
-    try:
-        words = array("q", chain.from_iterable(steps))
-    except (TypeError, OverflowError):  # a state that is no cell of a grid
-        return checksum(tuple(header), list(map(tuple, steps)))
-    if byteorder == "big":
-        words.byteswap()
-    return checksum(tuple(header), len(steps), words.tobytes())
+def walk_sum(header: Sequence[Cell], walk: Any) -> int:
+    """Return the checksum of `EPISODE_COLUMNS` and of the states and actions of the steps."""
+    return checksum(tuple(header), walk)
 
 
-def said_sum(steps: Sequence[Sequence[Cell]]) -> int:
-    """Return the checksum of the columns `STEP_COLUMNS` of steps from the failure on."""
-    return checksum([tuple(step[_WALK_WIDTH:]) for step in steps])
-
-
-def walked(step: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return `WALK_COLUMNS` of `STEP_COLUMNS`."""
-    index, row, col, flags, action, failure = step[:6]
-    held_code = (action is None) + 2 * (failure is None)
-    return index, row, col, flags, -1 if action is None else action, held_code
+def said_sum(said: Any) -> int:
+    """Return the checksum of what was said in the steps of an episode."""
+    return checksum(said)
 
 
 def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
@@ -134,13 +113,13 @@ class Comparison:
         if not before <= count <= after:
             self.refuse(f"{after:,} {what}, of which {count:,} are found")
 
-    def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, Sequence[Sequence[Cell]]]) -> None:
-        """Compare a page of (number, `EPISODE_COLUMNS`) and the `STEP_COLUMNS` of their steps with their checksums."""
+    def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, PackedSteps]) -> None:
+        """Compare a page of (number, `EPISODE_COLUMNS`) and their steps with their checksums."""
         walks, texts = (self.known(kind, [row[0] for row in page]) for kind in ("walk", "said"))
         for number, *header in page:
             name = f"episode {header[0]!r:.80}"
-            self.check(name, walk_sum(header, list(map(walked, steps[number]))), walks.get(number))
-            self.check(f"what was said in {name}", said_sum(steps[number]), texts.get(number))
+            self.check(name, walk_sum(header, steps[number].walk), walks.get(number))
+            self.check(f"what was said in {name}", said_sum(steps[number].said), texts.get(number))
 
     def check_order(
         self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...], worlds: Container[str] | None = None
@@ -199,16 +178,25 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
             database.executemany("DELETE FROM checksums WHERE kind = ? AND key = ?", removed)
 
 
+def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
+    """Store the checksum of an entry that was just written, whose values are known to be those that SQLite returns."""
+    database.execute(_PUT, (kind, row[0], checksum(row)))
+
+
 def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
     """Store the checksums of new episodes."""
     sums: dict[str, list[tuple[Cell, int]]] = {kind: [] for kind in EPISODES}
-    for number in numbers:
-        header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
-        select = f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step"
-        steps = database.execute(select, (number,)).fetchall()
-        sums["walk"].append((number, walk_sum(header, list(map(walked, steps)))))
-        sums["said"].append((number, said_sum(steps)))
-        sums["cost"].append((header[0], cost_sum(database, header[0])))
+    for part in _parts(numbers):
+        select = (
+            f"SELECT number, walk, said, {EPISODE_COLUMNS} FROM episodes LEFT JOIN steps ON episode = number "
+            f"WHERE number IN ({', '.join('?' * len(part))})"
+        )
+        identities = list[Cell]()
+        for number, walk, said, *header in database.execute(select, part):
+            sums["walk"].append((number, walk_sum(header, walk)))
+            sums["said"].append((number, said_sum(said)))
+            identities.append(header[0])
+        sums["cost"] += cost_sums(database, identities).items()
     for kind, pairs in sums.items():
         _put(database, kind, pairs)
     _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) + len(numbers))])
@@ -221,10 +209,16 @@ def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> 
     _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) - 1)])
 
 
-def cost_sum(database: sqlite3.Connection, identity: Cell) -> int:
-    """Return the checksum of the costs of an episode."""
-    select = "SELECT step, attempt, name, value FROM usage WHERE episode_id = ? ORDER BY step, attempt, name"
-    return checksum(database.execute(select, (identity,)).fetchall())
+def cost_sums(database: sqlite3.Connection, identities: Sequence[Cell]) -> dict[Cell, int]:
+    """Return the checksums of the costs of some episodes by their ids."""
+    select = (
+        "SELECT episode_id, step, attempt, name, value FROM usage "
+        f"WHERE episode_id IN ({', '.join('?' * len(identities))}) ORDER BY episode_id, step, attempt, name"
+    )
+    rows = database.execute(select, identities).fetchall()
+    costs = {identity: [row[1:] for row in group] for identity, group in groupby(rows, key=itemgetter(0))}
+    nothing = checksum([])
+    return {identity: checksum(costs[identity]) if identity in costs else nothing for identity in identities}
 
 
 def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
@@ -262,7 +256,7 @@ def forget_rows(database: sqlite3.Connection, source: str) -> None:
 
 def _put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
     cells = [(kind, key, value) for key, value in sums]
-    database.executemany("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", cells)
+    database.executemany(_PUT, cells)
 
 
 def page_key(source: str, number: int) -> str:

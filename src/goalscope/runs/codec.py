@@ -1,7 +1,6 @@
 """Records to table rows and back. Rows are validated as untrusted input."""
 
 import json
-import math
 from array import array
 from collections.abc import Mapping, Sequence
 from sys import byteorder
@@ -20,7 +19,8 @@ Cell = int | float | str | bytes | None
 """A value as SQLite holds it."""
 
 _OUTCOMES = frozenset(get_args(Outcome))
-_EMPTY = "{}"
+EMPTY = "{}"
+"""A mapping without keys as it is stored."""
 _MAX_TOKEN = 2**32 - 1
 _MAX_INTEGER = 2**63 - 1
 
@@ -40,12 +40,12 @@ WORLD_COLUMNS = "id, grid, fog_radius, cluster, tags"
 
 def encode_json(value: Mapping[str, Any]) -> str:
     """Return canonical JSON of a mapping with text keys."""
-    return canonical_json(value) if value else _EMPTY
+    return canonical_json(value) if value else EMPTY
 
 
 def decode_json(cell: Cell, what: str) -> dict[str, Any]:
     """Return the mapping of a JSON text."""
-    if cell == _EMPTY:
+    if cell == EMPTY:
         return {}
     if not isinstance(cell, str):
         raise ValueError(f"{what} must be stored as JSON text, got {type(cell).__name__}")
@@ -84,7 +84,7 @@ def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
     return tags
 
 
-def _encode_text(text: str | None) -> str | bytes | None:
+def encode_text(text: str | None) -> str | bytes | None:
     """Return text as SQLite can hold it: half of a surrogate pair has no UTF-8 form and goes in as bytes."""
     if text is None or text.isascii():
         return text
@@ -95,7 +95,8 @@ def _encode_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def _decode_text(cell: Cell, what: str) -> str | None:
+def decode_text(cell: Cell, what: str) -> str | None:
+    """Return a text from `encode_text`."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -127,13 +128,13 @@ def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
     return tuple(words)
 
 
-def _encode_answer(answer: Step | Turn) -> tuple[Cell, ...]:
+def _encode_answer(answer: Turn) -> tuple[Cell, ...]:
     """Return the columns action and `_SAID_COLUMNS`."""
     return (
         None if answer.action is None else int(answer.action),
-        _encode_text(answer.failure),
-        _encode_text(answer.text),
-        _encode_text(answer.reasoning),
+        encode_text(answer.failure),
+        encode_text(answer.text),
+        encode_text(answer.reasoning),
         _encode_tokens(answer.prompt_tokens),
         _encode_tokens(answer.output_tokens),
     )
@@ -141,9 +142,9 @@ def _encode_answer(answer: Step | Turn) -> tuple[Cell, ...]:
 
 def _decode_answer(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, output: Cell) -> dict[str, Any]:
     return {
-        "failure": _decode_text(failure, "a failure"),
-        "text": _decode_text(text, "an answer"),
-        "reasoning": _decode_text(reasoning, "a reasoning"),
+        "failure": decode_text(failure, "a failure"),
+        "text": decode_text(text, "an answer"),
+        "reasoning": decode_text(reasoning, "a reasoning"),
         "prompt_tokens": _decode_tokens(prompt, "prompt tokens"),
         "output_tokens": _decode_tokens(output, "output tokens"),
     }
@@ -152,41 +153,11 @@ def _decode_answer(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, out
 # Records
 
 
-def encode_step(step: Step, world: World) -> tuple[Cell, ...]:
-    """Return the columns `STEP_COLUMNS` of a step in this world."""
-    if step.reward is not None and not math.isfinite(step.reward):
-        raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
-    reward = None if step.reward is None else float(step.reward)
-    return step.index, *encode_state(step.state, world), *_encode_answer(step), reward, encode_json(step.extra)
-
-
-def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> Step:
-    """Return a step from its columns; ``state`` is what `decode_state` made of them."""
-    index, _, _, _, action, *answer, reward, extra = cells
-    if not isinstance(index, int):
-        raise ValueError(f"a step's number must be stored as a whole number, got {index!r}")
+def decode_reward(reward: Cell) -> float | None:
+    """Return the reward of a step."""
     if reward is not None and not isinstance(reward, float):
         raise ValueError(f"a reward must be stored as a number, got {reward!r}")
-    return Step(
-        index=index,
-        state=state,
-        action=None if action is None else world.action(action),  # type: ignore[arg-type]
-        reward=reward,
-        extra=decode_json(extra, "the extra values of a step"),
-        **_decode_answer(*answer),
-    )
-
-
-def decode_steps(cells: Sequence[Sequence[Cell]], world: World) -> tuple[Step, ...]:
-    """Return the steps of an episode from their columns; equal states become one object."""
-    states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
-    steps: list[Step] = []
-    for step in cells:
-        row, col, flags = cell = tuple(step[1:4])
-        if cell not in states:
-            states[cell] = decode_state(row, col, flags, world)
-        steps.append(decode_step(step, states[cell], world))
-    return tuple(steps)
+    return reward
 
 
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:

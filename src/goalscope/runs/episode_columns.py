@@ -13,17 +13,13 @@ import numpy.typing as npt
 from goalscope.checks import freeze
 from goalscope.progress import Progress
 from goalscope.rows import Tag
-from goalscope.runs.checksums import WALK_COLUMNS, walk_sum
+from goalscope.runs.checksums import walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
+from goalscope.runs.packed_steps import NO_ACTION, WALK_WIDTH, unpack_walk, walk_numbers
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
 from goalscope.worlds.grid import ACTIONS
-
-NO_ACTION = -1
-"""Action code of a turn without an action."""
-
-_FAILED, _ACTED = 1, 2  # last column of `WALK_COLUMNS`: a failure without an action, or an action
 
 _HEAD_NAMES = ("episode_id", "agent", "outcome", "cluster", "trajectory", "seed", "horizon", "tags")
 
@@ -247,8 +243,9 @@ def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Episo
         ValueError: an episode that does not match its checksum.
     """
     for page in store.pages(ids):
-        for (_, *header), steps in zip(page, _checked_steps(store, page), strict=True):
-            yield EpisodeHead._make([*(header[at] for at in _HEAD_INDICES), int(np.count_nonzero(steps[:, -1] & 1))])
+        for (_, *header), walk in zip(page, _checked_walks(store, page), strict=True):
+            failed = sum(step[-1] == NO_ACTION for step in unpack_walk(walk))
+            yield EpisodeHead._make([*(header[at] for at in _HEAD_INDICES), failed])
 
 
 class _Heads:
@@ -284,51 +281,36 @@ class _Heads:
         )
 
 
-def _checked_steps(store: Store, page: Sequence[tuple[Any, ...]]) -> list[npt.NDArray[Any]]:
-    """Return `WALK_COLUMNS` of the steps of each episode of a page, ``[T, 6]``, both compared with their checksums.
-
-    They are whole numbers; a state that is no cell of a grid makes them objects.
-    """
+def _checked_walks(store: Store, page: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return the stored walk of each episode of a page, both compared with their checksums."""
     numbers = [row[0] for row in page]
-    select = f"SELECT episode, {WALK_COLUMNS} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
-    rows, sums = store.query(select, numbers), store.sums.known("walk", numbers)
-    cells = np.array(rows) if rows else np.zeros((0, 7), dtype=np.int64)
-    all_integers = cells.dtype == np.int64
-    episode, steps = cells[:, 0], cells[:, 1:].copy()
-    if not all_integers:
-        episode = np.array([row[0] for row in rows])
-        steps = np.array([row[1:] for row in rows], dtype=object)
-    begins, ends = (np.searchsorted(episode, numbers, side) for side in ("left", "right"))
-    if (ends - begins).sum() != len(rows):
-        store.sums.refuse("steps that are found by their episode")
-    steps_by_episode = [steps[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    for (number, *header), episode_steps in zip(page, steps_by_episode, strict=True):
-        computed = walk_sum(header, episode_steps if all_integers else episode_steps.tolist())
-        store.sums.check(f"episode {header[0]!r:.80}", computed, sums.get(number))
-    return steps_by_episode
+    walks = dict(store.query(f"SELECT episode, walk FROM steps WHERE episode IN ({marks(numbers)})", numbers))
+    if walks.keys() != set(numbers):
+        store.sums.refuse("the steps of each episode")
+    sums = store.sums.known("walk", numbers)
+    for number, *header in page:
+        store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, walks[number]), sums.get(number))
+    return [walks[number] for number in numbers]
 
 
 def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
     """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
-    steps = _checked_steps(store, page)
+    walks = [walk_numbers(walk) for walk in _checked_walks(store, page)]
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
-    for (_, *header), walk in zip(page, steps, strict=True):
+    for (_, *header), walk in zip(page, walks, strict=True):
         world, head, count = store.world(header[1]), decode_head(header), len(walk)
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")
         heads.add(world, **head, length=count)
         sizes.append((world.grid.height, world.grid.width))
         ends.append(tuple(header[9:12]))
-    length = list(map(len, steps))
-    index, *cell, action, held_code = _as_integers(np.concatenate(steps) if steps else (), 6).T
-    number = np.concatenate([np.arange(count) for count in length]) if length else index
-    acted = (held_code == _ACTED) & (action >= 0) & (action < len(ACTIONS))
-    if (index != number).any() or not (acted | (held_code == _FAILED)).all():
-        raise ValueError("the steps of an episode must be numbered 0, 1, 2, ... and hold an action or a failure")
+    steps = np.concatenate([*walks, np.zeros((0, WALK_WIDTH), dtype=np.int64)])
+    action = steps[:, -1].copy()  # a column of all cells would keep the others in memory
+    if not ((action >= NO_ACTION) & (action < len(ACTIONS))).all():
+        raise ValueError("the steps of an episode must hold one of four actions or none")
     size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-    state = _states(np.stack(cell, axis=1), np.repeat(size, length, axis=0))
-    # A copy: a column of all cells would keep the others in memory.
-    return state, action.copy(), _states(_as_integers(ends, 3), size)
+    state = _states(steps[:, :-1], np.repeat(size, list(map(len, walks)), axis=0))
+    return state, action, _states(_as_integers(ends, 3), size)
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:

@@ -20,7 +20,8 @@ from goalscope.agents.agent import ANSWERED_BY
 from goalscope.columns import encoded
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json, encode_tags
+from goalscope.runs.codec import EPISODE_COLUMNS, Cell, decode_json, encode_json, encode_tags
+from goalscope.runs.packed_steps import step_cells
 from goalscope.runs.row_groups import GROUP_ROWS, pack, unpack
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
@@ -77,14 +78,14 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
     last, count, count_before = "", 0, store.sums.number_of("episodes")
     select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
     while page := store.query(select, (last,)):
-        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
+        steps = store.steps_of([row[0] for row in page])
         store.sums.check_episodes(page, steps)
         lines: list[tuple[Any, ...]] = []
         for number, *header in page:
             if header[0] <= last:
                 store.sums.refuse("each episode once and in order")
             lines.append(("episode", *header))
-            lines += [("step", *step[:-1], _without_attempts(step[-1])) for step in steps[number]]
+            lines += [("step", *step[:-1], _without_attempts(step[-1])) for step in step_cells(steps[number])]
             last, count = header[0], count + 1
         add(lines)
     store.sums.check_count("episodes", count, count_before, store.sums.number_of("episodes"))

@@ -5,21 +5,30 @@ lost and sent again. A call that is done is never sent a second time. Requests w
 counted with their call, and so is their maximum cost, which is committed before each request.
 """
 
+import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 from goalscope.agents.agent import Agent, Observation, Turn, check_usage
 from goalscope.ids import content_id
 from goalscope.models.http_budget import CallKey
 from goalscope.runs import checksums
-from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_json, encode_turn
+from goalscope.runs.codec import TURN_COLUMNS, Cell, decode_json, decode_turn, encode_json, encode_turn
 from goalscope.runs.store import Store
+from goalscope.runs.tables import marks
 
-_LOST, _TURN, _USAGE = 7, 10, -2  # columns of a call: requests that brought nothing, the first of a turn, its usage
+_STATE, _LOST, _SENT, _TURN, _USAGE = 6, 7, 8, 10, -2  # `lost`: requests without answer; a turn's columns are the last
+_PLAIN = {int, float, str, bytes, type(None)}  # come back from SQLite as they are
+_CHANGING = f"state, lost, sent, done, {TURN_COLUMNS}"
+_COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, {_CHANGING}"
+_INSERT = f"INSERT OR IGNORE INTO calls ({_COLUMNS}) VALUES ({marks(_COLUMNS)})"
+_UPDATE = f"UPDATE calls SET ({_CHANGING}) = ({marks(_CHANGING)}) WHERE id = ?"  # not of what is in an index
 
 
 @dataclass(slots=True)
@@ -32,6 +41,7 @@ class _OpenCall:
         answered_cost: maximum cost of the answered requests, while the call is not done.
         pending: maximum cost of the request under way, None where there is none.
         failed, answered: requests of this session without and with an answer.
+        row: the call as it is stored, None where that is not known.
     """
 
     id: str
@@ -40,6 +50,7 @@ class _OpenCall:
     pending: Mapping[str, float] | None = None
     failed: int = 0
     answered: int = 0
+    row: tuple[Cell, ...] | None = None
 
     def usage(self) -> str | None:
         """Return the maximum cost of the call until now, as it is stored; None for no cost."""
@@ -106,6 +117,8 @@ class Journal:
             self.lost = len(sent)
             database.execute("UPDATE calls SET state = 'lost', lost = lost + 1 WHERE state = 'sent'")
             checksums.seal(database, "call", sent)
+            # Those that a new call may find stored already.
+            self._unanswered = {key for (key,) in database.execute("SELECT id FROM calls WHERE state != 'done'")}
 
     def find(self, call: Call) -> Turn | None:
         """Return the stored answer to a call, None where there is none."""
@@ -115,22 +128,22 @@ class Journal:
     def send(self, calls: Sequence[Call]) -> None:
         """Commit that calls are about to be made."""
         now = time.time()
+        opened = {call.id: _OpenCall(call.id, self._lost_cost(call)) for call in calls}
         with self._lock:
-            self._open_calls |= {_key(call): _OpenCall(call.id, self._lost_cost(call)) for call in calls}
-        with self._store.transaction() as database:
-            database.executemany(
-                "INSERT INTO calls (id, agent_id, prompt, episode_id, step, attempt, state, sent) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'sent', ?) "
-                "ON CONFLICT (id) DO UPDATE SET state = 'sent', sent = excluded.sent WHERE state != 'done'",
-                [
-                    (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt, now)
-                    for call in calls
-                ],
-            )
-            checksums.seal(database, "call", [call.id for call in calls])
+            self._open_calls |= {_key(call): opened[call.id] for call in calls}
+        with self._changing(*opened.values()) as database:
+            for call in calls:
+                asked = (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt)
+                row: tuple[Cell, ...] = (*asked, "sent", 0, now, None, *[None] * (_COLUMNS.count(",") + 1 - _TURN))
+                if database.execute(_INSERT, row).rowcount:
+                    opened[call.id].row = _sealed(database, row)
+                else:
+                    self._write(database, opened[call.id], state="sent", sent=now)
 
     def _lost_cost(self, call: Call) -> dict[str, float]:
         """Return the maximum cost of the requests of earlier sessions that had no answer."""
+        if call.id not in self._unanswered:
+            return {}
         rows = self._store.entries("call", "WHERE calls.id = ? AND calls.state != 'done'", (call.id,))
         cost = decode_json(rows[0][_USAGE], "the usage of a call") if rows and rows[0][_USAGE] else {}
         check_usage(cost)
@@ -142,14 +155,15 @@ class Journal:
             open_calls = [self._open_calls[_key(call)] for call in calls]
             for open_call in open_calls:
                 open_call.pending = None
-        keys = [(open_call.id,) for open_call in open_calls]
-        with self._store.transaction() as database:
-            database.executemany(
-                "UPDATE calls SET state = 'lost', lost = lost + ?, usage = ? WHERE id = ? AND state != 'done'",
-                [(open_call.answered, open_call.usage(), open_call.id) for open_call in open_calls],
-            )
-            database.executemany("DELETE FROM calls WHERE id = ? AND state = 'lost' AND lost = 0", keys)
-            checksums.seal(database, "call", [open_call.id for open_call in open_calls])
+        with self._changing(*open_calls) as database:
+            for open_call in open_calls:
+                row = self._stored(database, open_call)
+                if row[_STATE] != "done" and (lost := int(row[_LOST]) + open_call.answered):
+                    self._unanswered.add(open_call.id)
+                    self._write(database, open_call, state="lost", lost=lost, usage=open_call.usage())
+                elif row[_STATE] != "done":
+                    database.execute("DELETE FROM calls WHERE id = ?", (open_call.id,))
+                    checksums.seal(database, "call", [open_call.id])
         self._forget(calls)
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
@@ -160,14 +174,16 @@ class Journal:
                 open_call.answered += 1
                 open_call.answered_cost = _sum(open_call.answered_cost, open_call.pending)
             open_call.pending = dict(most)
-        self._update("state = 'sent'", open_call)
+        with self._changing(open_call) as database:
+            self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def unsent(self, key: CallKey) -> None:
         """Commit that a request of a call was not made after all; from any thread."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
-        self._update("state = 'sent'", open_call)
+        with self._changing(open_call) as database:
+            self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
         """Commit that a request had no answer, and its maximum cost; from any thread."""
@@ -176,12 +192,37 @@ class Journal:
             open_call.pending = None
             open_call.failed += 1
             open_call.lost = _sum(open_call.lost, cost)
-        self._update("state = 'lost', lost = lost + 1", open_call)
+        with self._changing(open_call) as database:
+            lost = int(self._stored(database, open_call)[_LOST]) + 1
+            self._write(database, open_call, state="lost", lost=lost, usage=open_call.usage())
 
-    def _update(self, change: str, open_call: "_OpenCall") -> None:
-        with self._store.transaction() as database:
-            database.execute(f"UPDATE calls SET {change}, usage = ? WHERE id = ?", (open_call.usage(), open_call.id))
-            checksums.seal(database, "call", [open_call.id])
+    @contextmanager
+    def _changing(self, *open_calls: _OpenCall) -> Iterator[sqlite3.Connection]:
+        """Commit changes of calls; where that fails, what is stored of them is not known any more."""
+        try:
+            with self._store.transaction() as database:
+                yield database
+        except BaseException:
+            for open_call in open_calls:
+                open_call.row = None
+            raise
+
+    def _stored(self, database: sqlite3.Connection, open_call: _OpenCall) -> tuple[Any, ...]:
+        if open_call.row is None:
+            select = f"SELECT {_COLUMNS} FROM calls WHERE id = ?"
+            open_call.row = tuple(database.execute(select, (open_call.id,)).fetchone())
+        return open_call.row
+
+    def _write(self, database: sqlite3.Connection, open_call: _OpenCall, **changes: Cell) -> None:
+        """Change columns of a call, unless it is done."""
+        row = self._stored(database, open_call)
+        if row[_STATE] != "done":
+            changed = tuple(changes.get(name, cell) for name, cell in zip(_COLUMNS.split(", "), row, strict=True))
+            self._replace(database, open_call, changed)
+
+    def _replace(self, database: sqlite3.Connection, open_call: _OpenCall, row: tuple[Cell, ...]) -> None:
+        database.execute(_UPDATE, (*row[_STATE:], open_call.id))
+        open_call.row = _sealed(database, row)
 
     def spent(self, identity: str) -> dict[str, float]:
         """Return the cost of an agent so far: sums of the usage of its answers by name, and ``lost``.
@@ -211,7 +252,6 @@ class Journal:
         point: a second call with the same answers does no harm.
         """
         now = time.time()
-        marks = ", ".join(f"{column} = ?" for column in TURN_COLUMNS.split(", "))
         with self._lock:
             open_calls = [self._open_calls.get(_key(call)) for call, _ in answered]
         completed = [
@@ -219,13 +259,20 @@ class Journal:
             for (_, turn), open_call in zip(answered, open_calls, strict=True)
             if open_call is not None
         ]
-        with self._store.transaction() as database:
-            # The usage of an answer counts all requests that it took now.
-            database.executemany(
-                f"UPDATE calls SET state = 'done', done = ?, lost = lost - ?, {marks} WHERE id = ? AND state <> 'done'",
-                [(now, open_call.failed, *encode_turn(turn), open_call.id) for turn, open_call in completed],
-            )
-            checksums.seal(database, "call", [open_call.id for _, open_call in completed])
+        with self._changing(*(open_call for _, open_call in completed)) as database:
+            for turn, open_call in completed:
+                # The usage of an answer counts all requests that it took now.
+                row = self._stored(database, open_call)
+                if row[_STATE] != "done":
+                    changed = (
+                        *row[:_STATE],
+                        "done",
+                        row[_LOST] - open_call.failed,
+                        row[_SENT],
+                        now,
+                        *encode_turn(turn),
+                    )
+                    self._replace(database, open_call, changed)
         stored = {open_call.id: turn for turn, open_call in completed}
         turns = [stored.get(call.id) or self.find(call) for call, _ in answered]
         self._forget([call for call, _ in answered])
@@ -235,6 +282,15 @@ class Journal:
         with self._lock:
             for call in calls:
                 self._open_calls.pop(_key(call), None)
+
+
+def _sealed(database: sqlite3.Connection, row: tuple[Cell, ...]) -> tuple[Cell, ...] | None:
+    """Store the checksum of a call that was just written; return the call as it is stored where that is known."""
+    if _PLAIN.issuperset(map(type, row)):
+        checksums.seal_row(database, "call", row)
+        return row
+    checksums.seal(database, "call", row[:1])
+    return None
 
 
 def _key(call: Call) -> tuple[str, int, int]:

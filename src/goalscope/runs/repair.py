@@ -17,11 +17,12 @@ from goalscope.agents.agent import Agent, agent_id
 from goalscope.plain_files import path_in, remove_folder
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
+from goalscope.runs.codec import EPISODE_COLUMNS
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.executors import answer
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.opening import DirectoryLock, open_for_reading, sync
+from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.store import Store
@@ -175,11 +176,12 @@ def _copy_all_episodes(database: sqlite3.Connection, comparison: Comparison, tar
 
 def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: Store, number: Any) -> str:
     (header,) = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchall()
-    steps = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)).fetchall()
+    ((walk, said),) = database.execute("SELECT walk, said FROM steps WHERE episode = ?", (number,)).fetchall()
+    steps = PackedSteps(walk, said)
     comparison.check_episodes([(number, *header)], {number: steps})
     identity = str(header[0])
     stored = comparison.known("cost", [identity]).get(identity)
-    comparison.check("what an episode cost", checksums.cost_sum(database, identity), stored)
+    comparison.check("what an episode cost", checksums.cost_sums(database, [identity])[identity], stored)
     select = "SELECT step, attempt, name, value FROM usage WHERE episode_id = ? ORDER BY step, attempt, name"
     cost: Usage = database.execute(select, (identity,)).fetchall()
     episode = target.decoded(header, steps)

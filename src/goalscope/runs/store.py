@@ -12,8 +12,9 @@ from typing import Any, Literal, Self
 
 from goalscope.runs import checksums, codec
 from goalscope.runs.checksums import Comparison
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
+from goalscope.runs.codec import EPISODE_COLUMNS, Cell
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
+from goalscope.runs.packed_steps import PackedSteps, pack_steps, unpack_steps
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.stored_rows import RowStore
@@ -238,8 +239,8 @@ class Store(RowStore):
 
         try:
             for episode in episodes:
-                encoded_steps = [codec.encode_step(step, episode.world) for step in episode.steps]
-                group.append((episode, codec.encode_episode(episode), encoded_steps))
+                packed = pack_steps(episode.steps, episode.world)
+                group.append((episode.world, codec.encode_episode(episode), packed))
                 steps += len(episode.steps)
                 if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
                     written += write()
@@ -299,14 +300,12 @@ class Store(RowStore):
             last = self.sums.check_order(page, last, worlds)
             yield page
 
-    def steps_of(self, numbers: Sequence[int], columns: str) -> dict[int, list[tuple[Any, ...]]]:
-        """Return columns of the steps of episodes by the number of the episode, unchecked."""
-        steps: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
-        select = f"SELECT episode, {columns} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
-        for row in self.query(select, numbers):
-            if row[0] not in steps:
-                self.sums.refuse(f"steps of the episodes that were asked for, not of {row[0]!r}")
-            steps[row[0]].append(row[1:])
+    def steps_of(self, numbers: Sequence[int]) -> dict[int, PackedSteps]:
+        """Return the steps of episodes, as they are stored and unchecked, by the number of the episode."""
+        rows = self.query(f"SELECT episode, walk, said FROM steps WHERE episode IN ({marks(numbers)})", numbers)
+        steps = {number: PackedSteps(walk, said) for number, walk, said in rows}
+        if steps.keys() != set(numbers):
+            self.sums.refuse("the steps of each episode")
         return steps
 
     def usage(self) -> dict[tuple[str, str], float]:
@@ -376,16 +375,16 @@ class Store(RowStore):
             warnings.warn(notice, UserWarning, stacklevel=3)
 
     def _read_episodes(self, page: Sequence[tuple[Any, ...]]) -> Iterator[Episode]:
-        steps = self.steps_of([row[0] for row in page], STEP_COLUMNS)
+        steps = self.steps_of([row[0] for row in page])
         self.sums.check_episodes(page, steps)
         for number, *header in page:
             yield self.decoded(header, steps[number])
 
-    def decoded(self, header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> Episode:
-        """Return an episode from `EPISODE_COLUMNS` and `STEP_COLUMNS`; a ValueError where they are not valid."""
+    def decoded(self, header: Sequence[Cell], steps: PackedSteps) -> Episode:
+        """Return an episode from `EPISODE_COLUMNS` and its steps; a ValueError where they are not valid."""
         world = self.world(str(header[1]))
         with self.sums.described(f"a sound episode {header[0]!r}"):
-            return codec.decode_episode(header, world, codec.decode_steps(steps, world))
+            return codec.decode_episode(header, world, unpack_steps(steps, world))
 
     def _read_world(self, identity: str) -> World:
         rows = self.entries("world", "WHERE worlds.id = ?", (identity,))

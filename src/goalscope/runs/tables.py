@@ -11,27 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.runs import checksums
-from goalscope.runs.codec import (
-    EPISODE_COLUMNS,
-    STEP_COLUMNS,
-    WORLD_COLUMNS,
-    Cell,
-    encode_world,
-)
-from goalscope.runs.record import Episode
+from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS, Cell, encode_world
+from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.sqlite_errors import damaged
 from goalscope.runs.study import Study
 from goalscope.untrusted import MOST_FILE_BYTES, printable, shorten
+from goalscope.worlds.world import World
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
-VERSION = 5
+VERSION = 6
 _MOST_STATEMENT = 1_000_000  # characters
 _MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"
 
-# A step refers to `episodes.number`; everything else is joined by content ids. What is kept in the order of its primary
-# key, without a second index, has no rowid.
+# The steps of an episode (see `packed_steps`) refer to `episodes.number`, all else is joined by content ids. What is
+# kept in the order of its primary key, without a second index, has no rowid.
 _TABLES = """
 CREATE TABLE info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE sessions (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
@@ -54,13 +49,7 @@ CREATE TABLE episodes (
     agent TEXT NOT NULL, outcome TEXT NOT NULL, row INTEGER NOT NULL, col INTEGER NOT NULL, flags INTEGER NOT NULL,
     length INTEGER NOT NULL, tags TEXT NOT NULL
 );
-CREATE TABLE steps (
-    episode INTEGER NOT NULL, step INTEGER NOT NULL,
-    row INTEGER NOT NULL, col INTEGER NOT NULL, flags INTEGER NOT NULL,
-    action INTEGER, failure TEXT, text TEXT, reasoning TEXT, prompt_tokens BLOB, output_tokens BLOB,
-    reward REAL, extra TEXT,
-    PRIMARY KEY (episode, step)
-) WITHOUT ROWID;
+CREATE TABLE steps (episode INTEGER PRIMARY KEY, walk BLOB NOT NULL, said BLOB NOT NULL);
 CREATE TABLE usage (
     episode_id TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (episode_id, step, attempt, name)
@@ -78,8 +67,8 @@ CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id);
 Usage = Sequence[tuple[int, int, str, float]]
 """Costs of an episode: (step, attempt, name, value)."""
 
-EncodedEpisode = tuple[Episode, tuple[Cell, ...], list[tuple[Cell, ...]]]
-"""An episode, its columns, and the columns of its steps."""
+EncodedEpisode = tuple[World, tuple[Cell, ...], PackedSteps]
+"""The world of an episode, its columns, and its steps."""
 
 ORDER = "world_id, agent_id, trajectory, id"
 """Order of episodes, independent of when they were written."""
@@ -193,29 +182,42 @@ def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...
 
 def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode], usage: Mapping[str, Usage]) -> int:
     """Insert episodes with their worlds and costs, inside the caller's transaction, and return how many are new."""
-    insert = f"INSERT OR IGNORE INTO episodes ({EPISODE_COLUMNS}) VALUES ({marks(EPISODE_COLUMNS)})"
-    worlds = {id(episode.world): episode.world for episode, _, _ in group}
+    worlds = {id(world): world for world, _, _ in group}
     insert_worlds(database, [encode_world(world) for world in worlds.values()])
-    new: list[tuple[int, Episode, list[tuple[Cell, ...]]]] = []
-    repeated: list[EncodedEpisode] = []
-    for episode, header, steps in group:
-        inserted = database.execute(insert, header)
-        if inserted.rowcount and inserted.lastrowid is not None:
-            new.append((inserted.lastrowid, episode, steps))
-        else:
-            repeated.append((episode, header, steps))
+    ((last,),) = database.execute("SELECT ifnull(max(number), 0) FROM episodes")
+    known = {key for part in _parts([header[0] for _, header, _ in group]) for key in _stored(database, part)}
+    new: list[tuple[tuple[Cell, ...], PackedSteps]] = []
+    repeated: list[tuple[tuple[Cell, ...], PackedSteps]] = []
+    for _, header, steps in group:
+        (repeated if header[0] in known else new).append((header, steps))
+        known.add(header[0])
+    numbers = range(last + 1, last + 1 + len(new))
     database.executemany(
-        f"INSERT INTO steps (episode, {STEP_COLUMNS}) VALUES (?, {marks(STEP_COLUMNS)})",
-        [(number, *step) for number, _, steps in new for step in steps],
+        f"INSERT INTO episodes (number, {EPISODE_COLUMNS}) VALUES (?, {marks(EPISODE_COLUMNS)})",
+        [(number, *header) for number, (header, _) in zip(numbers, new, strict=True)],
     )
     database.executemany(
-        "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
-        [(episode.id, *entry) for _, episode, _ in new for entry in usage.get(episode.id, ())],
+        "INSERT INTO steps VALUES (?, ?, ?)",
+        [(number, *steps) for number, (_, steps) in zip(numbers, new, strict=True)],
     )
-    checksums.seal_episodes(database, [number for number, _, _ in new])
-    for encoded in repeated:
-        _check_same(database, *encoded)
+    if usage:
+        costs = [(header[0], *entry) for header, _ in new for entry in usage.get(str(header[0]), ())]
+        database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)", costs)
+    checksums.seal_episodes(database, numbers)
+    for header, steps in repeated:
+        _check_same(database, header, steps)
     return len(new)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for begin in range(0, len(values), _IDS_PER_QUERY):
+        yield values[begin : begin + _IDS_PER_QUERY]
+
+
+def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
+    """Yield those of some ids under which an episode is stored."""
+    for (identity,) in database.execute(f"SELECT id FROM episodes WHERE id IN ({marks(ids)})", ids):
+        yield identity
 
 
 def insert_study(database: sqlite3.Connection, study: Study) -> None:
@@ -265,8 +267,7 @@ def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str])
 def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return (`ORDER`, number) of the episodes that have one of some values in a column, in order."""
     keys: list[tuple[Any, ...]] = []
-    for begin in range(0, len(values), _IDS_PER_QUERY):
-        part = values[begin : begin + _IDS_PER_QUERY]
+    for part in _parts(values):
         keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE {column} IN ({marks(part)})", part)
     try:
         return sorted(keys)
@@ -286,15 +287,11 @@ def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
         yield begin, len(lengths)
 
 
-def _check_same(
-    database: sqlite3.Connection, episode: Episode, header: tuple[Cell, ...], steps: list[tuple[Cell, ...]]
-) -> None:
-    select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id = ?"
-    number, *stored = database.execute(select, (episode.id,)).fetchone()
-    stored_steps = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
-    if tuple(stored) != header or stored_steps.fetchall() != steps:
+def _check_same(database: sqlite3.Connection, header: tuple[Cell, ...], steps: PackedSteps) -> None:
+    columns = f"{EPISODE_COLUMNS}, walk, said"
+    select = f"SELECT {columns} FROM episodes LEFT JOIN steps ON episode = number WHERE id = ?"
+    if database.execute(select, header[:1]).fetchone() != (*header, *steps):
         raise ValueError(
-            f"an episode must keep its content: {episode.id} (agent {episode.agent!r}, trajectory "
-            f"{episode.spec.trajectory}) is stored with other steps or tags; give it another trajectory number or use "
-            "another directory"
+            f"an episode must keep its content: {header[0]!r} (agent {header[7]!r}, trajectory {header[3]}) is stored "
+            "with other steps or tags; give it another trajectory number or use another directory"
         )

@@ -9,8 +9,8 @@ from typing import Any, Final
 from goalscope.agents.agent import check_usage
 from goalscope.ids import content_id
 from goalscope.runs import checksums
-from goalscope.runs.checksums import Comparison, said_sum, walk_sum, walked
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, decode_json, decode_turn
+from goalscope.runs.checksums import Comparison
+from goalscope.runs.codec import EPISODE_COLUMNS, decode_json, decode_turn
 from goalscope.runs.journal import Call
 from goalscope.runs.store import Store
 from goalscope.runs.stored_rows import count_rows, damaged_rows, sources_of
@@ -140,11 +140,9 @@ def check_episode(store: Store, database: sqlite3.Connection, number: int) -> No
     header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
     if header is None:
         raise ValueError(f"episode number {number} is not found by its number")
-    steps = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)).fetchall()
-    sums = {kind: store.sums.known(kind, [number]).get(number) for kind in ("walk", "said")}
-    store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, list(map(walked, steps))), sums["walk"])
-    store.sums.check(f"what was said in episode {header[0]!r:.80}", said_sum(steps), sums["said"])
-    store.decoded(header, steps)
+    steps = store.steps_of([number])
+    store.sums.check_episodes([(number, *header)], steps)
+    store.decoded(header, steps[number])
 
 
 def _costs(database: sqlite3.Connection) -> VerifiedPart:

@@ -1,0 +1,299 @@
+"""The steps of an episode as two blobs, and back. Blobs are validated as untrusted input.
+
+The walk holds states and actions, all that most measures read: a letter for the width of its whole numbers, then row,
+col, flags and action of each step, -1 for a turn without an action. Where a state is no cell of a grid it is JSON, a
+list of such lists.
+
+What was said is the rest, empty where nothing was: a byte with `REWARDED` and `MARKED`, the length of a JSON text in
+four bytes, that text (a list for each of `_SAID`, null for one that holds nothing; the numbers of token ids in place of
+these), and all token ids as 32-bit words.
+"""
+
+import json
+import math
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from itertools import accumulate, chain, repeat
+from struct import unpack_from
+from sys import byteorder
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope import untrusted
+from goalscope.runs.codec import (
+    EMPTY,
+    Cell,
+    decode_json,
+    decode_reward,
+    decode_state,
+    decode_text,
+    encode_json,
+    encode_state,
+    encode_text,
+)
+from goalscope.runs.record import Step
+from goalscope.worlds.world import World
+
+REWARDED, MARKED = 1, 2
+"""Bits of the first byte of what was said: a step has a reward, a step has extra values."""
+
+HAS_REWARD: Final = f"substr(said, 1, 1) IN (x'{REWARDED:02x}', x'{REWARDED + MARKED:02x}')"
+HAS_EXTRA: Final = f"substr(said, 1, 1) IN (x'{MARKED:02x}', x'{REWARDED + MARKED:02x}')"
+"""Conditions of SQL on the table of steps."""
+
+_SAID: Final = ("failure", "text", "reasoning", "prompt_tokens", "output_tokens", "reward", "extra")
+_DEFAULTS: Final = (None, None, None, None, None, None, EMPTY)
+_PROMPT, _OUTPUT, _REWARD, _EXTRA = 3, 4, 5, 6
+_WIDTHS: Final = {"b": 1, "h": 2, "q": 8}
+_MAX_TOKEN: Final = 2**32 - 1
+_PLAIN: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_SETTERS: Final = tuple(getattr(Step, entry.name).__set__ for entry in fields(Step))
+NO_ACTION: Final = -1
+WALK_WIDTH: Final = 4  # row, col, flags, action
+
+
+class PackedSteps(NamedTuple):
+    """The steps of an episode as they are stored."""
+
+    walk: bytes
+    said: bytes
+
+
+Columns = Sequence[Sequence[Any] | None]
+"""The columns `_SAID` of the steps of an episode, token ids as sequences of whole numbers, None for one of defaults."""
+
+
+def pack_steps(steps: Sequence[Step], world: World) -> PackedSteps:
+    """Return the steps of an episode in this world as they are stored.
+
+    Raises:
+        ValueError: a state outside of the world, a reward that is not finite, token ids beyond 32 bits.
+    """
+    for step in steps:
+        if step.reward is not None and not math.isfinite(step.reward):
+            raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
+    columns: list[list[Any]] = [[getattr(step, name) for step in steps] for name in _SAID]
+    columns[_REWARD] = [None if reward is None else float(reward) for reward in columns[_REWARD]]
+    columns[_EXTRA] = [encode_json(extra) for extra in columns[_EXTRA]]
+    walk = [(*_state(step.state, world), NO_ACTION if step.action is None else int(step.action)) for step in steps]
+    return PackedSteps(pack_walk(walk), pack_said(columns))
+
+
+def _state(state: Any, world: World) -> tuple[Cell, ...]:
+    row, col, flags = encode_state(state, world)
+    return row, col, flags
+
+
+def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
+    """Return (row, col, flags, action) of each step as they are stored, in as few bytes as their numbers need."""
+    flat = list(chain.from_iterable(walk))
+    for width in _WIDTHS:
+        try:
+            return width.encode() + _little(array(width, flat)).tobytes()
+        except OverflowError:
+            continue
+        except TypeError:
+            break
+    return _PLAIN.encode([list(step) for step in walk]).encode("utf-8", "surrogatepass")
+
+
+def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
+    """Return ``[T, 4]`` whole numbers as `pack_walk` does."""
+    least, most = (int(walk.min()), int(walk.max())) if len(walk) else (0, 0)
+    width, count = next(
+        (width, count)
+        for width, count in _WIDTHS.items()
+        if -(1 << (8 * count - 1)) <= least and most < 1 << (8 * count - 1)
+    )
+    return width.encode() + walk.astype(f"<i{count}").tobytes()
+
+
+def pack_said(columns: Columns) -> bytes:
+    """Return the columns `_SAID` of an episode as they are stored."""
+    held = [
+        None if column is None or column.count(default) == len(column) else list(column)
+        for column, default in zip(columns, _DEFAULTS, strict=True)
+    ]
+    if not any(held):
+        return b""
+    words = array("I")
+    for at in (_PROMPT, _OUTPUT):
+        if (column := held[at]) is not None:
+            for tokens in column:
+                if tokens is not None:
+                    _add_tokens(words, tokens)
+            held[at] = [None if tokens is None else len(tokens) for tokens in column]
+    head = _PLAIN.encode(held).encode("utf-8", "surrogatepass")
+    flags = REWARDED * (held[_REWARD] is not None) + MARKED * (held[_EXTRA] is not None)
+    return bytes([flags]) + len(head).to_bytes(4, "little") + head + _little(words).tobytes()
+
+
+def _add_tokens(words: "array[int]", tokens: Sequence[int]) -> None:
+    try:
+        words.extend(array("I", tokens))
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"token ids must be whole numbers in 0..{_MAX_TOKEN}, got {list(tokens)[:20]}") from error
+
+
+def _little(words: "array[int]") -> "array[int]":
+    """Return whole numbers with their bytes from the lowest on, or those of such bytes."""
+    if byteorder == "big":
+        words.byteswap()
+    return words
+
+
+def walk_numbers(walk: Any) -> npt.NDArray[np.int64]:
+    """Return a stored walk as ``[T, 4]``.
+
+    Raises:
+        ValueError: it is damaged, or holds states that are no cells.
+    """
+    letter = walk[:1].decode("latin-1") if isinstance(walk, bytes) else ""
+    count = _WIDTHS.get(letter)
+    if count is None:
+        unpack_walk(walk)
+        raise ValueError("states and actions must be stored as whole numbers")
+    if (len(walk) - 1) % (WALK_WIDTH * count):
+        raise ValueError(f"a walk must be stored as {WALK_WIDTH} numbers a step, got {len(walk) - 1} bytes")
+    return np.frombuffer(walk, dtype=f"<i{count}", offset=1).reshape(-1, WALK_WIDTH).astype(np.int64)
+
+
+def unpack_walk(walk: Any) -> list[tuple[Any, ...]]:
+    """Return (row, col, flags, action) of each step of a stored walk.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not isinstance(walk, bytes):
+        raise ValueError(f"a walk must be stored as bytes, got {type(walk).__name__}")
+    if walk[:1] != b"[":
+        return (
+            list(map(tuple, walk_numbers(walk).tolist())) if walk[:1].decode("latin-1") in _WIDTHS else _no_walk(walk)
+        )
+    steps = _decoded(walk, "a walk")
+    if not isinstance(steps, list) or not all(isinstance(step, list) and len(step) == WALK_WIDTH for step in steps):
+        raise ValueError(f"a walk must be stored as {WALK_WIDTH} values a step, got {walk[:80]!r}")
+    return list(map(tuple, steps))
+
+
+def _no_walk(walk: bytes) -> list[tuple[Any, ...]]:
+    raise ValueError(f"a walk must begin with the width of its numbers, got {walk[:20]!r}")
+
+
+def _unpack_said(said: Any, steps: int) -> list[list[Any]]:
+    """Return the columns `_SAID`, token ids as tuples."""
+    if not isinstance(said, bytes):
+        raise ValueError(f"what was said must be stored as bytes, got {type(said).__name__}")
+    if not said:
+        return [[default] * steps for default in _DEFAULTS]
+    end = 5 + int.from_bytes(said[1:5], "little")
+    columns = _decoded(said[5:end], "what was said")
+    if not isinstance(columns, list) or len(columns) != len(_SAID):
+        raise ValueError(f"what was said must be stored as {len(_SAID)} columns, got {said[5:85]!r}")
+    if not all(column is None or (isinstance(column, list) and len(column) == steps) for column in columns):
+        raise ValueError(f"what was said must be stored for each of {steps} steps, got {said[5:85]!r}")
+    held = [[default] * steps if column is None else column for column, default in zip(columns, _DEFAULTS, strict=True)]
+    tokens = said[end:]
+    for at in (_PROMPT, _OUTPUT):
+        if columns[at] is not None:
+            held[at], tokens = _cut_tokens(columns[at], tokens)
+    if tokens:
+        raise ValueError(f"token ids must be stored as many as are counted, got {len(tokens)} bytes more")
+    return held
+
+
+def _cut_tokens(counts: list[Any], tokens: bytes) -> tuple[list[tuple[int, ...] | None], bytes]:
+    """Return as many of the first stored token ids as are counted for each step, and the remaining ones."""
+    if not all(count is None or (type(count) is int and count >= 0) for count in counts):
+        raise ValueError(f"token ids must be stored with their number of each step, got {counts[:20]!r}")
+    total = 4 * sum(count or 0 for count in counts)
+    if total > len(tokens):
+        raise ValueError(
+            f"token ids must be stored as many as are counted, got {len(tokens)} bytes in place of {total}"
+        )
+    ends = accumulate(count or 0 for count in counts)
+    each = [
+        None if count is None else unpack_from(f"<{count}I", tokens, 4 * (end - count))
+        for count, end in zip(counts, ends, strict=True)
+    ]
+    return each, tokens[total:]
+
+
+def _decoded(octets: bytes, what: str) -> Any:
+    try:
+        return untrusted.decode_json(octets.decode("utf-8", "surrogatepass"), strict=False)
+    except (untrusted.UntrustedError, UnicodeDecodeError) as error:
+        raise ValueError(f"{what} must be stored as JSON, got {octets[:80]!r}: {error}") from error
+
+
+def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
+    """Return the steps of an episode in this world; equal states become one object.
+
+    Raises:
+        ValueError: a value that `pack_steps` cannot have written.
+    """
+    walk = unpack_walk(packed.walk)
+    failure, text, reasoning, prompt, output, reward, extra = _unpack_said(packed.said, len(walk))
+    states = {cell: decode_state(cell[0], cell[1], cell[2], world) for cell in {step[:3] for step in walk}}
+    actions = {number: world.action(number) for number in {step[3] for step in walk} - {NO_ACTION}}
+    columns: tuple[Sequence[Any], ...] = (
+        range(len(walk)),
+        [states[step[:3]] for step in walk],
+        [actions.get(step[3]) for step in walk],
+        _each(decode_text, failure, "a failure"),
+        _each(decode_text, text, "an answer"),
+        _each(decode_text, reasoning, "a reasoning"),
+        prompt,
+        output,
+        _each(decode_reward, reward),
+        [decode_json(cell, "the extra values of a step") for cell in extra],
+    )
+    if [action is None for action in columns[2]] != [cell is not None for cell in columns[3]]:
+        raise ValueError("a step must hold either an action or the name of a failure, got both or neither")
+    # Slot by slot: the constructor of a frozen record takes six times as long, and its one check is made above.
+    steps = tuple(map(object.__new__, repeat(Step, len(walk))))
+    for setter, column in zip(_SETTERS, columns, strict=True):
+        deque(map(setter, steps, column), maxlen=0)
+    return steps
+
+
+def _each(decode: Callable[..., Any], cells: list[Any], *what: str) -> list[Any]:
+    """Return the cells of a column, of which ``decode`` refuses all but two types."""
+    for cell in {type(cell): cell for cell in cells}.values():
+        decode(cell, *what)
+    return cells
+
+
+def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
+    """Return `STEP_COLUMNS` of the steps of an episode: plain values, token ids as 32-bit words.
+
+    Raises:
+        ValueError: a walk, or what was said, that is damaged.
+    """
+    walk = unpack_walk(packed.walk)
+    said = zip(*_unpack_said(packed.said, len(walk)), strict=True)
+    return [
+        (
+            index,
+            row,
+            col,
+            flags,
+            None if action == NO_ACTION else action,
+            *_texts(answer[:3]),
+            *_words(answer[3:5]),
+            *answer[5:],
+        )
+        for index, ((row, col, flags, action), answer) in enumerate(zip(walk, said, strict=True))
+    ]
+
+
+def _texts(texts: Sequence[Any]) -> list[Cell]:
+    return [encode_text(text) if isinstance(text, str) else text for text in texts]
+
+
+def _words(tokens: Sequence[Sequence[int] | None]) -> list[bytes | None]:
+    return [None if ids is None else _little(array("I", ids)).tobytes() for ids in tokens]
