@@ -2,8 +2,8 @@
 
     python benchmarks/store.py [--steps 200000] [--directory DIR] [--rounds 5]
 
-First beside plain SQLite, in turns in one process: ``executemany`` of a row of JSON a step, read back by ``json.loads``;
-as journal one insert and one update a call, both committed; with the same durability and no checksums. A ratio is the
+First beside plain SQLite, in turns in one process: ``executemany`` of a row of JSON a step, read by ``json.loads``; as
+journal one insert and one update a call, both committed; with the same durability and no checksums. A ratio is the
 median of processor times over rounds, with the least and the greatest. Then each part alone: "committed" figures are
 wall-clock times up to the last commit, on the file system of the directory: rows are then safe from a killed process
 ("process") or a power failure ("power"). The machine's other work shows in them, so processor seconds stand beside.

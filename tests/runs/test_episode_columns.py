@@ -10,7 +10,8 @@ import pytest
 from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
-from goalscope.runs.episode_columns import NO_ACTION, EpisodeColumns, episode_columns, parts_of, read_episode_columns
+from goalscope.runs.episode_columns import EpisodeColumns, episode_columns, parts_of, read_episode_columns
+from goalscope.runs.packed_steps import NO_ACTION
 from goalscope.worlds.tasks import generate_task_map
 from tampered import tampered
 

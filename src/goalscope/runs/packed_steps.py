@@ -53,6 +53,8 @@ _MAX_TOKEN: Final = 2**32 - 1
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _SETTERS: Final = tuple(getattr(Step, entry.name).__set__ for entry in fields(Step))
 NO_ACTION: Final = -1
+"""Action code of a turn without an action."""
+
 WALK_WIDTH: Final = 4  # row, col, flags, action
 
 
