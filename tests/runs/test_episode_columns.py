@@ -11,7 +11,7 @@ from goalscope.measures import StepTable, measure_episodes, measure_store, sampl
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.episode_columns import EpisodeColumns, episode_columns, parts_of, read_episode_columns
-from goalscope.runs.packed_steps import NO_ACTION
+from goalscope.runs.record import NO_ACTION
 from goalscope.worlds.tasks import generate_task_map
 from tampered import tampered
 

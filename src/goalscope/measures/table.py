@@ -13,8 +13,7 @@ from goalscope.columns import Coded, encoded
 from goalscope.planning.oracle import oracle
 from goalscope.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.runs.episode_columns import EpisodeColumns, episode_columns
-from goalscope.runs.packed_steps import NO_ACTION
-from goalscope.runs.record import Episode
+from goalscope.runs.record import NO_ACTION, Episode
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.world import Oracle, TimedOracle, World
 

@@ -15,8 +15,8 @@ from goalscope.progress import Progress
 from goalscope.rows import Tag
 from goalscope.runs.checksums import walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
-from goalscope.runs.packed_steps import NO_ACTION, WALK_WIDTH, unpack_walk, walk_numbers
-from goalscope.runs.record import Episode, EpisodeSpec, World
+from goalscope.runs.packed_steps import WALK_WIDTH, unpack_walk, walk_numbers
+from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
 from goalscope.worlds.grid import ACTIONS

@@ -35,7 +35,7 @@ from goalscope.runs.codec import (
     encode_state,
     encode_text,
 )
-from goalscope.runs.record import Step
+from goalscope.runs.record import NO_ACTION, Step
 from goalscope.worlds.world import World
 
 REWARDED, MARKED = 1, 2
@@ -52,9 +52,6 @@ _WIDTHS: Final = {"b": 1, "h": 2, "q": 8}
 _MAX_TOKEN: Final = 2**32 - 1
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _SETTERS: Final = tuple(getattr(Step, entry.name).__set__ for entry in fields(Step))
-NO_ACTION: Final = -1
-"""Action code of a turn without an action."""
-
 WALK_WIDTH: Final = 4  # row, col, flags, action
 
 

@@ -20,6 +20,9 @@ Outcome = Literal["goal", "horizon", "failure", "stopped", "ended"]
 without the goal reached."""
 
 
+NO_ACTION = -1
+"""Action code of a turn without an action."""
+
 SECOND = "second answer"
 """Further value of a step that was answered twice: the action of the second answer, None where that held none."""
 
