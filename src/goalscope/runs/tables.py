@@ -292,6 +292,6 @@ def _check_same(database: sqlite3.Connection, header: tuple[Cell, ...], steps: P
     select = f"SELECT {columns} FROM episodes LEFT JOIN steps ON episode = number WHERE id = ?"
     if database.execute(select, header[:1]).fetchone() != (*header, *steps):
         raise ValueError(
-            f"an episode must keep its content: {header[0]!r} (agent {header[7]!r}, trajectory {header[3]!r}) is stored "
-            "with other steps or tags; give it another trajectory number or use another directory"
+            f"an episode must keep its content: {header[0]!r} (agent {header[7]!r}, trajectory {header[3]!r}) is "
+            "stored with other steps or tags; give it another trajectory number or use another directory"
         )
