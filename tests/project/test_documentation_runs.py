@@ -155,7 +155,6 @@ SCENARIOS = {
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
-            "goalscope probe --help",
             "goalscope measure --help",
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
