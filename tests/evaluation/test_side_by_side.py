@@ -8,6 +8,7 @@ import pytest
 
 from command_line import call
 from goalscope.evaluation import Difference, Evaluation, judging, page
+from goalscope.evaluation.claim_tables import side_by_side
 from goalscope.evaluation.compare import differences, differences_table
 from goalscope.report.blocks import Table
 
@@ -51,7 +52,7 @@ def test_a_question_that_was_not_asked_of_a_model_says_so(place: Path) -> None:
     less = found.models[1].model_copy(update={"claims": found.models[1].claims[:1]})
     fewer = found.model_copy(update={"models": (found.models[0], less)})
     assert [claims[1] is None for claims in fewer.by_question()] == [False, *[True] * (len(found.models[0].claims) - 1)]
-    [section] = page._side_by_side(fewer, dict.fromkeys([model.model for model in fewer.models], "evidence"))
+    [section] = side_by_side(fewer, dict.fromkeys([model.model for model in fewer.models], "evidence"))
     assert [row[2] == "not asked" for row in section.tables[0].rows][1:] == [True] * (len(found.models[0].claims) - 1)
 
 

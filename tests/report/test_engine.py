@@ -102,7 +102,7 @@ def test_a_declaration_gives_tables_sentences_and_curves_of_the_rows() -> None:
     assert difference.low > 0
     ((title, text),) = section.facts
     assert title == "less noise" and text.startswith(f"higher for size 7 (+{short(difference.value, 'share')}")
-    assert len(section.figures) == 1 and section.legend and section.paragraphs == ("Said by rule.",)
+    assert len(section.figures) == 1 and section.legend and section.folds[0].paragraphs == ("Said by rule.",)
     assert section.folds[-1].title == "Counts and methods (4 estimates)"
 
 

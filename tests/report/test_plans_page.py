@@ -127,7 +127,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
         in (facts["pre, layer 4: made more readable by training"])
     )
     assert "commonest plan" in facts["pre, layer 4: readable"]
-    assert MADE_RULE in " ".join(plans.paragraphs) and USED_RULE in " ".join(plans.paragraphs)
+    assert MADE_RULE in " ".join(plans.folds[0].paragraphs) and USED_RULE in " ".join(plans.folds[0].paragraphs)
     assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))

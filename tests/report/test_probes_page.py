@@ -122,7 +122,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
 
 def test_words_rest_on_the_area_under_the_curve(sections: list[Declared]) -> None:
     first = sections[0]
-    assert "In words: differences in area under the curve at pre, layer 4" in " ".join(first.paragraphs)
+    assert "In words: differences in area under the curve at pre, layer 4" in " ".join(first.folds[0].paragraphs)
     assert dict(first.facts)["MLP: made more readable by training"].startswith("made more readable")
 
 
@@ -133,20 +133,20 @@ def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_
     for kinds, said in ((("none", "permuted"), "made more readable"), (("none", "default-init"), "it cannot be said")):
         (first, *_) = map_sections(rows.where(rows.among("control", kinds)))
         assert dict(first.facts)["MLP: made more readable by training"].startswith(said)
-        assert RULES in " ".join(first.paragraphs)
+        assert RULES in " ".join(first.folds[0].paragraphs)
     text = words(sections)
     assert "training put" not in text.lower() and "untrained" not in text
 
 
 def test_the_caveats_stand_beside_the_comparison(sections: list[Declared]) -> None:
-    text = " ".join(sections[0].paragraphs)
+    text = " ".join((*sections[0].folds[0].paragraphs, *sections[0].paragraphs))
     assert "cannot draw scattered walls whatever the activations hold" in text
     assert "Recall under rebalanced training is no evidence by itself" in text
     for floor in ("number of walls", "prompt's cells"):
         assert f"“{floor}” for additive linear, per-cell linear and MLP" in text.partition("Not in this run: ")[2]
     without = made().where(made()["head"] != "additive")
     (first, *_) = map_sections(without)
-    assert "scattered walls" not in " ".join(first.paragraphs)
+    assert "scattered walls" not in " ".join((*first.folds[0].paragraphs, *first.paragraphs))
     assert "the head “additive linear”" in " ".join(first.paragraphs)
 
 

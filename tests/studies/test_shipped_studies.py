@@ -21,10 +21,10 @@ SMALL = {
     "fog": "--sizes 7 --densities 0.6 --count 3 --trajectories 2 --agents optimal;forgetful(0.3,_6);random",
 }
 TITLES = {
-    "baseline": "Figure 12: performance by size and density",
+    "baseline": "Performance by size and density",
     "iso-difficulty": "Iso-difficulty transforms",
-    "key-door": "Table 1: instrumental and implicit goals",
-    "two-path": "Table 1: choice of path",
+    "key-door": "Instrumental and implicit goals",
+    "two-path": "Choice of path",
     "fog": "Under fog",
 }
 WORDS = {  # headings of tables that hold no estimates

@@ -13,10 +13,15 @@ import pytest
 import goalscope
 from goalscope.agents import Observation, Turn
 from goalscope.evaluation.claims import runs_in
+from goalscope.measures.exploration.score import score_recorded
 from goalscope.planning.shortest import solve
+from goalscope.probing.pipeline import study_inside
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, run
-from goalscope.viewer import write_view
+from goalscope.runs.probing_config import Inside
+from goalscope.viewer import view, write_view
+from goalscope.viewer.inside import read_inside
+from goalscope.viewer.notebook import SCRIPT
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import settle
 from measured_runs import measured, small_study
@@ -282,3 +287,112 @@ def test_nothing_is_cut(viewed: Path, browser: Any, run_directory: Path, width: 
         )
         assert all(scrolled <= seen for scrolled, seen in sizes)
     context.close()
+
+
+def test_the_widget_of_a_notebook_shows_the_page_and_says_what_is_looked_at(run_directory: Path, browser: Any) -> None:
+    pytest.importorskip("anywidget", reason="the extra notebook is not installed")
+    first, second = episodes_of(run_directory, agent="optimal", size=7)[:2]
+    widget = view(run_directory, episode=first["episode_id"], step=1)
+    state = {name: getattr(widget, name) for name in ("page", "episode", "step", "height")}
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    one = context.new_page()
+    said: list[str] = []
+    one.on("console", lambda message: said.append(message.text))
+    one.evaluate(
+        """async ([script, state]) => {
+          const widget = (await import("data:text/javascript," + encodeURIComponent(script))).default;
+          globalThis.state = state;
+          widget.render({ model: { get: name => state[name], set: (name, value) => { state[name] = value; },
+            save_changes: () => {} }, el: document.body });
+        }""",
+        [widget._esm if isinstance(widget._esm, str) else SCRIPT, state],
+    )
+    frame = one.frame_locator("iframe")
+    assert frame.locator("article").get_attribute("data-id") == first["episode_id"]
+    assert frame.locator("output").get_attribute("data-step") == "1"
+    frame.locator(f".row[data-id='{second['episode_id']}']").click()
+    one.wait_for_function("id => state.episode === id && state.step === 0", arg=second["episode_id"])
+    assert said == []
+    context.close()
+
+
+def test_the_first_actions_in_changed_versions_of_a_state_are_beside_each_other(folder: Path, page: Any) -> None:
+    worlds = [
+        {"kind": "changed", "of": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 4}], "moved": ["goal"]}
+    ]
+    study = Study.parse(
+        {"worlds": worlds, "agents": [{"kind": "optimal"}, {"kind": "random"}], "horizon": {"steps": 1}}
+    )
+    run(study, folder / "changed")
+    page.goto(write_view([folder / "changed"], folder / "changed.html").page.as_uri())
+    page.locator("[data-filter=agent]").select_option("optimal")
+    page.locator("[data-filter=turned]").select_option("goal")
+    reader = Run(folder / "changed")
+    first = {one["episode_id"]: reader.steps(one["episode_id"])[0]["action"] for one in reader.episodes()}
+    with Store(folder / "changed") as store:
+        episodes = [one for one in store.episodes() if one.agent == "optimal"]
+    states: dict[str, dict[str, list[str]]] = {}
+    for one in episodes:
+        world: Any = one.world
+        states.setdefault(world.original, {}).setdefault(f"{world.moved} {world.id}", []).append(one.id)
+    turned = set()
+    for versions in states.values():
+        (before,) = [ids for name, ids in versions.items() if name.startswith("nothing")]
+        taken = {first[one] for one in before}
+        turned |= {one for name, ids in versions.items() if not taken & {first[i] for i in ids} for one in ids}
+    assert page.locator(".count").get_attribute("data-count") == str(len(turned)) and turned
+    page.locator(".rows .row").first.click()
+    shown = page.locator(".reactions [data-episode]")
+    here = page.locator("article").get_attribute("data-id")
+    (beside,) = [versions for versions in states.values() if any(here in ids for ids in versions.values())]
+    assert {one for ids in beside.values() for one in ids} == set(
+        shown.evaluate_all("all => all.map(one => one.dataset.episode)")
+    )
+
+
+def test_errors_of_a_task_are_counted_up_to_the_step(folder: Path, page: Any) -> None:
+    tasks = {"kind": "task-map", "presets": ["high-small"], "count": 2}
+    run(Study.parse({"worlds": [tasks], "agents": [{"kind": "task-random-walk"}], "seed": 3}), folder / "errors")
+    with Store(folder / "errors") as store:
+        chosen = max(store.episodes(), key=lambda one: len(one.steps))
+    score = score_recorded(chosen)
+    path = write_view([folder / "errors"], folder / "errors.html").page
+    for step in (0, len(chosen.steps) // 2, len(chosen.steps)):
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}#e={short(chosen.id)}&s={step}")
+        curves = page.locator(".curves [data-errors]")
+        curves.first.wait_for(state="attached")
+        told = curves.evaluate_all("all => all.map(one => Number(one.dataset.errors))")
+        before = [one.attribution for one in score.steps[:step]]
+        assert told == [sum(kind in one for one in before) for kind in ("exploration", "exploitation")]
+
+
+def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is_found(folder: Path, page: Any) -> None:
+    pytest.importorskip("torch", reason="the extra lm is not installed")
+    grids = [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 10}]
+    study = Study.parse({"worlds": grids, "agents": [{"kind": "chat", "model": "theseus"}], "horizon": {"steps": 3}})
+    place = folder / "inside"
+    run(study, place)
+    kinds = {"random": {"kinds": ["permuted"], "seeds": 1}, "by_size": False, "steps": 1, "test": 0.4}
+    study_inside(place, Inside.parse({"reads": ["cognitive-map"], "sites": ["pre"], "layers": [4], **kinds}))
+    with Store(place) as store:
+        found = read_inside(store)
+    assert found.maps and "permuted" in found.about["cells"]
+    page.goto(write_view([place], folder / "inside.html").page.as_uri())
+    page.locator("[data-filter=belief]").select_option("decoded")
+    assert page.locator(".count").get_attribute("data-count") == str(len({episode for episode, _ in found.maps}))
+    page.locator("[data-filter=order]").select_option("belief")
+    page.locator(".rows .row").first.click()
+    page.locator(".beliefs").wait_for()
+    here = str(page.locator("article").get_attribute("data-id"))
+    wrong = {episode: one.wrong for (episode, _), one in found.maps.items()}
+    assert wrong[here][0] == max(own for own, _ in wrong.values())
+    maps = page.locator("[data-decoded]")
+    assert maps.count() == 2
+    for at, rows in enumerate((found.maps[here, 0].own, found.maps[here, 0].control)):
+        cells_shown = maps.nth(at).locator("rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
+        assert [one == "wall" for one in cells_shown] == [symbol == "#" for row in rows for symbol in row]
+        assert f"{100 * wrong[here][at]:.1f} % of the cells wrong" in str(maps.nth(at).text_content())
+    page.locator(".tokens summary").click()
+    read = page.locator(".strip .read")
+    assert read.count() == len(found.sites[here, 0]["pre"])

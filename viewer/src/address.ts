@@ -6,14 +6,13 @@ export interface Address {
   e: string; // how the id of the episode begins, after "episode-"
   s: string; // step
   b: string; // the second episode
-  d: string; // step from which both are aligned: "start" or "parting"
   c: string; // name of the claim that was opened
   m: string; // its model
   q: string; // filters, as name:value pairs
   o: string; // order
 }
 
-const NAMES: (keyof Address)[] = ["e", "s", "b", "d", "c", "m", "q", "o"];
+const NAMES: (keyof Address)[] = ["e", "s", "b", "c", "m", "q", "o"];
 
 export function readAddress(): Address {
   const given = new URLSearchParams(location.hash.slice(1));

@@ -61,12 +61,19 @@ function Claims({ index, address, change }: { index: Index; address: Address; ch
               <p class="links">{claim.measure}, {claim.low.length ? "highest" : "all alike"}: {claim.high.map((one) => link(one, claim))}
                 {claim.low.length > 0 && <> lowest: {claim.low.map((one) => link(one, claim))}</>}</p>
             )}
-            {claim.run !== null && <p class="links"><a href={hrefOf(address, { q: `run:${encodeURIComponent(index.table.runs[claim.run])}` })}>its episodes</a></p>}
+            {claim.run !== null && <p class="links"><a href={hrefOf(address, episodesOf(index, claim.run))}>its episodes</a></p>}
           </div>
         ))}
       </div>
     </details>
   );
+}
+
+/** The episodes of a run; where maps were decoded in it, those that have one, the least like the truth first. */
+function episodesOf(index: Index, run: number): Partial<Address> {
+  const filter = `run:${encodeURIComponent(index.table.runs[run])}`;
+  const read = index.table.columns.belief.some((one, at) => one !== null && index.table.columns.run[at] === run);
+  return read ? { q: `${filter};belief:decoded`, o: "belief" } : { q: filter };
 }
 
 const SIGNS: Record<string, string> = { yes: "✓", no: "✗", "not shown": "~", "cannot be told": "?" };
@@ -82,6 +89,10 @@ function Viewer({ index }: { index: Index }) {
   const parts = both ? parting(opened, beside) : null;
   const most = both ? Math.max(steps, beside.episode.steps.length) : steps;
   const step = Math.min(Math.max(0, Number.parseInt(address.s, 10) || 0), most);
+  // In a notebook the page lies in a frame: it says which step is looked at, and hears nothing.
+  useEffect(() => {
+    if (parent !== window && at !== null) parent.postMessage({ episode: index.table.columns.id[at], step }, "*");
+  }, [at, step]);
   // From the address, not from what is drawn: keys may come faster than drawings.
   const present = () => Math.min(Math.max(0, Number.parseInt(readAddress().s, 10) || 0), most);
   const go = (to: number) => change({ s: String(Math.min(Math.max(0, to), most)) });
@@ -132,7 +143,7 @@ function Viewer({ index }: { index: Index }) {
             {parts !== null && <p class="parting">They part at step {parts}{" "}
               <button class="small" data-go="parting" onClick={() => go(parts)}>go there</button></p>}
             <div class={both ? "two" : "one"}>
-              {[opened, both ? beside : null].map((one) => one && typeof one !== "string" && <Column index={index} opened={one} at={step} />)}
+              {[opened, both ? beside : null].map((one) => one && typeof one !== "string" && <Column index={index} opened={one} at={step} address={address} />)}
             </div>
             {typeof beside === "string" && <p class="wait bad">{beside}</p>}
           </>
@@ -142,16 +153,16 @@ function Viewer({ index }: { index: Index }) {
   );
 }
 
-function Column({ index, opened, at }: { index: Index; opened: Opened; at: number }) {
+function Column({ index, opened, at, address }: { index: Index; opened: Opened; at: number; address: Address }) {
   const step = Math.min(at, opened.episode.steps.length);
   return (
     <article data-id={opened.episode.id}>
       <Head index={index} opened={opened} />
       <div class="look">
-        <Picture index={index} opened={opened} at={step} />
+        <Picture index={index} opened={opened} at={step} address={address} />
         <Verdict index={index} opened={opened} at={step} />
       </div>
-      <Texts index={index} opened={opened} at={step} />
+      <Texts opened={opened} at={step} />
     </article>
   );
 }

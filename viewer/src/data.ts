@@ -33,6 +33,11 @@ export interface Step {
   reasoning?: number[];
   answer?: number[];
   tries?: [number[] | null, string][];
+  belief?: { own: Drawn; control: Drawn; wrong: [number, number]; fits: number[] }; // decoded maps, cells that are wrong
+  plan?: [number[], number[]]; // decoded next actions, and those of a random network
+  tokens?: number[]; // lines of the shard
+  sites?: Record<string, number[]>; // where in the tokens activations were read
+  errors?: string[]; // of a task world: exploration, exploitation
   measures?: Record<string, number>;
 }
 
@@ -66,6 +71,11 @@ export interface Columns {
   wrong: (number | null)[];
   shortest: (number | null)[];
   shard: number[];
+  state: number[]; // of which versions with one thing changed were asked, -1 for none
+  moved: number[]; // what was changed
+  first: (number | null)[]; // first action
+  belief: (number | null)[]; // share of cells that are wrong on its decoded maps
+  follows: number[]; // turns that are wrong in truth and right on the decoded map
   tags: Record<string, number[]>;
 }
 
@@ -101,7 +111,9 @@ export interface Index {
     outcomes: string[];
     measures: string[];
     tags: Record<string, string[]>;
+    moved: string[];
     left_out: string[];
+    notes: Record<string, string>; // run -> what its decoded maps are, or why there are none
   };
 }
 

@@ -1,9 +1,10 @@
 // One episode, one step of it: what was seen, thought and done, beside what was optimal.
 
 import { useMemo, useState } from "preact/hooks";
-import { short } from "./address";
+import { type Address, hrefOf, short } from "./address";
 import { type Episode, type Index, type Opened, type Step, textOf } from "./data";
-import { cellOf, Cells, Graph } from "./picture";
+import { Beliefs, Plan, Reactions, Tokens } from "./inside";
+import { cellOf, Cells, ErrorCurves, Graph } from "./picture";
 import { Changes, Foreign, visible } from "./text";
 import { arrowsOf, WhatIf } from "./whatif";
 
@@ -38,9 +39,10 @@ interface StepProps {
   index: Index;
   opened: Opened;
   at: number; // number of the step; that of all steps for the end
+  address: Address;
 }
 
-export function Picture({ opened, at }: StepProps) {
+export function Picture({ index, opened, at, address }: StepProps) {
   const { episode, shard } = opened;
   const [ways, setWays] = useState(true);
   const [what, setWhat] = useState(false);
@@ -71,6 +73,13 @@ export function Picture({ opened, at }: StepProps) {
         <figure><Cells drawing={seen} agent={cellOf(saw)} overlay={{ label: "what the agent saw" }} /><figcaption>what it saw</figcaption></figure>
       )}
       {seen?.nodes && <figure><Graph drawing={seen} /><figcaption>what it has found out: an arrow leads to what needs it</figcaption></figure>}
+      {episode.steps.some((one) => one.errors) && (
+        <figure><ErrorCurves steps={episode.steps} at={at} />
+          <figcaption>errors so far: exploration solid, exploitation dashed; an error of both kinds counts in both</figcaption></figure>
+      )}
+      <Beliefs index={index} opened={opened} at={at} />
+      <Plan opened={opened} at={at} />
+      <Reactions index={index} opened={opened} link={(id) => hrefOf(address, { e: short(id), s: "0", b: "" })} />
       {!shown?.rows && step?.text && <figure><Foreign text={textOf(shard, step.text)!} /><figcaption>what it saw (this world has no picture)</figcaption></figure>}
       {grid && agent && what && (
         <WhatIf key={`${opened.at} ${at}`} grid={grid} agent={agent} phase={phase} names={episode.actions} />
@@ -85,7 +94,7 @@ export function Picture({ opened, at }: StepProps) {
   );
 }
 
-export function Verdict({ opened, at, index }: StepProps) {
+export function Verdict({ opened, at, index }: Omit<StepProps, "address">) {
   const { episode } = opened;
   const step = episode.steps[at];
   if (!step) {
@@ -101,9 +110,10 @@ export function Verdict({ opened, at, index }: StepProps) {
         {step.failure && <span class="bad">∅ {visible(step.failure)}</span>}
         {right && <span class={right === "optimal" ? "good" : "bad"}>{right === "optimal" ? "✓" : "✗"} {right}</span>}
         {(step.from !== null || step.to !== undefined) && <span> · {step.from ?? "out of reach"} → {step.to ?? "out of reach"} steps to the goal</span>}
+        {step.errors && step.errors.length > 0 && <span class="bad"> · error of {step.errors.join(" and ")}</span>}
         {step.reward !== undefined && <span> · reward {step.reward}</span>}
       </p>
-      <table class="facts">
+      {(step.policy || step.best) && <table class="facts">
         <thead><tr><th>action</th>{step.policy && <th>probability</th>}{step.best && <th>optimal policy</th>}</tr></thead>
         <tbody>{moves.map((action) => (
           <tr class={action === step.a ? "taken" : ""}>
@@ -112,7 +122,7 @@ export function Verdict({ opened, at, index }: StepProps) {
             {step.best && <td><Bar value={best.includes(action) ? 1 / best.length : 0} /></td>}
           </tr>
         ))}</tbody>
-      </table>
+      </table>}
       {!step.policy && <p class="note">With which probabilities it acted is not recorded.</p>}
       <Measures title="Measures of this step" values={step.measures ?? {}} index={index} />
       <Measures title="Measures of this episode" values={episode.measures} index={index} folded />
@@ -137,7 +147,7 @@ function Measures({ title, values, index, folded }: { title: string; values: Rec
   );
 }
 
-export function Texts({ opened, at }: StepProps) {
+export function Texts({ opened, at }: Pick<StepProps, "opened" | "at">) {
   const { episode, shard } = opened;
   const [whole, setWhole] = useState(false);
   const step = episode.steps[at];
@@ -152,6 +162,7 @@ export function Texts({ opened, at }: StepProps) {
       ))}
       {reasoning !== null && <section><h3>Reasoning</h3><Foreign text={reasoning} /></section>}
       {answer !== null && <section><h3>Answer</h3><Foreign text={answer} /></section>}
+      <Tokens opened={opened} at={at} />
       <section>
         <h3>{step.prompt ? "Prompt" : "What it saw"}
           {before !== null && <button class="small" onClick={() => setWhole(!whole)}>{whole ? "only what changed" : "all of it"}</button>}</h3>

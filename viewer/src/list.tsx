@@ -4,9 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Address, short } from "./address";
 import type { Index } from "./data";
+import { turning } from "./inside";
 import { visible } from "./text";
 
 const ROW = 30; // pixels, as in the style
+const MANY_WRONG = 0.1; // share of the cells of a decoded map
 
 export type Filters = Record<string, string>;
 
@@ -22,8 +24,17 @@ export function writeFilters(filters: Filters): string {
 
 const ORDERS: Record<string, string> = {
   "": "as stored", wrong: "most wrong actions", share: "largest share wrong", steps: "most steps", over: "most steps beyond the shortest",
-  invalid: "most turns without an action", id: "by id",
+  invalid: "most turns without an action", belief: "decoded map least like the truth", follows: "most turns wrong in truth, right on the map",
+  id: "by id",
 };
+
+const turned = new WeakMap<Index, Map<number, Set<string>>>();
+
+function turnedOf(index: Index) {
+  const found = turned.get(index) ?? turning(index);
+  turned.set(index, found);
+  return found;
+}
 
 export function select(index: Index, filters: Filters, order: string): Uint32Array {
   const { columns, agents, runs, outcomes, tags } = index.table;
@@ -40,6 +51,11 @@ export function select(index: Index, filters: Filters, order: string): Uint32Arr
   if (filters.wrong === "some") tests.push((at) => (columns.wrong[at] ?? 0) > 0);
   if (filters.wrong === "none") tests.push((at) => columns.wrong[at] === 0);
   if (filters.wrong === "invalid") tests.push((at) => columns.invalid[at] > 0);
+  if (filters.turned === "same") tests.push((at) => columns.state[at] >= 0 && !turnedOf(index).has(at));
+  else if (filters.turned) tests.push((at) => turnedOf(index).get(at)?.has(filters.turned) ?? false);
+  if (filters.belief === "decoded") tests.push((at) => columns.belief[at] !== null);
+  if (filters.belief === "follows") tests.push((at) => columns.follows[at] > 0);
+  if (filters.belief === "off") tests.push((at) => (columns.belief[at] ?? 0) > MANY_WRONG);
   if (filters.find) {
     const wanted = filters.find.toLowerCase();
     tests.push((at) => columns.id[at].includes(wanted) || index.table.worlds[columns.world[at]].includes(wanted));
@@ -52,6 +68,8 @@ export function select(index: Index, filters: Filters, order: string): Uint32Arr
     steps: (at) => columns.steps[at],
     over: (at) => columns.steps[at] - (columns.shortest[at] ?? columns.steps[at]),
     invalid: (at) => columns.invalid[at],
+    belief: (at) => columns.belief[at] ?? -1,
+    follows: (at) => columns.follows[at],
   };
   if (order === "id") rows.sort((one, two) => (columns.id[one] < columns.id[two] ? -1 : 1));
   else if (keys[order]) rows.sort((one, two) => keys[order](two) - keys[order](one) || one - two);
@@ -79,7 +97,8 @@ interface Props {
 }
 
 export function List({ index, address, rows, at, change, children }: Props) {
-  const { columns, agents, runs, outcomes, tags } = index.table;
+  const { columns, agents, runs, outcomes, tags, moved } = index.table;
+  const read = useMemo(() => columns.belief.some((one) => one !== null), [index]);
   const filters = useMemo(() => readFilters(address.q), [address.q]);
   const set = (name: string, value: string) => change({ q: writeFilters({ ...filters, [name]: value }) });
   const [top, setTop] = useState(0);
@@ -114,9 +133,26 @@ export function List({ index, address, rows, at, change, children }: Props) {
             <option value="invalid">a turn without action</option>
           </select>
         </label>
+        {moved.length > 1 && (
+          <label>other action when changed
+            <select value={filters.turned ?? ""} data-filter="turned" onChange={(event) => set("turned", event.currentTarget.value)}>
+              <option value="">all</option>{moved.filter((one) => one !== "nothing").map((one) => <option value={one}>{visible(one)}</option>)}
+              <option value="same">not another one</option>
+            </select>
+          </label>
+        )}
+        {read && (
+          <label>decoded map
+            <select value={filters.belief ?? ""} data-filter="belief" onChange={(event) => set("belief", event.currentTarget.value)}>
+              <option value="">all</option><option value="decoded">has one</option>
+              <option value="off">{`over ${100 * MANY_WRONG} % of cells wrong`}</option>
+              <option value="follows">acts wrongly in truth, rightly on it</option>
+            </select>
+          </label>
+        )}
         <label>order
           <select value={address.o} data-filter="order" onChange={(event) => change({ o: event.currentTarget.value })}>
-            {Object.entries(ORDERS).map(([value, name]) => <option value={value}>{name}</option>)}
+            {Object.entries(ORDERS).filter(([value]) => read || (value !== "belief" && value !== "follows")).map(([value, name]) => <option value={value}>{name}</option>)}
           </select>
         </label>
         <label>id or world

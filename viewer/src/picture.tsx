@@ -1,11 +1,12 @@
 // The drawings of worlds: cells, a graph, or neither.
 
-import type { Drawing, Drawn } from "./data";
+import type { Drawing, Drawn, Step } from "./data";
 import { visible } from "./text";
 
 const SIDE = 24;
 const ARROWS = ["↑", "↓", "←", "→"];
-const KNOWN: Record<string, string> = { "#": "wall", _: "open", "*": "fog", G: "goal", K: "key", D: "door", A: "agent" };
+const KNOWN: Record<string, string> = { "#": "wall", _: "open", "*": "fog", " ": "fog", G: "goal", g: "goal", K: "key", D: "door", A: "read",
+  a: "read" };
 
 export interface Overlay {
   path?: [number, number][]; // cells before and including the present one
@@ -27,7 +28,7 @@ export function Cells({ drawing, agent, overlay }: { drawing: Drawing; agent?: [
         <g class={overlay.onCell ? "cell press" : "cell"} onClick={overlay.onCell && (() => overlay.onCell!(row, col))}
           data-cell={`${row},${col}`}>
           <rect x={col * SIDE} y={row * SIDE} width={SIDE} height={SIDE} class={KNOWN[symbol] ?? "other"} />
-          {!"#_*".includes(symbol) && (
+          {!"#_* ".includes(symbol) && (
             <text x={(col + 0.5) * SIDE} y={(row + 0.7) * SIDE} class="symbol">{visible(symbol)}</text>
           )}
           {overlay.distances && overlay.distances[row][col] >= 0 && symbol === "_" && (
@@ -95,4 +96,32 @@ export function Graph({ drawing }: { drawing: Drawing }) {
 
 export function cellOf(drawn: Drawn | undefined): [number, number] | undefined {
   return drawn && drawn.length === 3 ? [drawn[1], drawn[2]] : undefined;
+}
+
+/** Errors of exploration and exploitation after 0, 1, ... actions, up to the present step dark, beyond it pale. */
+export function ErrorCurves({ steps, at }: { steps: Step[]; at: number }) {
+  const [width, height, left] = [300, 90, 22];
+  const curves = ["exploration", "exploitation"].map((kind) => {
+    const counts = [0];
+    for (const step of steps) counts.push(counts[counts.length - 1] + Number(step.errors?.includes(kind) ?? false));
+    return counts;
+  });
+  const most = Math.max(1, ...curves.map((counts) => counts[counts.length - 1]));
+  const x = (step: number) => left + (step / Math.max(1, steps.length)) * (width - left - 4);
+  const y = (count: number) => height - 16 - (count / most) * (height - 24);
+  const line = (counts: number[], until: number) =>
+    counts.slice(0, until + 1).map((count, step) => (step ? `H${x(step)}V${y(count)}` : `M${x(0)} ${y(0)}`)).join("");
+  return (
+    <svg class="curves" viewBox={`0 0 ${width} ${height}`} role="img" style={{ maxWidth: `${width}px` }}
+      aria-label={`errors so far: exploration ${curves[0][at]}, exploitation ${curves[1][at]}`}>
+      <path class="axis" d={`M${left} 4V${y(0)}H${width - 4}`} />
+      {curves.map((counts, kind) => (
+        <g class={kind ? "exploitation" : "exploration"} data-errors={counts[at]}>
+          <path class="later" d={line(counts, steps.length)} /><path d={line(counts, at)} />
+        </g>
+      ))}
+      <text x={left - 4} y={12} text-anchor="end">{most}</text><text x={left - 4} y={y(0)} text-anchor="end">0</text>
+      <text x={x(at)} y={height - 3} text-anchor="middle">{at}</text>
+    </svg>
+  );
 }

@@ -1,6 +1,6 @@
 """The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from goalscope.evaluation.advice import meaning, next_steps
 from goalscope.evaluation.arms import arms
+from goalscope.evaluation.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
-from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
@@ -18,8 +19,8 @@ from goalscope.evaluation.identity import paragraphs, weights
 from goalscope.evaluation.judging import Opened, opened, reopen
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
-from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
-from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
+from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
+from goalscope.report.blocks import Table, counted, listed
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
@@ -36,16 +37,12 @@ SECTIONS: Final = (
 )
 """Sections of the report of a run that stand folded on the page, where a run has what they need."""
 
-_EVIDENCE: Final = "evidence"
-"""Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
+MAP_CLAIM: Final = "holds a map of the walls"
+"""The claim without which no decoded map is shown."""
 
 SHOWN: Final = 4
 """Pictures of the look inside: true grids and decoded maps, in pairs."""
 
-_RULE: Final = (
-    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: it holds the threshold, "
-    "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it."
-)
 _STANDS: Final = (
     "0 is an agent that acts at random (exact; for turns, in the states that the model met), 1 the optimal one. Bars "
     "are the intervals that decide, over grids."
@@ -74,7 +71,7 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
     """Return the sections of the page of an evaluation, and the groups that are folded below them."""
     names = [model.model for model in evaluation.models]
-    evidence = {name: f"{_EVIDENCE}-{number}" if number else _EVIDENCE for number, name in enumerate(names)}
+    evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 
     def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
         for model, declared in zip(evaluation.models, map(declare, evaluation.models), strict=True):
@@ -87,22 +84,19 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
         if run.part is None:
             title = titles[name] if len(names) == 1 else f"{titles[name]}, {model}"
             by_path.setdefault(run.store.path, (title, run, name))
-    groups = [_group(run, title, name) for title, run, name in by_path.values()]
+    claims = [claim for model in evaluation.models for claim in model.claims]
+    groups = [_group(run, title, name, claims) for title, run, name in by_path.values()]
     there = {section.anchor for group in groups for section in group.sections}
     notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
-            *each(
-                lambda model: Declared(
-                    anchor="verdict", title="Verdict", paragraphs=paragraphs(model, beside=len(names) > 1)
-                )
-            ),
-            *_side_by_side(evaluation, evidence),
+            *each(partial(_verdict, beside=len(names) > 1)),
+            *side_by_side(evaluation, evidence),
             *_pictures(names, runs),
-            *each(partial(_claims, evidence=evidence)),
-            *_maps(names, runs),
+            *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
+            *_maps(evaluation, runs),
             *each(_behind),
-            *each(partial(_evidence, there=there)),
+            *each(partial(evidence_of, there=there)),
             _method(evaluation, notes),
         ]
     )
@@ -137,75 +131,16 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
     return drawn(named_of(directory), name)
 
 
-def _claims(ledger: ClaimLedger, evidence: Mapping[str, str]) -> Declared:
-    table = Table(
-        caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
-        headings=("question", "answer", "estimate", "threshold", "worlds"),
-        rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
-        numbers=(2, 3, 4),
-    )
-    return Declared(anchor="claims", title="Claims", tables=[table], closing=_RULE)
-
-
-def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
-    """Return the table row of a claim; its question links to what it rests on."""
-    estimate = _estimate(claim)
-    subtitle = claim.quantity if estimate.estimate is not None else claim.says
-    return (
-        Phrase(claim.question, below=subtitle, target=target),
-        Phrase(claim.answer, strong=claim.answer in ("yes", "no")),
-        estimate,
-        "–" if estimate.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
-        str(claim.clusters or "–"),
-    )
-
-
-def _estimate(claim: Claim) -> Cell:
-    if None in (claim.value, claim.low, claim.high, claim.confidence):
-        return Cell(value="–", hint=claim.says)
-    names = ("value", "low", "high", "confidence", "n", "clusters", "method", "unit", "note")
-    return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
-
-
-def _side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:
-    """Yield the answers of several models question by question, and beside them what differs between the models."""
-    questions = evaluation.by_question()
-    if len(evaluation.models) == 1 or not questions:
-        return
-    matrix = Table(
-        caption=f"Answer and estimate on each question, intervals of {100 * (1 - evaluation.models[0].level):.3g} %",
-        headings=("question", *(model.model for model in evaluation.models)),
-        rows=tuple(
-            (
-                next(Phrase(one.question, below=_decides(one)) for one in claims if one is not None),
-                *(_answer(one, evidence[model.model]) for one, model in zip(claims, evaluation.models, strict=True)),
-            )
-            for claims in questions
-        ),
-    )
-    shown, others = ([one for one in evaluation.differences if one.shown is side] for side in (True, False))
-    caption = f"Differences on the worlds that both met, p after Holm's correction over all {len(shown + others):,}"
-    none = "" if shown or not others else f"None of {counted(len(others), 'comparison')} shows a difference."
-    yield Declared(
-        anchor="matrix",
-        title="Side by side",
-        paragraphs=(none,) if none else (),
-        tables=[matrix, *([differences_table(shown, caption)] if shown else [])],
-        folds=[FoldSpec("Comparisons that show no difference", [differences_table(others, caption)])] if others else [],
-    )
-
-
-def _decides(claim: Claim) -> str:
-    return "" if claim.threshold is None else f"threshold {claim.threshold:g}"
-
-
-def _answer(claim: Claim | None, target: str) -> Phrase | str:
-    """Return the cell of the matrix for a claim; it links to what it rests on."""
-    if claim is None:
-        return "not asked"
-    found = _estimate(claim)
-    below = f"{found.value} {found.interval}" if found.estimate is not None else ""
-    return Phrase(claim.answer, below=below, target=target, strong=claim.answer in ("yes", "no"))
+def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
+    """Return the verdict: its sentences, what they mean, what to do next, and what was asked of what."""
+    first, *others = paragraphs(ledger, beside=beside)
+    means, steps = meaning(ledger), next_steps(ledger, lacks=beside)
+    facts = [
+        *(("" if at else "What it means", text) for at, text in enumerate(means)),
+        *(("" if at else "What to do next", text) for at, text in enumerate(steps)),
+        *(("" if at else "What was asked", text) for at, text in enumerate(others)),
+    ]
+    return Declared(anchor="verdict", title="Verdict", paragraphs=[first], facts=facts)
 
 
 def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
@@ -248,12 +183,22 @@ def _in_tasks(name: str, style: int, runs: Opened) -> list[DifferenceBar]:
     return [] if scaled is None else [DifferenceBar(name, style, "achieves the goal of a task", scaled)]
 
 
-def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
-    """Yield decoded maps with the true grids, where activations were read."""
-    for name in names:
-        run = runs.get(("inside", name))
-        for section in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
-            title = "A look inside" if len(names) == 1 else f"A look inside {name}"
+def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield decoded maps with the true grids, where activations were read and the map is the model's: else the reason.
+
+    A probe decodes maps from random networks, too. Where those of the model are not shown to be more readable, its
+    pictures would look like a finding.
+    """
+    for model in evaluation.models:
+        run, claim = runs.get(("inside", model.model)), model.claim(MAP_CLAIM)
+        title = "A look inside" if len(evaluation.models) == 1 else f"A look inside {model.model}"
+        if run is None or claim is None:
+            continue
+        if claim.answer != "yes":
+            why = f"Decoded maps are not shown. The answer on “{claim.question}” is “{claim.answer}”."
+            yield Declared(anchor="decoded-maps", title=title, paragraphs=(why, claim.says))
+            continue
+        for section in sections_of(RunData.of(run.store), "decoded maps"):
             yield replace(section, title=title, figures=section.figures[:SHOWN], figures_only=True)
 
 
@@ -276,32 +221,6 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
     return estimate.moved(by=by, over=over)
 
 
-def _evidence(ledger: ClaimLedger, there: Collection[str]) -> Declared:
-    """Return the table that each claim links to; its lines link on to the section of the run, where the page has it."""
-    columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
-    rows = tuple(
-        (
-            Phrase(claim.name, target=claim.section if claim.section in there else ""),
-            _estimate(claim),
-            claim.quantity if claim.value is not None else claim.says,
-            claim.compared,
-            str(claim.clusters or "–"),
-            f"{claim.n:,}" if claim.n else "–",
-            "–" if claim.p is None else f"{claim.p:.3g}",
-            "; ".join(filter(None, (claim.method, claim.note, claim.by_size))) or "–",
-            claim.validity,
-        )
-        for claim in ledger.claims
-    )
-    table = Table(
-        caption="The estimate that decides each claim, with the parts that it is made of; results of its run behind it",
-        headings=columns,
-        rows=rows,
-        numbers=(1, 4, 5, 6),
-    )
-    return Declared(anchor=_EVIDENCE, title="What each answer rests on", tables=[table] if rows else [])
-
-
 def _behind(ledger: ClaimLedger) -> Declared:
     descriptions = {claim.name: claim.looks.what for claim in arms() if claim.looks is not None}
     arm_rows = tuple(
@@ -315,6 +234,7 @@ def _behind(ledger: ClaimLedger) -> Declared:
     return Declared(
         anchor="behind",
         title="What was asked",
+        folded=True,
         tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=arm_rows)],
     )
 
@@ -329,6 +249,7 @@ def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
     return Declared(
         anchor="method",
         title="How the answers follow",
+        folded=True,
         paragraphs=(
             f"{look_sentence} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
             f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
@@ -361,9 +282,14 @@ def _origin(evaluation: Evaluation) -> list[Table]:
     return [Table(caption="Judged by, and from", headings=("what", "value"), rows=tuple(rows))]
 
 
-def _group(run: ArmRun, title: str, name: str) -> Group:
+def _group(run: ArmRun, title: str, name: str, claims: Sequence[Claim]) -> Group:
     """Return the sections of the report of one run, their anchors after the name of its directory."""
     own = next((arm.sections for arm in arms() if arm.name == name), ())
     sections = sections_of(RunData.of(run.store), *(own or SECTIONS))
-    parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in sections)
+    # What decides a claim stands first in the section that it names.
+    anchors = [f"{run.store.path.name}-{each.anchor}" for each in sections]
+    parts = lay_out(
+        replace(each, anchor=anchor, facts=(*deciding(claims, anchor), *each.facts))
+        for each, anchor in zip(sections, anchors, strict=True)
+    )
     return Group(title=f"{title}: all results", sections=parts)

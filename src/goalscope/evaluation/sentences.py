@@ -36,21 +36,21 @@ def _why_nothing(ledger: ClaimLedger) -> str:
 def headline(ledger: ClaimLedger) -> str:
     """Return the verdict in a few sentences."""
     answers, name = {claim.name: claim.answer for claim in ledger.claims}, ledger.model
-    valid = _valid_turns(ledger)
+    valid = valid_turns(ledger)
     if valid is not None and valid < 0.5:
         return (
             f"{1 - valid:.0%} of the turns of {name} hold no action. What is measured is format; no question about "
             "goals is answered."
         )
-    alone = FOLLOWS in answers and not answers.keys() & {_GRIDS.directed, _GIVEN.directed}
+    alone = FOLLOWS in answers and not answers.keys() & {GRIDS.directed, GIVEN.directed}
     if alone:
         parts = [f"{name}: {_followed(ledger)}"]
-    elif _GIVEN.directed in answers:
-        parts = [_directed(ledger, _GIVEN)]
+    elif GIVEN.directed in answers:
+        parts = [_directed(ledger, GIVEN)]
     elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
     else:
-        parts = [_directed(ledger, _GRIDS)]
+        parts = [_directed(ledger, GRIDS)]
     if valid is not None and valid < 0.9:
         parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
     parts += [*_few_worlds(ledger), *_on_the_goal(answers)]
@@ -63,7 +63,7 @@ def headline(ledger: ClaimLedger) -> str:
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
 
 
-def _valid_turns(ledger: ClaimLedger) -> float | None:
+def valid_turns(ledger: ClaimLedger) -> float | None:
     """Return the share of turns that hold an action, None where it was not asked."""
     for name in ("answers hold actions", "answers hold actions in given worlds"):
         claim = ledger.claim(name)
@@ -72,7 +72,7 @@ def _valid_turns(ledger: ClaimLedger) -> float | None:
     return None
 
 
-class _Goals(NamedTuple):
+class PlaceClaims(NamedTuple):
     """The claims on what an agent is after in one kind of worlds, and the words for the goal and its rivals."""
 
     directed: str
@@ -83,7 +83,7 @@ class _Goals(NamedTuple):
     none: str
 
 
-_GRIDS: Final = _Goals(
+GRIDS: Final = PlaceClaims(
     directed="is directed at the goal",
     rather="prefers the goal to rivals",
     elsewhere="is directed at another place",
@@ -91,7 +91,7 @@ _GRIDS: Final = _Goals(
     rivals="a corner of the grid",
     none="none of the named places explains what it does",
 )
-_GIVEN: Final = _Goals(
+GIVEN: Final = PlaceClaims(
     directed="is directed at the goal of given worlds",
     rather="prefers the goal to others in given worlds",
     elsewhere="is directed at another goal of given worlds",
@@ -101,12 +101,12 @@ _GIVEN: Final = _Goals(
 )
 
 
-def _directed(ledger: ClaimLedger, about: _Goals) -> str:
+def _directed(ledger: ClaimLedger, about: PlaceClaims) -> str:
     """Return the sentence on what a model is after; a place is named only where it beats each rival."""
     name, goal = ledger.model, ledger.claim(about.directed)
     rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
     if other is not None and other.answer == "yes":
-        place = other.names if about is _GRIDS else f"“{other.names}”, {about.rivals}"
+        place = other.names if about is GRIDS else f"“{other.names}”, {about.rivals}"
         return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, not at {about.goal}"
     for claim in (goal, other):
         if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
@@ -183,7 +183,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
 def _on_the_goal(answers: Mapping[str, str]) -> list[str]:
     """Return whether actions depend on the goal's place, where an agent that is directed at it would not say so."""
     answer = answers.get("depends on the goal's place")
-    if answer == "yes" and answers.get(_GRIDS.directed) != "yes" and answers.get(FOLLOWS) not in ("yes", "no"):
+    if answer == "yes" and answers.get(GRIDS.directed) != "yes" and answers.get(FOLLOWS) not in ("yes", "no"):
         return ["its actions depend on the goal's place all the same, be it towards it or away from it"]
     return ["its actions do not depend on the goal's place"] if answer == "no" else []
 
@@ -206,7 +206,7 @@ def _in_tasks(name: str, answer: str) -> str:
 
 TOO_FEW: Final = FEW[-1][0]
 """Number of worlds below which intervals of MEG can miss more often than they say."""
-_DIRECTED: Final = tuple(name for about in (_GRIDS, _GIVEN) for name in (about.directed, about.rather, about.elsewhere))
+_DIRECTED: Final = tuple(name for about in (GRIDS, GIVEN) for name in (about.directed, about.rather, about.elsewhere))
 
 _ACHIEVES = {
     "yes": "it achieves the goals of tasks more often than a random walker",

@@ -56,14 +56,43 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval as a small picture: positions from 4 to 104 on a scale, and the sentence that says the same."""
+
+    low: float
+    value: float
+    high: float
+    threshold: float | None
+    label: str
+
+    @classmethod
+    def of(cls, estimate: Estimate, threshold: float | None, scale: tuple[float, float], label: str) -> "Bar | None":
+        """Return the bar of an estimate on a scale (its lowest and highest value); None without an interval."""
+        if not estimate.has_interval:
+            return None
+        lowest, span = scale[0], max(scale[1] - scale[0], 1e-12)
+
+        def place(value: float) -> float:
+            return round(4 + 100 * min(1.0, max(0.0, (value - lowest) / span)), 1)
+
+        at = None if threshold is None else place(threshold)
+        return cls(place(estimate.low), place(estimate.value), place(estimate.high), at, label)
+
+
+@dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text of a table: with a subtitle below, the anchor of its link, and whether it is emphasised."""
+    """A text of a table: with a subtitle below, the anchor of its link, and whether it is emphasised.
+
+    ``mark`` is a sign before it that says the same, ``bar`` a small picture below it; both are for pages alone.
+    """
 
     text: str
     _: KW_ONLY
     below: str = ""
     target: str = ""
     strong: bool = False
+    mark: str = ""
+    bar: Bar | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,6 +184,8 @@ def write_page(path: Path, text: str) -> Path:
 
 
 _MAX_UNDEFINED = 40
+HOW = "How this is measured and read"
+"""Title of the fold with the explanations of a section."""
 
 
 def sections_of(run: RunData, *names: str) -> list[Declared]:
@@ -246,7 +248,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     names = (f"{anchor}-table-{index}" for index in count(1))
     tables = _tables(declared.tables, names)
     facts = tuple((sentence.title, text) for sentence in declared.sentences if (text := _sentence_text(sentence)))
-    statement = declared.rule if facts else declared.silence
+    explained = (*declared.explained, *([declared.rule] if facts and declared.rule else []))
     folds = [
         replace(fold, tables=_tables(fold.tables, names))
         for fold in (*declared.folds, *_undefined(declared), *_counts(declared.counted))
@@ -254,7 +256,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     return replace(
         declared,
         anchor=anchor,
-        paragraphs=(*declared.paragraphs, *([statement] if statement else [])),
+        paragraphs=(*declared.paragraphs, *([declared.silence] if declared.silence and not facts else [])),
         facts=(*declared.facts, *facts),
         sentences=(),
         rule="",
@@ -262,7 +264,11 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
         tables=tables,
         figures=figures,
         legend=declared.legend if figures else declared.closing,
-        folds=tuple(fold for fold in folds if fold.tables or fold.code),
+        folds=(
+            *([FoldSpec(HOW, paragraphs=explained)] if explained else []),
+            *(fold for fold in folds if fold.tables or fold.code or fold.title == HOW),
+        ),
+        explained=(),
         undefined=(),
         counted=(),
     )

@@ -1,8 +1,9 @@
-"""Pictures of grids: a grid with a trajectory, and a decoded map."""
+"""Pictures of worlds: a grid with a trajectory, any world that draws itself as cells, and a decoded map."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import escape
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from goalscope.planning import solve
 from goalscope.report.figures import INK, Record, drawing
 from goalscope.report.vector import Picture
 from goalscope.runs.record import Episode
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position
 
 _CELL = 20
@@ -93,6 +95,34 @@ def episode_picture(episode: Episode, label: str) -> Picture:
             wrong.append(step.index)
     path = [step.state.position for step in episode.steps] + [episode.final.position]
     return picture(episode.world.grid, path, label=label, wrong=wrong, invalid=invalid)
+
+
+_SYMBOL_FILL = {"#": "#39424e", "_": "#ffffff", "*": "#c9ced6", "G": "#bfe5c6", "K": "#ffe08a", "D": "#d9b08c"}
+_OTHER_FILL = "#eef1f4"
+
+
+def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
+    """Draw the first of the moments of an episode as cells, with the way of the agent through all of them."""
+    first, path = drawings[0], [one.agent for one in drawings if one.agent is not None]
+    cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
+    parts = [
+        f'<rect x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}" stroke="{_LINE}" '
+        f'stroke-width="0.6" fill="{_SYMBOL_FILL.get(symbol, _OTHER_FILL)}"/>'
+        for row, col, symbol in cells
+    ]
+    parts.append(_moves(path, frozenset()))
+    named = [(row, col, symbol) for row, col, symbol in cells if symbol not in "#_*"]
+    for row, col, text in (*named, *((row, col, name[:4]) for row, col, name in first.labels)):
+        x, y = _middle((row, col))
+        parts.append(f'<text x="{x:g}" y="{y + 4.3:g}" text-anchor="middle" fill="{INK}">{escape(text)}</text>')
+    if path:
+        x, y = _middle(path[0])
+        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="none" stroke="{OPTIMAL_STEP}" stroke-width="2"/>')
+    records: tuple[Record, ...] = (
+        *({"what": "cell", "step": None, "row": row, "column": col, "shows": symbol} for row, col, symbol in cells),
+        *({"what": "step", "step": at, "row": row, "column": col, "shows": ""} for at, (row, col) in enumerate(path)),
+    )
+    return Picture(drawing(len(first.rows[0]) * _CELL, len(first.rows) * _CELL, label, _FONT, parts), records)
 
 
 def _masks(grid: Grid) -> str:

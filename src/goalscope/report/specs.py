@@ -204,6 +204,9 @@ class Declared:
     why: Callable[[str], str] = lambda measure: ""  # measure -> why no grid has a value, "" for unknown
     counted: Iterable[Grouped] = ()  # the section's estimates, for the table of counts and methods
     figures_only: bool = False  # the section is left out without figures
+    figures_first: bool = False  # figures stand before the tables
+    explained: Sequence[str] = ()  # how it is measured and read, folded
+    folded: bool = False  # the section is closed but for its title
 
 
 Content = Callable[[RunData], Iterable[Declared]]

@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope import registry
+from goalscope.evaluation.arms import arms as all_arms
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import runs_by_arm
 from goalscope.evaluation.rules import Rule
@@ -26,6 +27,8 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
         places: path of a run -> its number in the viewer.
     """
     arms = runs_by_arm(evaluation.directory)
+    # An arm that looks inside has the run of another one.
+    arms |= {one.name: arms[one.looks.at] for one in all_arms() if one.looks is not None and one.looks.at in arms}
     rules: dict[str, Rule] = {name: registry.resolve("claim", name) for name in registry.names("claim")}
     found = []
     for number, ledger in enumerate(evaluation.models):

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope.counterfactual.worlds import ChangedWorld
+from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.table import PROVENANCE
 from goalscope.measures.transcript import TranscriptStep
 from goalscope.report.reading import Run
 from goalscope.rows import WHOLE_EPISODE, Rows
-from goalscope.runs.record import Episode
+from goalscope.runs.record import Episode, Step
+from goalscope.viewer.inside import Readings, inside_of, token_texts
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.world import World
 
@@ -28,7 +31,10 @@ _MOST_VALUES: Final = 60
 _ORIGIN: Final = PROVENANCE | {"index"}
 """Tags that name a single episode or world, and are no filters."""
 
-_COLUMNS: Final = ("id", "run", "agent", "world", "outcome", "steps", "invalid", "wrong", "shortest", "shard", "tags")
+_COLUMNS: Final = (
+    *("id", "run", "agent", "world", "outcome", "steps", "invalid", "wrong", "shortest", "shard", "tags"),
+    *("state", "moved", "first", "belief", "follows"),
+)
 
 Record = dict[str, Any]
 
@@ -70,7 +76,9 @@ class EpisodeList:
         runs, agents, worlds, outcomes: names that columns refer to by number.
         tags: name -> its different values as text, for filters; the column "tags" holds the numbers.
         measures: names of the measures of whole episodes and of steps, that records refer to by number.
+        states: states of which some versions with one thing changed were asked, "moved" what was changed.
         left_out: measures that have several values for an episode or a step, as those of probes, and are not shown.
+        notes: what of a run could not be read, and what its decoded maps are.
     """
 
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
@@ -80,7 +88,10 @@ class EpisodeList:
     outcomes: _Numbered = field(default_factory=_Numbered)
     tags: dict[str, _Numbered] = field(default_factory=dict)
     measures: _Numbered = field(default_factory=_Numbered)
+    states: _Numbered = field(default_factory=_Numbered)
+    moved: _Numbered = field(default_factory=_Numbered)
     left_out: set[str] = field(default_factory=set)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def plain(self) -> Record:
         """Return it as plain values, without the tags that are no filters."""
@@ -93,7 +104,9 @@ class EpisodeList:
             "runs": self.runs,
             **{name: getattr(self, name).values for name in ("agents", "worlds", "outcomes", "measures")},
             "tags": {name: tag.values for name, tag in useful.items()},
+            "moved": self.moved.values,
             "left_out": sorted(self.left_out),
+            "notes": self.notes,
         }
 
 
@@ -150,8 +163,11 @@ def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record
     for place, source in enumerate(sources):
         table.runs.append(source.name)
         values = _values(source.run.rows(), table)
+        readings, note = inside_of(source.run)
+        if note:
+            table.notes[source.name] = note
         for episode, steps in source.run.transcripts():
-            shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {})))
+            shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {}), readings))
             _enter(table, place, number, episode, shard.episodes[-1])
             if len(shard.episodes) >= SHARD_EPISODES or shard.letters >= SHARD_LETTERS:
                 yield shard.plain()
@@ -166,6 +182,8 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
     known = any(optimal is not None for optimal in best)
     wrong = sum(step["a"] is not None and step["a"] not in (step["best"] or ()) for step in record["steps"])
     tags = {**episode.world.tags, **episode.tags}
+    changed = episode.world if isinstance(episode.world, ChangedWorld) else None
+    beliefs = [(step["belief"], step) for step in record["steps"] if "belief" in step]
     entry = {
         "id": episode.id,
         "run": run,
@@ -177,6 +195,12 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
         "wrong": wrong if known else None,
         "shortest": record["steps"][0]["from"] if record["steps"] else None,
         "shard": shard,
+        "state": -1 if changed is None else table.states.number(changed.original),
+        "moved": -1 if changed is None else table.moved.number(changed.moved),
+        "first": record["steps"][0]["a"] if record["steps"] else None,
+        "belief": round(sum(one["wrong"][0] for one, _ in beliefs) / len(beliefs), 4) if beliefs else None,
+        # Turns that are wrong in truth and right on the decoded map.
+        "follows": sum(step["a"] in one["fits"] and step["a"] not in (step["best"] or ()) for one, step in beliefs),
         "tags": {
             name: table.tags.setdefault(name, _Numbered()).number(str(value)[:80])
             for name, value in tags.items()
@@ -193,6 +217,7 @@ def _episode(
     shard: _Shard,
     table: EpisodeList,
     values: Mapping[int, Mapping[int, float]],
+    readings: Readings,
 ) -> Record:
     """Return the record of an episode."""
     shard.worlds.setdefault(episode.world.id, _world(episode.world, shard))
@@ -200,6 +225,9 @@ def _episode(
     for entry in steps:
         actions = entry.actions or actions
         records.append(_step(episode.world, entry, shard, values.get(entry.step.index, {})))
+        records[-1].update(_read(episode.id, entry.step, shard, readings))
+    for step, errors in zip(records, _errors(episode), strict=False):
+        step["errors"] = errors
     return {
         "id": episode.id,
         "world": episode.world.id,
@@ -211,6 +239,33 @@ def _episode(
         "measures": values.get(WHOLE_EPISODE, {}),
         "steps": records,
     }
+
+
+def _read(episode: str, step: Step, shard: _Shard, readings: Readings) -> Record:
+    """Return what probes read at a step, and where in its tokens; nothing where nothing was read."""
+    key, record = (episode, step.index), Record()
+    if (belief := readings.maps.get(key)) is not None:
+        own, control = (shard.drawing(Drawing(rows=rows)) for rows in (belief.own, belief.control))
+        record["belief"] = {"own": own, "control": control, "wrong": belief.wrong, "fits": belief.fits}
+    if key in readings.plans:
+        record["plan"] = readings.plans[key]
+    if key in readings.sites:
+        ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())]
+        texts = token_texts(readings.tokenizer, ids)
+        record["tokens"] = [shard.lines.number(text) for text in texts]
+        shard.letters += 6 * len(ids)
+        record["sites"] = readings.sites[key]
+    return record
+
+
+def _errors(episode: Episode) -> list[list[str]]:
+    """Return the errors of each step in a task world, [] for every step in others."""
+    if "tasks" not in episode.world.offers:
+        return []
+    try:
+        return [sorted(step.attribution) for step in score_recorded(episode).steps]
+    except ValueError:  # of a log whose actions do not fit its map
+        return []
 
 
 def _world(world: World, shard: _Shard) -> Record:

@@ -146,7 +146,11 @@ def undefined(run: RunData) -> Iterator[Declared]:
     if not rows:
         text = ["Every measure has a value and an interval for every agent, size and density of this run."]
     yield Declared(
-        anchor="undefined", title="What is undefined", paragraphs=text, tables=[undefined_table] if rows else []
+        anchor="undefined",
+        title="What is undefined",
+        paragraphs=text,
+        tables=[undefined_table] if rows else [],
+        folded=True,
     )
 
 
@@ -168,6 +172,7 @@ def definitions(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="definitions",
         title="What the measures mean",
+        folded=True,
         tables=[Table(headings=headings, rows=tuple(row[:columns] for row in rows))],
         closing=TASK_CITED if tasks else CITED,
     )
@@ -186,7 +191,7 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
         "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
         "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
     )
-    yield Declared(anchor="numbers", title="All numbers", paragraphs=(text,), folds=folds)
+    yield Declared(anchor="numbers", title="All numbers", paragraphs=(text,), folds=folds, folded=True)
 
 
 @section("run")

@@ -12,7 +12,7 @@ from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import SideRows, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
-from goalscope.report.pictures import episode_picture
+from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Rows, Tag
@@ -96,7 +96,8 @@ RULE = (
 LEGEND = (
     "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not; a move keeps to the right "
     "of its direction, so that a way walked to and fro shows as two lines. A ring counts actions that changed nothing "
-    "in that cell (a bumped wall), a red cross turns without an action."
+    "in that cell (a bumped wall), a red cross turns without an action. Worlds of other kinds are shown as they "
+    "draw themselves, the way from its circle on in blue."
 )
 _MAX_AGENTS = 12
 
@@ -123,8 +124,8 @@ def examples(run: RunData) -> Iterator[Declared]:
         if (identity := _middle(rows.where(rows.among("agent", [agent]) & (rows.value == float(success))), centres))
     }
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
-    # Other worlds than grids have no picture.
-    chosen = {key: identity for key, identity in chosen.items() if "drawing" in episodes[identity].world.offers}
+    figures = {key: figure for key, identity in chosen.items() if (figure := _figure(episodes[identity])) is not None}
+    chosen = {key: identity for key, identity in chosen.items() if key in figures}  # some worlds have no picture
     if not chosen:
         return
     missing = [
@@ -136,7 +137,7 @@ def examples(run: RunData) -> Iterator[Declared]:
         anchor="examples",
         title="Example trajectories",
         paragraphs=[RULE, *([f"{'; '.join(missing)}."] if missing else []), *_cut_note(agents, _MAX_AGENTS)],
-        figures=[_figure(episodes[identity]) for identity in chosen.values()],
+        figures=list(figures.values()),
         layout="pictures",
         legend=LEGEND,
     )
@@ -166,7 +167,8 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
     return [f"Only the first {maximum} of {len(agents)} agents are shown."] if len(agents) > maximum else []
 
 
-def _figure(episode: Episode) -> Figure:
+def _figure(episode: Episode) -> Figure | None:
+    """Draw an episode; None where its world has no picture, or can offer none here."""
     ends = {
         "goal": "arrived",
         "horizon": "did not arrive within its horizon",
@@ -178,7 +180,15 @@ def _figure(episode: Episode) -> Figure:
     where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
     caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
-    return Figure(episode_picture(episode, caption), caption=caption)
+    if "drawing" in episode.world.offers:
+        return Figure(episode_picture(episode, caption), caption=caption)
+    try:
+        drawings = [episode.world.drawing(state) for state in (*(one.state for one in episode.steps), episode.final)]
+    except (ImportError, ValueError):  # of an environment whose package is elsewhere
+        return None
+    shown = [one for one in drawings if one is not None and one.rows]
+    # A state after the end may have none.
+    return Figure(drawn_picture(shown, caption), caption=caption) if shown and drawings[0] is shown[0] else None
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:

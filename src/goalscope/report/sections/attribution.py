@@ -37,7 +37,9 @@ def attribution(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="attribution",
         title="What the actions follow",
-        paragraphs=(_TEXT, *(sentence(agent, groups) for agent, groups in found.items())),
+        paragraphs=[sentence(agent, groups) for agent, groups in found.items()],
+        explained=(_TEXT,),
+        figures_first=True,
         tables=[_table(found)],
         figures=[Figure(picture(agent, groups), name="") for agent, groups in found.items()],
         layout="pictures",

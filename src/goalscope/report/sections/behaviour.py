@@ -150,8 +150,8 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
 
     yield Declared(
         anchor="figure-4",
-        title=f"Figure 4: accuracy by size, density and distance{where}",
-        paragraphs=(
+        title=f"Accuracy by size, density and distance{where}",
+        explained=(
             "Accuracy of single actions, by the distance to the goal at which they were taken. Within a row of the "
             "maps size or density is held fixed, so that what distance adds can be read across.",
         ),
@@ -201,8 +201,8 @@ def _figure_12(run: RunData, group: Key, where: str) -> Declared:
     estimates = estimates_by(run.rows_of(*measures).select(**group), "agent", "size", "density")
     return Declared(
         anchor="figure-12",
-        title=f"Figure 12: performance by size and density{where}",
-        paragraphs=(
+        title=f"Performance by size and density{where}",
+        explained=(
             "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They "
             "depend on the number of visits, whoever acts, and visits fall with difficulty: part of every trend in "
             "them is no behaviour at all. The tables hold the excess over an optimal agent with the same visits beside "
@@ -259,7 +259,7 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="uncertainty",
         title="Uncertainty and divergence from the optimal policy",
-        paragraphs=(
+        explained=(
             "Empirical entropies and divergences are biased by the number of visits to a state: a state seen once "
             "has entropy 0, and a perfect agent at a two-way tie a divergence of 0.311 bits. The excess is the "
             "value minus that of a simulated optimal agent with the same visits; 0 means “as a perfect agent would "

@@ -184,7 +184,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
-        paragraphs=_TEXT,
+        explained=_TEXT,
         rule=f"In words: differences of shares of actions. {RULES}",
         sentences=[
             *claims(

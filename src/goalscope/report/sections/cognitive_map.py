@@ -148,7 +148,8 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     return Declared(
         anchor="cognitive-map",
         title=base.title("Cognitive map"),
-        paragraphs=(*_TEXT, *([_ADDITIVE] if "additive" in heads else []), *_missing(keys)),
+        paragraphs=tuple(_missing(keys)),
+        explained=(*_TEXT, *([_ADDITIVE] if "additive" in heads else [])),
         sentences=(
             *claims(
                 differences, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS

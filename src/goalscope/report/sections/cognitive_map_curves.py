@@ -254,7 +254,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="learning-curves",
         title=curve_rows.title("Learning curves"),
-        paragraphs=_LEARNING,
+        explained=_LEARNING,
         facts=[(_title(end), _gain_text(end)) for end in curve_ends(curve_rows.rows, _HEAD) if _pair(end) in _LEARNT],
         tables=[
             TableSpec(

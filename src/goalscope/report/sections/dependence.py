@@ -41,7 +41,8 @@ def dependence(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="dependence",
             title="What the actions depend on",
-            paragraphs=(_TEXT, *(sentence([one for one in found if one.agent == agent]) for agent in agents)),
+            paragraphs=[sentence([one for one in found if one.agent == agent]) for agent in agents],
+            explained=(_TEXT,),
             tables=[dependence_table(found)],
             closing=_RULE,
         )

@@ -85,7 +85,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="distance-inside",
         title=rows.title("Decoded distance to the goal"),
-        paragraphs=(_TEXT,),
+        explained=(_TEXT,),
         rule=f"In words: differences in absolute error, steps; lower is better. {RULES}",
         sentences=[
             *claims(

@@ -83,14 +83,14 @@ def goal_tables(run: RunData) -> Iterator[Declared]:
     for where, columns in conditions.items():
         suffix = f", {where}" if where else ""
         for anchor, title, measures, texts in (
-            ("goals", "instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
-            ("paths", "choice of path", _PATHS, (_ABOUT_CONTROL, _ABOUT_CHOICE, _ABOUT_LURE)),
+            ("goals", "Instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
+            ("paths", "Choice of path", _PATHS, (_ABOUT_CONTROL, _ABOUT_CHOICE, _ABOUT_LURE)),
         ):
             section_columns = {
                 key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")
             }
             if section_columns:
-                yield _declared(run, section_columns, measures, anchor, f"Table 1: {title}{suffix}", texts)
+                yield _declared(run, section_columns, measures, anchor, f"{title}{suffix}", texts)
 
 
 def _declared(
@@ -104,7 +104,8 @@ def _declared(
     return Declared(
         anchor=anchor,
         title=title,
-        paragraphs=(*paragraphs, *([text] if missing else [])),
+        paragraphs=[text] if missing else (),
+        explained=paragraphs,
         tables=[
             *(_table(ledger, columns, measures, agent) for agent in agents.subjects),
             *_against_control(run.rows, columns, agents.subjects),
@@ -234,7 +235,8 @@ def fog(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="fog",
             title="Under fog",
-            paragraphs=(_TEXT, *([text] if text else [])),
+            paragraphs=[text] if text else (),
+            explained=(_TEXT,),
             tables=[
                 by_agent(run.ledger, COLUMNS, group, f"Arms under fog of radius {radius}", first="arm", labels=labels),
                 *tables,
@@ -264,7 +266,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="fog-errors",
             title="Exploration and exploitation errors under fog",
-            paragraphs=(_FOG_TEXT, *([] if any_invalid(errors, group, UNDER_FOG) else [NO_INVALID])),
+            explained=(_FOG_TEXT, *([] if any_invalid(errors, group, UNDER_FOG) else [NO_INVALID])),
             tables=[means, *error_tables(errors, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
             figures=[over_tag(run.ledger, name, "size", group) for name in _ERRORS],
             legend=BANDS,

@@ -64,7 +64,7 @@ def invariance(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="invariance",
         title=title,
-        paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
+        explained=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
         tables=tables,
         figures=list(_figures(contrasts, agents)),
         legend=_LEGEND,

@@ -50,7 +50,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="logit-lens",
         title=rows.title("Actions by the logit lens"),
-        paragraphs=(_TEXT,),
+        explained=(_TEXT,),
         tables=(probe_table("Logit lens", estimates, estimates.keys(*TAGS), _COLUMNS, points, name=_name),),
         figures=figures,
         counted=estimates,

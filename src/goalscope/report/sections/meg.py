@@ -82,7 +82,9 @@ def goals(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="goals",
         title="What the agents are after",
-        paragraphs=[text for text in (_TEXT, " ".join(believed), stale) if text],
+        paragraphs=[text for text in (" ".join(believed), stale) if text],
+        explained=(_TEXT,),
+        figures_first=True,
         tables=tables,
         figures=figures,
         legend="Bars are intervals over grids.",

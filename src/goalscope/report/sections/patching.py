@@ -116,7 +116,7 @@ def _declared(title: str, rows: Rows, thing: Tag, facts: Mapping[str, Any]) -> D
     return Declared(
         anchor="patching",
         title=title,
-        paragraphs=(_TEXT, _NULLS),
+        explained=(_TEXT, _NULLS),
         facts=_facts(facts, thing),
         sentences=[_claim(site, estimates, differences) for site in sites],
         rule=CARRIES_RULE,

@@ -80,7 +80,7 @@ def _declared(title: str, rows: Rows, thing: Tag, facts: Mapping[str, Any], foun
     return Declared(
         anchor="place-sets",
         title=title,
-        paragraphs=(_TEXT, *([_FOUND] if found else [])),
+        explained=(_TEXT, *([_FOUND] if found else [])),
         facts=_facts(facts, thing, found),
         sentences=[_claim(name, differences) for name in names],
         rule=_RULE,

@@ -128,7 +128,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
-        paragraphs=_TEXT,
+        explained=_TEXT,
         rule=f"In words: differences in prefix accuracy of the {decoders.name(head)}. {RULES}",
         sentences=[
             *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),

@@ -391,4 +391,4 @@ def probing_facts(store: Store) -> list[Declared]:
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {reason}") from error
-    return [Declared(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=facts)]
+    return [Declared(anchor="inside", title="What was read out of activations", explained=(_FACTS_TEXT,), facts=facts)]

@@ -10,14 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from goalscope.measures.exploration.errors import KINDS
 from goalscope.report.blocks import Cell, Table, counted, estimates_table
-from goalscope.report.definitions import HEADLINE
-from goalscope.report.ledger import Estimates, Key, Ledger, RunData, estimates_by
+from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.definitions import HEADLINE, in_sentence, title_of
+from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key, estimates_by
 from goalscope.report.specs import (
+    MEAN,
     AnyTable,
     Column,
     Curve,
     CurveSpec,
     Declared,
+    Figure,
     Line,
     TableSpec,
     after,
@@ -65,14 +68,38 @@ def headline(run: RunData) -> Iterator[Declared]:
     """The table of agents and their main measures in grids."""
     tables = [by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")]
     tables += _of_packages(run)
-    yield Declared(anchor="results", title="Results", paragraphs=(_INTERVALS,), tables=tables)
+    yield Declared(
+        anchor="results", title="Results", explained=(_INTERVALS,), tables=tables, figures=_pictures_of_packages(run)
+    )
+
+
+def _own(run: RunData) -> list[str]:
+    """Return the measures of a run that other packages, or files of the working directory, registered."""
+    return [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
 
 
 def _of_packages(run: RunData) -> list[TableSpec]:
     """Return the tables of the measures that other packages registered, as those of the main ones."""
-    names = [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
+    names = _own(run)
     groups = run.ledger.groups("agent") if names else []
     return [by_agent(run.ledger, names, group, "Measures of other packages") for group in groups]
+
+
+def _pictures_of_packages(run: RunData) -> list[Figure]:
+    """Return a figure for each measure of another package: its mean and interval, a line for each agent."""
+    figures = []
+    for name in _own(run):
+        bars = [
+            DifferenceBar(agent, style, describe_key(group) or "all worlds", estimate)
+            for group in run.ledger.groups("agent")
+            for style, agent in enumerate(run.ledger.agents)
+            if (estimate := run.ledger.find("agent", name, agent=agent, **group)) is not None
+        ]
+        if bars:
+            title = title_of(name)
+            chart = Forest(bars, title=title, x_label=f"{in_sentence(name)} ({run.ledger.measures[name]})")
+            figures.append(Figure(chart, title, f"{title}: {MEAN}"))
+    return figures
 
 
 @section("task results", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
@@ -89,7 +116,9 @@ def task_results(run: RunData) -> Iterator[Declared]:
     tables += _of_packages(run)
     invalid = any(any_invalid(run.rows, group, "") for group in groups)
     texts = (_ERRORS,) if invalid else (_ERRORS, NO_INVALID)
-    yield Declared(anchor="results", title="Results", paragraphs=texts, tables=tables)
+    yield Declared(
+        anchor="results", title="Results", explained=texts, tables=tables, figures=_pictures_of_packages(run)
+    )
 
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")

@@ -125,7 +125,7 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="steering",
         title=f"Steering{title_suffix}",
-        paragraphs=_STEERED,
+        explained=_STEERED,
         sentences=[
             _claim(
                 differences,
@@ -199,7 +199,7 @@ def _alignment(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="alignment",
         title=f"Searched subspaces{title_suffix}",
-        paragraphs=_SEARCHED,
+        explained=_SEARCHED,
         sentences=[
             _claim(
                 differences,
@@ -287,7 +287,7 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="ablation",
         title=f"Ablation of what probes read{title_suffix}",
-        paragraphs=_ABLATED,
+        explained=_ABLATED,
         sentences=[
             _claim(
                 differences,
@@ -339,7 +339,7 @@ def _reasoning(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="reasoning-edits",
         title=f"Edits of the written reasoning{title_suffix}",
-        paragraphs=_EDITED,
+        explained=_EDITED,
         tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
         counted=[*estimates],
     )

@@ -113,7 +113,7 @@ def relation(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="relation",
         title="Success and errors",
-        paragraphs=(
+        explained=(
             "A line through a handful of agents says how well one number goes with another among them, no more; which "
             "agents were run decides it. An agent without error has no logarithm; it is named, not given a small "
             "number.",
@@ -195,7 +195,7 @@ def demand(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="demand",
             title="By demand and task graph",
-            paragraphs=(
+            explained=(
                 "Exploitation demand is the density of nodes and the width of corridors that a map is drawn with; low "
                 "exploitation demand is high exploration demand. Each point averages over its own maps.",
             ),
@@ -260,15 +260,15 @@ def progress(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="progress",
         title="Exploration over time",
-        paragraphs=(
+        explained=(
             "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes; and of steps "
             "that call for exploration alone, no node pending (case 1), as Fig. 4a of the paper has it. "
             f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on "
             "maps where both have a successful episode, over successful episodes only. They part in the first tenth "
             "whose interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, "
             "over the same episodes as the table.",
-            *([] if parted else ["No two agents of this run succeed equally often."]),
         ),
+        paragraphs=() if parted else ("No two agents of this run succeed equally often.",),
         figures=figures,
         legend=_bands_legend(len(agents)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
