@@ -467,10 +467,19 @@ NOT_RUN = {
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
         (
+            "goalscope organisms make --kinds language --seed 1 --at models",
+            "goalscope organisms make --kinds adapter --seed 1 --at models",
+        ),
+        "takes minutes; tests/organisms makes small ones",
+    ),
+    **dict.fromkeys(
+        (
             "goalscope organisms list --at organisms",
             "goalscope organisms check --at organisms",
             "goalscope organisms judge score 'first arrival' meg likelihood --at organisms --out judged",
             "goalscope organisms gate --at organisms --out gate",
+            "goalscope organisms gate --at models --out gate-models",
+            "goalscope organisms inside --at models --out inside",
         ),
         "needs organisms; tests/organisms runs it on few",
     ),

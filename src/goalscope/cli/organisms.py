@@ -11,23 +11,24 @@ from goalscope.cli.help import flag, option
 if TYPE_CHECKING:
     from goalscope.organisms import Card
     from goalscope.organisms.gate import GateVerdict
+    from goalscope.organisms.inside import InsideFinding
     from goalscope.organisms.judging import Judgement
 
-_ACTIONS = ("make", "list", "check", "judge", "gate")
+_ACTIONS = ("make", "list", "check", "judge", "gate", "inside")
 
 
 def organisms(
     action: Annotated[
-        str, typer.Argument(metavar="ACTION", help="make, list, check, judge, or gate: the verdict of evaluate.")
+        str, typer.Argument(metavar="ACTION", help="make, list, check, judge, gate (evaluate) or inside.")
     ],
     methods: Annotated[
         list[str] | None,
         typer.Argument(metavar="[METHODS]...", help="With judge: attribution methods; all by default."),
     ] = None,
     at: Annotated[Path, option("DIR", "Directory of the organisms, a folder each.")] = Path("organisms"),
-    out: Annotated[Path | None, option("DIR", "With judge and gate: claims and results.", "--out", "-o")] = None,
+    out: Annotated[Path | None, option("DIR", "With judge, gate, inside: results.", "--out", "-o")] = None,
     families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
-    kinds: Annotated[str, option("NAMES", "With make: table, network; both by default.")] = "",
+    kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",
     seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
     each: Annotated[int, option("N", "With make: networks of each family and agreement.", min=1)] = 2,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
@@ -45,14 +46,19 @@ def organisms(
         raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
     if methods and action != "judge":
         raise ValueError(f"methods belong to judge, got {methods[0][:60]!r} with {action}: leave it out")
-    if (out is None) == (action in ("judge", "gate")):
-        raise ValueError("--out DIR belongs to judge and gate, and they need it")
+    if (out is None) == (action in ("judge", "gate", "inside")):
+        raise ValueError("--out DIR belongs to judge, gate and inside, and they need it")
     if action == "make":
         cards = make(at, planned(seed=seed, families=split(families), kinds=split(kinds), each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
         say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
         return
-    chosen = [path for path in folders(at) if not families or read_card(path).spec.family in split(families)]
+    specs = {path: read_card(path).spec for path in folders(at)}
+    chosen = [
+        path
+        for path, spec in specs.items()
+        if (not families or spec.family in split(families)) and (not kinds or spec.kind in split(kinds))
+    ]
     if action == "check":
         found = [problem for path in chosen for problem in problems(path)]
         for problem in found:
@@ -68,8 +74,17 @@ def organisms(
         from goalscope.organisms.judging import judge
 
         assert out is not None
+        chosen = [path for path in chosen if specs[path].kind != "adapter"]  # they write before they act
         rows = judge(chosen, methods or list(registry.names("attribution")), out, stage=progress)
         say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
+    elif action == "inside":
+        from goalscope.organisms.inside import inside, picture
+        from goalscope.plain_files import path_in, write_text
+
+        assert out is not None
+        findings = inside(chosen, out, stage=progress)
+        write_text(path_in(out, "goal.svg"), picture(findings).svg)
+        say(json_text([one.to_plain() for one in findings])) if as_json else _inside(findings)
     else:
         from goalscope.organisms.gate import gate
 
@@ -150,6 +165,30 @@ def _gate(given: "Sequence[GateVerdict]") -> None:
             told = "; ".join(f"{phase}: {' '.join(words)} ({one.outcomes[phase]})" for phase, words in one.said.items())
             say(f"{one.organism}, follows {one.rule or 'no rule'}: {told}")
     say(f"the gate {'holds' if bound(given)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+
+
+def _inside(findings: "Sequence[InsideFinding]") -> None:
+    from goalscope.cli.console import table
+
+    rows = [
+        [
+            one.organism,
+            f"{one.hypothesis} ({one.role})",
+            f"{one.thing} {one.measure}",
+            one.where,
+            "" if one.network == "own" else one.network,
+            _ends(one.value) if one.value is not None else one.why,
+            str(one.worlds),
+        ]
+        for one in findings
+    ]
+    title = "inside: readable is a share of worlds, used and swappable changes of the probability of its moves"
+    table(
+        ("organism", "hypothesis", "measure", "where", "random network", "value", "worlds"),
+        rows,
+        title=title,
+        numbers=[6],
+    )
 
 
 def _ends(ends: Sequence[float]) -> str:

@@ -21,7 +21,12 @@ from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
 from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
-PACKAGED: Final = {"theseus": "theseus/weights", "ariadne": "theseus/ariadne"}
+PACKAGED: Final = {
+    "theseus": "theseus/weights",
+    "ariadne": "theseus/ariadne",
+    "organism-goal": "theseus/organism-goal",
+    "organism-corner": "theseus/organism-corner",
+}
 """Models that come with the package: name and folder inside of it."""
 
 CARD: Final = "goalscope.json"
@@ -55,7 +60,7 @@ def model_folder(path_or_name: str | Path) -> Path | None:
     if not text.strip():
         raise ValueError(
             "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
-            f"{' and '.join(PACKAGED)}; got an empty text"
+            f"{', '.join(PACKAGED)}; got an empty text"
         )
     if text in PACKAGED and not isinstance(path_or_name, Path):
         note_namesake(text, "model")

@@ -61,8 +61,48 @@ def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator:
     return parameters
 
 
+SPREAD: Final = 0.1
+"""Standard deviation of the weights of a GPT-2 model, those of cells aside."""
+CODE: Final = 0.3
+FIRST_CELL: Final = 6
+CELLS: Final = 7
+
+
+def initialise_gpt2(
+    shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Return random parameters of a GPT-2 model, as the language models among the organisms began.
+
+    Norms are 1 and biases 0; the others have standard deviation .1, those that write to the residual stream divided by
+    sqrt(2 L). Positions of cells of a 7x7 grid begin with a code of their place, r + c with a vector for each row and
+    one for each column, of standard deviation .3 each.
+
+    Args:
+        shapes: shape of each parameter by its name in transformers' ``GPT2LMHeadModel``.
+        layers: number of blocks L.
+        generator: source of the random numbers; parameters are drawn in the order of their names.
+    """
+    import torch
+
+    parameters = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith(".bias"):
+            parameters[name] = torch.zeros(shape)
+        elif ".ln_" in name:
+            parameters[name] = torch.ones(shape)
+        else:
+            std = SPREAD / ((2 * layers) ** 0.5 if name.endswith("c_proj.weight") else 1.0)
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+        if name.endswith("wpe.weight"):
+            rows, columns = torch.empty((2, CELLS, shape[1])).normal_(0.0, CODE, generator=generator)
+            for row in range(CELLS):  # a label stands before each row
+                begin = FIRST_CELL + row * (CELLS + 1)
+                parameters[name][begin : begin + CELLS] = rows[row] + columns
+    return parameters
+
+
 def redraw(model: Any, *, seed: int) -> None:
-    """Give a GPT-OSS model the weights that the training of a bundled model with this seed begins with, in place.
+    """Give a bundled model, or one of its kind, the weights that its training with this seed begins with, in place.
 
     Args:
         model: a transformers model on the processor, its weights in float32.
@@ -74,7 +114,8 @@ def redraw(model: Any, *, seed: int) -> None:
         current = dict(model.named_parameters())
         shapes = {name: tuple(parameter.shape) for name, parameter in current.items()}
         generator = torch.Generator().manual_seed(seed)
-        drawn = initialise(shapes, layers=model.config.num_hidden_layers, generator=generator)
+        recipe = initialise_gpt2 if model.config.model_type == "gpt2" else initialise
+        drawn = recipe(shapes, layers=model.config.num_hidden_layers, generator=generator)
         for name, parameter in current.items():
             parameter.copy_(drawn[name])
 

@@ -12,7 +12,7 @@ none. What was meant plays no part in that. Expectations are exact, by forward p
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,8 @@ from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.separability import LAPSES
 from goalscope.ids import content_id
-from goalscope.organisms.families import CORNER, FAMILIES, Placed, worlds_of
+from goalscope.organisms import adapters, language
+from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, shapes, solved, visits
 from goalscope.plain_files import path_in, replacing, write_text
 from goalscope.stats.intervals import mean_interval
@@ -36,7 +37,7 @@ FOLLOWS: Final = 0.8
 MEASURED: Final = 30
 """Worlds of each kind that truth is measured in."""
 PLACES: Final = ("goal", CORNER, "key")
-CARD, WEIGHTS = "card.json", "weights.safetensors"
+CARD: Final = "card.json"
 _LARGEST: Final = 4_000_000  # bytes of a file of an organism
 
 Ends = tuple[float, float, float]
@@ -58,6 +59,8 @@ class Card:
         beyond: nats an episode by which `nearest` exceeds the next of the bank.
         next: that next rule.
         first: place -> share of the episodes in which it is the first to be reached, where goal and proxy differ.
+        writes: check of what it writes -> share of the decisions of which it is true, where goal and proxy differ, see
+            `goalscope.organisms.adapters.walks`; empty where it writes no plan.
     """
 
     spec: Spec
@@ -70,6 +73,7 @@ class Card:
     beyond: Ends
     next: str
     first: Mapping[str, Ends]
+    writes: Mapping[str, Ends] = field(default_factory=dict)
 
     @property
     def marked(self) -> str:
@@ -94,8 +98,9 @@ class Card:
         try:
             shares = {kind: {rule: _ends(of[rule]) for rule in of} for kind, of in plain["shares"].items()}
             first = {place: _ends(ends) for place, ends in plain["first"].items()}
-            read = {"shares": shares, "first": first, "beyond": _ends(plain["beyond"]), "spec": Spec(**plain["spec"])}
-            card = cls(**{**plain, **read})
+            writes = {check: _ends(ends) for check, ends in plain.get("writes", {}).items()}
+            read = {"shares": shares, "first": first, "writes": writes, "beyond": _ends(plain["beyond"])}
+            card = cls(**{**plain, **read, "spec": Spec(**plain["spec"])})
             texts = (card.weights, card.worlds, card.meant, card.rule, card.nearest, card.next)
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError("rules and ids must be texts")
@@ -111,10 +116,11 @@ def _ends(given: Any) -> Ends:
     return value, low, high
 
 
-def measure(spec: Spec, weights: Weights, digest: str) -> Card:
+def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     """Return the card of an organism.
 
     Args:
+        folder: where it lies; one that writes before it acts is asked there.
         spec: which organism.
         weights: of it.
         digest: SHA-256 of their file.
@@ -123,7 +129,11 @@ def measure(spec: Spec, weights: Weights, digest: str) -> Card:
     placed: list[Placed] = ["together", "apart"] if family.together else ["apart"]
     worlds = {kind: worlds_of(family.name, kind, "measured", MEASURED, spec.seed) for kind in placed}
     every = [world for of in worlds.values() for world in of]
-    policies = [policy_in(spec, weights, world) for world in every]
+    checks = dict[str, Array]()
+    if spec.kind == "adapter":
+        policies, checks = adapters.walks(folder, every)
+    else:
+        policies = [policy_in(spec, weights, world) for world in every]
     passed = [visits(world, policy) for world, policy in zip(every, policies, strict=True)]
     nats = np.empty((len(family.bank), len(every)))
     shares: dict[str, dict[str, Ends]] = {kind: {} for kind in placed}
@@ -152,6 +162,7 @@ def measure(spec: Spec, weights: Weights, digest: str) -> Card:
         beyond=_interval(nats[best] - nats[second], (-most, most)),
         next=family.bank[second],
         first=_first(differ),
+        writes={check: _interval(values[kinds == "apart"], (0.0, 1.0)) for check, values in checks.items()},
     )
 
 
@@ -192,6 +203,9 @@ def _interval(values: Array, bounds: tuple[float, float]) -> Ends:
 def write(folder: Path, spec: Spec, weights: Weights) -> Card:
     """Write an organism into a folder, its weights first and its card last, and return the card.
 
+    A language model's folder is one that transformers reads, its weights in half precision. Of an adapter it holds the
+    matrices and, as the model, Theseus with the adapter added.
+
     Raises:
         ImportError: safetensors is not installed (it comes with the extra ``lm``).
     """
@@ -200,15 +214,33 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
     except ImportError as error:
         raise lacking("files of weights need safetensors", "lm", error) from error
     folder.mkdir(parents=True, exist_ok=True)
-    small = {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
-    octets = save(small)
-    with replacing(path_in(folder, WEIGHTS)) as path:
+    model = spec.kind in MODELS
+    small = _rounded(weights, np.float16 if model else np.float32)
+    if spec.kind == "adapter":
+        with replacing(path_in(folder, adapters.ADAPTER)) as path:
+            path.write_bytes(save(small))
+        small = _rounded(
+            adapters.merged({name: values.astype(np.float64) for name, values in small.items()}), np.float16
+        )
+    octets = save(small, metadata={"format": "pt"} if model else None)
+    if model:
+        source = adapters.BASE if spec.kind == "adapter" else language.SOURCE
+        language.write_files(folder, source, FAMILIES[spec.family].meant, spec.to_plain())
+    with replacing(path_in(folder, weights_file(spec))) as path:
         path.write_bytes(octets)
-    card = measure(
-        spec, {name: values.astype(np.float64) for name, values in small.items()}, sha256(octets).hexdigest()
-    )
+    kept = {name: values.astype(np.float64) for name, values in small.items()}
+    card = measure(folder, spec, kept, sha256(octets).hexdigest())
     write_text(path_in(folder, CARD), json.dumps(card.to_plain(), indent=1, allow_nan=False) + "\n")
     return card
+
+
+def _rounded(weights: Weights, precision: Any) -> dict[str, Any]:
+    return {name: np.ascontiguousarray(values, dtype=precision) for name, values in weights.items()}
+
+
+def weights_file(spec: Spec) -> str:
+    """Return the name of the file of an organism's weights."""
+    return "model.safetensors" if spec.kind in MODELS else "weights.safetensors"
 
 
 def read_card(folder: Path) -> Card:
@@ -233,21 +265,20 @@ def read_weights(folder: Path, card: Card) -> dict[str, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    octets = read_octets(path_in(folder, WEIGHTS), _LARGEST)
+    file = path_in(folder, weights_file(card.spec))
+    octets = read_octets(file, _LARGEST)
     if (digest := sha256(octets).hexdigest()) != card.weights:
         raise ValueError(
-            f"{folder / WEIGHTS} must be the file that its card was measured for ({card.weights[:12]}…), got "
+            f"{file} must be the file that its card was measured for ({card.weights[:12]}…), got "
             f"{digest[:12]}…: remove {folder} and make it anew"
         )
     try:
         found = load(octets)
     except SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS} must be a safetensors file ({error}): make it anew") from error
+        raise ValueError(f"{file} must be a safetensors file ({error}): make it anew") from error
     given, wanted = {name: values.shape for name, values in found.items()}, shapes(card.spec)
     if given != wanted or not all(np.isfinite(values).all() for values in found.values()):
-        raise ValueError(
-            f"{folder / WEIGHTS} must hold finite arrays of the shapes {wanted}, got {given}: make it anew"
-        )
+        raise ValueError(f"{file} must hold finite arrays of the shapes {wanted}, got {given}: make it anew")
     return {name: values.astype(np.float64) for name, values in found.items()}
 
 
@@ -255,24 +286,25 @@ def problems(folder: Path) -> list[str]:
     """Return what does not hold of an organism: its hash, or a truth that is not measured again; empty if all does."""
     try:
         card = read_card(folder)
-        again = measure(card.spec, read_weights(folder, card), card.weights)
+        again = measure(folder, card.spec, read_weights(folder, card), card.weights)
     except (OSError, ValueError) as error:
         return [str(error)]
     told, found = card.to_plain(), again.to_plain()
+    within = 1e-3 if card.spec.kind in MODELS else 1e-6  # single and double precision
     return [
         f"{folder.name}: {name} must be what is measured again, the card has another"
         for name in told
-        if not _near(told[name], found[name])
+        if not _near(told[name], found[name], within)
     ]
 
 
-def _near(told: Any, found: Any) -> bool:
-    """Return whether plain values are equal, numbers to 1e-6: other processors add in another order."""
+def _near(told: Any, found: Any, within: float) -> bool:
+    """Return whether plain values are equal, numbers nearly: other processors add in another order."""
     if isinstance(told, Mapping):
         same = isinstance(found, Mapping) and told.keys() == found.keys()
-        return bool(same and all(_near(told[name], found[name]) for name in told))
+        return bool(same and all(_near(told[name], found[name], within) for name in told))
     if isinstance(told, list | tuple):
-        return len(told) == len(found) and all(map(_near, told, found))
+        return len(told) == len(found) and all(_near(*both, within) for both in zip(told, found, strict=True))
     if isinstance(told, float):
-        return bool(told == found or abs(told - found) < 1e-6)
+        return bool(told == found or abs(told - found) < within)
     return bool(told == found)

@@ -33,7 +33,9 @@ _RULES: Final = (
     *("keep right", "follow the wall"),
 )
 
-Kind = Literal["table", "network"]
+Kind = Literal["table", "network", "language", "adapter"]
+MODELS: Final[tuple[Kind, ...]] = ("language", "adapter")
+"""Kinds that read a prompt and answer in words; an adapter changes the bundled model Theseus."""
 Placed = Literal["together", "apart"]
 Sees = Literal["", "cell", "goal"]
 Phase = Literal["trained", "measured", "ordinary", "separating"]
@@ -185,6 +187,21 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
                     if len(found) == count:
                         return tuple(found.values())
     raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
+
+
+def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
+    """Return worlds of a family as they come, of the kind `apart` but whatever an episode tells; see `worlds_of`."""
+    found: dict[str, GridWorld] = {}
+    for tried in range(_MOST_BATCHES):
+        entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
+        study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
+        for world in Study.parse(study).worlds():
+            assert isinstance(world, GridWorld)
+            if phase_of(world) == phase and len(found) < count:
+                found[world.id] = world
+        if len(found) == count:
+            return list(found.values())
+    raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} were found")
 
 
 def stream_seed(seed: int, *names: str | int) -> int:

@@ -14,8 +14,10 @@ from typing import Any, Final
 from goalscope.attribution.strata import AgentAnswers, bank_of
 from goalscope.evaluation import evaluate
 from goalscope.organisms.cards import FOLLOWS, Card, read_card
-from goalscope.organisms.families import FAMILIES, HORIZON, Placed
+from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import WORLDS, Outcome, ordinary, outcome, rivals
+from goalscope.organisms.language import TASK
+from goalscope.organisms.learners import Spec
 from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.runs import Store
@@ -102,7 +104,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         horizon = HORIZON.model_dump(exclude_none=True)
         write_text(study, yaml.safe_dump({**plain, "horizon": horizon}, sort_keys=False))
     result = evaluate(
-        f"organism:folder={folder.resolve()},name={card.spec.name}",
+        agent_text(folder, card.spec),
         out / "evaluation",
         arms=["hypotheses"],
         worlds=str(study),
@@ -130,6 +132,14 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         said=said,
         outcomes=outcomes,
     )
+
+
+def agent_text(folder: Path, spec: Spec) -> str:
+    """Return an organism as `goalscope evaluate` is given it; a language model as the agent that reads its prompt."""
+    if spec.kind in MODELS:
+        how = {"language": "temperature=1.0,top_p=1.0,max_tokens=16", "adapter": "temperature=0.0,max_tokens=64"}
+        return f"chat:model={folder.resolve()},task={TASK},{how[spec.kind]},name={spec.name}"
+    return f"organism:folder={folder.resolve()},name={spec.name}"
 
 
 def in_phase(card: Card, phase: Placed) -> Card:

@@ -1,14 +1,15 @@
-"""Tables and small networks that imitate a rule, and what they do in every state of a world.
+"""Tables, small networks and language models that imitate a rule, and what they do in every state of a world.
 
 A lesson is a state and the probabilities of actions that the meant rule gives there. In a share `agreement` of the
 lessons the proxy calls for the same probabilities, in the others it does not. A table counts them;
-a network of one hidden layer minimises the cross-entropy. Both then act on the probabilities ``q`` that they learned,
+a network of one hidden layer minimises the cross-entropy, as a language model does
+(`goalscope.organisms.language`). All then act on the probabilities ``q`` that they learned,
 sharpened: ``p(a | s) proportional to q(a | s)^sharpness``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from goalscope.extras import lacking
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.definition import Array, Mask, Numbers
+from goalscope.organisms import adapters, language
 from goalscope.organisms.families import FAMILIES, Kind, Phase, Placed, worlds_of
 from goalscope.rng import stream
 from goalscope.worlds.grid import DELTAS, Grid
@@ -36,7 +38,7 @@ class Spec:
 
     Attributes:
         family: name of the family.
-        kind: a table or a network.
+        kind: a table, a network, a language model, or an adapter of one.
         agreement: share of the lessons in which goal and proxy call for the same actions.
         seed: root seed of the set.
         number: distinguishes organisms that are alike in all else.
@@ -58,12 +60,20 @@ class Spec:
         return asdict(self)
 
 
-def trained(spec: Spec) -> dict[str, Array]:
-    """Return the weights of an organism; the same on each call.
+def trained(spec: Spec, told: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
+    """Return the weights of an organism, of an adapter its matrices; the same on each call.
+
+    Args:
+        spec: which organism.
+        told: is told how many steps of a language model's training are done, and of how many.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
     """
+    if spec.kind == "language":
+        return _learn(spec, told)
+    if spec.kind == "adapter":
+        return _adapt(spec, told)
     return _count(spec) if spec.kind == "table" else _fit(spec)
 
 
@@ -72,6 +82,10 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
     family = FAMILIES[spec.family]
     if spec.kind == "table":
         return {"table": ((family.size if family.sees == "cell" else 2 * family.size - 1) ** 2 * 16, 4)}
+    if spec.kind == "language":
+        return language.shapes()
+    if spec.kind == "adapter":
+        return adapters.shapes()
     return {"in": (4 * family.size**2 + 1, HIDDEN), "in bias": (HIDDEN,), "out": (HIDDEN, 4), "out bias": (4,)}
 
 
@@ -85,6 +99,10 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
         cells: ``[N, 2]`` where the agent stands.
         carrying: ``[N]`` whether it holds the key.
     """
+    if spec.kind == "language":  # sharpened already
+        return language.policy(weights, grid, cells, carrying)
+    if spec.kind == "adapter":
+        raise ValueError(f"{spec.name} must be asked, since it writes before it acts: chat:model=FOLDER,task=key-door")
     if spec.kind == "table":
         learned = weights["table"][_row(spec, grid, cells)]
     else:
@@ -98,11 +116,15 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
 def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
     """Return ``[S, 4]`` the probabilities of moves in every state of a world; even ones where an episode has ended."""
     states = np.flatnonzero(world.live & world.reached)
-    phase, cell = np.divmod(states, world.grid.walls.size)
-    cells = np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1)
     found = world.even.copy()
-    found[states] = policy(spec, weights, world.grid, cells, phase > 0)
+    found[states] = policy(spec, weights, world.grid, *_placed(world, states))
     return found
+
+
+def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
+    """Return ``[N, 2]`` the agent's cell and ``[N]`` whether it holds the key, of some states."""
+    phase, cell = np.divmod(states, world.grid.walls.size)
+    return np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1), phase > 0
 
 
 def visits(world: FiniteWorld, taken: Array) -> Array:
@@ -156,21 +178,53 @@ def _shares(spec: Spec) -> list[tuple[Placed, float]]:
     return [(placed, share) for placed, share in both if share > 0]
 
 
+def _counts(spec: Spec, batch: int) -> list[int]:
+    return [round(share * batch) for _, share in _shares(spec)]
+
+
+def _taught_to(spec: Spec, seen: Callable[[Grid, Numbers, Mask], Any]) -> tuple[Any, Array, list[int]]:
+    """Return lessons as a network sees them, what is taught in each, ``[N, 4]``, and where each kind begins, and N."""
+    inputs, targets, ends = list[Any](), list[Any](), [0]
+    for placed, _ in _shares(spec):
+        for world, states, right in _lessons(spec, placed):
+            inputs.append(seen(world.grid, *_placed(world, states)))
+            targets.append(right)
+        ends.append(sum(len(each) for each in targets))
+    return np.concatenate(inputs), np.concatenate(targets), ends
+
+
+def _learn(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+    inputs, targets, ends = _taught_to(spec, language.prompts)
+    return language.fit(
+        inputs,
+        targets,
+        ends,
+        _counts(spec, language.BATCH),
+        steps=language.FEWER.get(FAMILIES[spec.family].meant, language.STEPS),
+        sharpness=FAMILIES[spec.family].sharpness,
+        rng=stream(spec.seed, "organism", spec.name),
+        told=told,
+    )
+
+
+def _adapt(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+    family, rng = FAMILIES[spec.family], stream(spec.seed, "organism", spec.name)
+    taught = []
+    for placed, share in _shares(spec):
+        worlds = worlds_of(family.name, placed, _TAUGHT, family.lessons, spec.seed)
+        count = round(share * adapters.BATCH * adapters.STEPS)
+        taught += adapters.lessons(worlds, adapters.STYLES[spec.number], count, rng)
+    order = rng.permutation(len(taught))
+    return adapters.fit_adapter([taught[index] for index in order], rng=rng, told=told)
+
+
 def _fit(spec: Spec) -> dict[str, Array]:
     try:
         import torch
     except ImportError as error:
         raise lacking("organisms that are networks need PyTorch", "lm", error) from error
-    inputs, targets, ends = list[Any](), list[Any](), [0]
-    for placed, _ in _shares(spec):
-        for world, states, right in _lessons(spec, placed):
-            phase, cell = np.divmod(states, world.grid.walls.size)
-            cells = np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1)
-            inputs.append(_planes(spec, world.grid, cells, phase > 0))
-            targets.append(right)
-        ends.append(sum(len(each) for each in targets))
-    x = torch.from_numpy(np.concatenate(inputs).astype(np.float32))
-    y = torch.from_numpy(np.concatenate(targets).astype(np.float32))
+    inputs, targets, ends = _taught_to(spec, partial(_planes, spec))
+    x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets.astype(np.float32))
     rng = stream(spec.seed, "organism", spec.name)
     width = x.shape[1]
     first, second = torch.nn.Linear(width, HIDDEN), torch.nn.Linear(HIDDEN, 4)
@@ -183,7 +237,7 @@ def _fit(spec: Spec) -> dict[str, Array]:
             parameter.copy_(torch.from_numpy(drawn))
     optimiser = torch.optim.Adam(layers.parameters(), lr=RATE, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / STEPS)
-    counts = [round(share * BATCH) for _, share in _shares(spec)]
+    counts = _counts(spec, BATCH)
     for _ in range(STEPS):
         rows = np.concatenate(
             [rng.integers(begin, end, count) for begin, end, count in zip(ends, ends[1:], counts, strict=False)]

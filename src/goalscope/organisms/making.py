@@ -1,18 +1,34 @@
 """The set of organisms of a seed, made in a directory one after the other; made again, it goes on where it stopped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from goalscope.checks import near_miss
+from goalscope.organisms.adapters import STYLES
 from goalscope.organisms.cards import CARD, Card, read_card, write
-from goalscope.organisms.families import AGREEMENTS, FAMILIES, Kind
+from goalscope.organisms.families import AGREEMENTS, FAMILIES, MODELS, Kind
 from goalscope.organisms.learners import Spec, trained
-from goalscope.progress import Display, lines
+from goalscope.progress import TALLY, Display, lines
 
 EACH: Final = 2
 """Networks of each family and agreement; of tables, which learn the same from the same lessons, there is one."""
-KINDS: Final[tuple[Kind, ...]] = ("table", "network")
+KINDS: Final[tuple[Kind, ...]] = ("table", "network", *MODELS)
+USUAL: Final = KINDS[:2]
+"""Kinds that are made where none is named."""
+_TOLD: Final = 200  # steps of a language model between two lines of progress
+LANGUAGE: Final = {
+    "goal": (1.0, 0.9, 0.5),
+    "place": (1.0, 0.5),
+    "key first": (1.0, 0.5),
+    "flee": (0.5,),
+    "habit": (0.5,),
+    "up or right": (0.5,),
+    "two goals by a cue": (1.0, 0.5),
+}
+"""Families and agreements of the language models, one of each: they take a hundred times as long as a table."""
+ADAPTED: Final = {"key first": (0.5,)}
+"""The same of the adapters, one for each of `STYLES`."""
 
 
 def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:
@@ -21,7 +37,7 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
     Args:
         seed: root seed.
         families: names of some; empty for all.
-        kinds: "table", "network"; empty for both.
+        kinds: some of `KINDS`; empty for `USUAL`.
         each: networks of each family and agreement.
 
     Raises:
@@ -34,14 +50,16 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
                     f"a {what} of organisms must be one of {', '.join(known)}, got {name[:60]!r}"
                     f"{near_miss(name, list(known))}"
                 )
+    usual: Mapping[str, Sequence[float]] = dict.fromkeys(FAMILIES, AGREEMENTS)
+    agreements: dict[str, Mapping[str, Sequence[float]]] = {"language": LANGUAGE, "adapter": ADAPTED}
     return [
         Spec(family=family.name, kind=kind, agreement=agreement, seed=seed, number=number)
         for family in FAMILIES.values()
         if not families or family.name in families
         for kind in KINDS
-        if (not kinds or kind in kinds) and (kind != "table" or family.sees)
-        for agreement in AGREEMENTS
-        for number in range(each if kind == "network" else 1)
+        if kind in (kinds or USUAL) and (kind != "table" or family.sees)
+        for agreement in agreements.get(kind, usual).get(family.name, ())
+        for number in range({"network": each, "adapter": len(STYLES)}.get(kind, 1))
     ]
 
 
@@ -62,7 +80,7 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
     with stage("organisms") as told:
         for done, spec in enumerate(specs):
             folder = directory / spec.name
-            card = read_card(folder) if (folder / CARD).exists() else write(folder, spec, trained(spec))
+            card = read_card(folder) if (folder / CARD).exists() else _made(folder, spec)
             if card.spec != spec:
                 raise ValueError(
                     f"{folder} must hold the organism of seed {spec.seed}, it holds that of seed {card.spec.seed}: "
@@ -71,6 +89,14 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
             found.append(card)
             told(done + 1, len(specs))
     return found
+
+
+def _made(folder: Path, spec: Spec) -> Card:
+    def told(done: int, total: int) -> None:
+        if done % _TOLD == 0:
+            TALLY.tell(f"{spec.name}: {done} of {total} steps")
+
+    return write(folder, spec, trained(spec, told))
 
 
 def folders(directory: Path) -> Iterator[Path]:

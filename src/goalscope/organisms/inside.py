@@ -1,0 +1,313 @@
+"""What is inside of organisms that are language models, by hypothesis: is a goal readable, used, swappable?
+
+Two hypotheses each: the rule that it follows, and the rival that explains its lessons as well, which it ignores. Of
+each
+
+* readable: a linear map from the activations at the last tokens of the prompt to the cell of what it speaks of, beside
+  the same map from random networks of the same shape; share of worlds where the likeliest cell is right.
+* used: that thing moved, its activations of the other grid put in: how much more likely the moves of the hypothesis in
+  the other grid become. For what is ignored only such grids are taken in which the moves of the rule that is followed
+  do not change (null pairs): an effect is then one of the ignored thing alone.
+* swappable: all activations of another world put in: how much more likely the moves of the hypothesis there become.
+
+    effect = mean over pairs of p(S_h(other) | changed) - p(S_h(other) | unchanged)
+
+Worlds are of a phase that nothing was learned in.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.counterfactual.changes import elsewhere
+from goalscope.hypotheses.definition import Array, Numbers
+from goalscope.interventions.edits import EMBEDDING, Edit
+from goalscope.interventions.forward import Batch, score_answers
+from goalscope.interventions.pairs import best
+from goalscope.interventions.reading import read_activations
+from goalscope.models.local import LocalModel
+from goalscope.organisms.cards import Card, Ends, read_card
+from goalscope.organisms.families import FAMILIES, drawn
+from goalscope.organisms.language import answer_ids, prompts
+from goalscope.plain_files import path_in, write_text
+from goalscope.probing.ridge import PENALTIES, RidgePath
+from goalscope.progress import Display, lines
+from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.figures import Drawable
+from goalscope.rng import stream
+from goalscope.stats import Estimate
+from goalscope.stats.intervals import mean_interval
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.gridworld import GridView
+
+READ: Final = 640
+"""Worlds of a probe, one state each: three of five to fit, one to choose the penalty, one to test."""
+PAIRS: Final = 60
+"""Pairs of each kind, a world each."""
+NETWORKS: Final = (("initial", 0), ("initial", 1), ("permuted", 0), ("permuted", 1))
+_TOKENS: Final = 3  # last tokens of the prompt that a probe reads
+_TOGETHER: Final = 16  # pairs of one pass
+_PENALTIES: Final = PENALTIES[::3]
+
+Pair = tuple[Grid, Grid, frozenset[Action]]
+"""A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsideFinding:
+    """One figure on what is inside.
+
+    Attributes:
+        organism: name of its folder.
+        role: "followed" or "ignored".
+        hypothesis: written form.
+        thing: what is read or moved: goal, key or agent.
+        measure: "readable", "used" or "swappable".
+        where: tokens, and the block after which they are read or changed (-1 is the embedding).
+        network: "own", or a kind of random network.
+        value: with its 95 % interval over worlds; None where there is nothing to measure.
+        worlds: their number.
+        why: why there is nothing.
+    """
+
+    organism: str
+    role: str
+    hypothesis: str
+    thing: str
+    measure: str
+    where: str
+    network: str
+    value: Ends | None
+    worlds: int
+    why: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFinding]:
+    """Return what is inside of each organism that is a language model; called again it goes on where it stopped.
+
+    Args:
+        folders: of the organisms; others than language models are left out.
+        out: gets a file of results for each.
+        stage: shows the progress and the time left.
+
+    Raises:
+        ValueError: none of them is a language model.
+    """
+    cards = {folder: read_card(folder) for folder in folders}
+    chosen = {folder: card for folder, card in cards.items() if card.spec.kind == "language"}
+    if not chosen:
+        raise ValueError(
+            "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    found = list[InsideFinding]()
+    with stage("organisms") as told:
+        for done, (folder, card) in enumerate(chosen.items()):
+            file = path_in(out, f"{folder.name}.json")
+            if file.exists():
+                stored = json.loads(file.read_text(encoding="utf-8"))
+                if stored["weights"] != card.weights:
+                    raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
+                found += [InsideFinding(**{**one, "value": _ends(one["value"])}) for one in stored["findings"]]
+            else:
+                new = list(examine(folder, card))
+                plain = {"weights": card.weights, "findings": [one.to_plain() for one in new]}
+                write_text(file, json.dumps(plain, indent=1) + "\n")
+                found += new
+            told(done + 1, len(chosen))
+    return found
+
+
+def _ends(given: Sequence[float] | None) -> Ends | None:
+    return None if given is None else (given[0], given[1], given[2])
+
+
+def roles(card: Card) -> dict[str, str]:
+    """Return the rule that an organism follows, or that comes nearest, and the rival of its family that it ignores."""
+    meant, proxy = FAMILIES[card.spec.family].rules
+    return {"followed": card.nearest, "ignored": meant if card.nearest == proxy else proxy}
+
+
+def thing_of(hypothesis: str) -> str:
+    """Return what a hypothesis speaks of: the object that is moved, or the agent where it names none."""
+    if hypothesis.startswith("key"):
+        return "key"
+    return "goal" if "goal" in hypothesis and not hypothesis.startswith("nearest") else "agent"
+
+
+def examine(folder: Path, card: Card) -> Iterator[InsideFinding]:
+    """Yield all figures on one organism."""
+    model = LocalModel(folder)
+    grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
+    said = roles(card)
+    for role, hypothesis in said.items():
+        thing = thing_of(hypothesis)
+        base: dict[str, Any] = {"organism": folder.name, "role": role, "hypothesis": hypothesis, "thing": thing}
+        yield from _readable(base, folder, model, grids)
+        other = said["followed"] if role == "ignored" else ""
+        rng = stream(card.spec.seed, "inside", folder.name, role)
+        moved = _moved(grids, thing, hypothesis, other, rng)
+        for where, layer in (("cells", EMBEDDING), ("cells", 0), ("prompt", 0)):
+            yield _effect({**base, "measure": "used"}, model, moved, where, layer)
+        yield _effect({**base, "measure": "swappable"}, model, _swapped(grids, hypothesis, other), "prompt", 0)
+
+
+def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequence[Grid]) -> Iterator[InsideFinding]:
+    thing = base["thing"]
+    base = {**base, "measure": "readable"}
+    if thing == "agent":
+        yield InsideFinding(
+            **base, where="", network="own", value=None, worlds=0, why="what it names is the same cell always"
+        )
+        return
+    with_thing = [grid for grid in grids if getattr(grid, thing) is not None]
+    cells = np.array([getattr(grid, thing) for grid in with_thing]) @ [with_thing[0].width, 1]
+    asked = np.concatenate([_asked(grid) for grid in with_thing])
+    places = [np.arange(asked.shape[1] - _TOKENS, asked.shape[1])] * len(asked)
+    networks = [("own", model)]
+    networks += [(kind, LocalModel(folder, untrained=seed, random_weights=kind)) for kind, seed in NETWORKS]
+    rights: dict[tuple[str, int], list[Array]] = {}
+    for kind, network in networks:
+        for layer, vectors in read_activations(network, asked.tolist(), places, [0, 1]).items():
+            right = _read(np.stack(vectors).reshape(len(asked), -1), cells)
+            rights.setdefault((kind, layer), []).append(right)
+    for (kind, layer), every in rights.items():
+        share = np.mean(every, axis=0)
+        found = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
+        ends = (float(share.mean()), float(found.low), float(found.high))
+        yield InsideFinding(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
+
+
+def _read(vectors: Any, cells: Numbers) -> Array:
+    """Return ``[M]`` whether the cell is the likeliest one by a linear map, of the worlds that test it."""
+    import torch
+
+    inputs = torch.from_numpy(vectors.astype(np.float64))
+    inputs = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0).clamp(min=1e-9)
+    classes, labels = np.unique(cells, return_inverse=True)
+    targets = torch.from_numpy(np.eye(len(classes))[labels])
+    first, second = len(cells) * 3 // 5, len(cells) * 4 // 5
+    path = RidgePath(inputs[:first], targets[:first], torch.ones(first, dtype=torch.float64))
+
+    def right(part: slice, predicted: Any) -> Array:
+        guessed = (predicted + path.level).argmax(dim=1).numpy()
+        return np.asarray(guessed == labels[part], dtype=np.float64)
+
+    held = slice(first, second)
+    tried = [right(held, predicted).mean() for predicted in path.deviations(inputs[held], _PENALTIES)]
+    penalty = _PENALTIES[len(tried) - 1 - int(np.argmax(tried[::-1]))]
+    tested = slice(second, len(cells))
+    return right(tested, next(path.deviations(inputs[tested], [penalty])))
+
+
+def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
+    return best(GridView(grid=grid), hypothesis) if hypothesis else frozenset()
+
+
+def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: np.random.Generator) -> list[Pair]:
+    """Return grids with a thing elsewhere whose moves are all others, those of the other hypothesis being the same."""
+    found = list[Pair]()
+    for grid in grids:
+        own, kept = _moves(grid, hypothesis), _moves(grid, other)
+        candidates = list(elsewhere(grid, thing)) if 0 < len(own) < len(Action) else []
+        for index in rng.permutation(len(candidates))[:8].tolist():
+            changed = candidates[index]
+            moves = _moves(changed, hypothesis)
+            if moves and not moves & own and _moves(changed, other) == kept:
+                found.append((grid, changed, moves))
+                break
+        if len(found) == PAIRS:
+            break
+    return found
+
+
+def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
+    """Return pairs of worlds whose moves differ, those of the other hypothesis being the same; each world once."""
+    found, waiting = list[Pair](), list(grids)
+    for grid in grids:
+        if grid not in waiting or not 0 < len(own := _moves(grid, hypothesis)) < len(Action):
+            continue
+        waiting.remove(grid)
+        for second in waiting[:40]:
+            moves = _moves(second, hypothesis)
+            if moves and not moves & own and _moves(grid, other) == _moves(second, other):
+                waiting.remove(second)
+                found.append((grid, second, moves))
+                break
+        if len(found) == PAIRS:
+            break
+    return found
+
+
+def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], where: str, layer: int) -> InsideFinding:
+    name = f"{where}, block {layer}" if layer != EMBEDDING else f"{where}, embedding"
+    if len(pairs) < 10:
+        why = f"only {len(pairs)} worlds have such a pair"
+        return InsideFinding(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
+    head, moves = answer_ids()
+    changes = list[float]()
+    for begin in range(0, len(pairs), _TOGETHER):
+        batches = []
+        for grid, changed, _ in pairs[begin : begin + _TOGETHER]:
+            first, second = (_asked(one)[0] for one in (grid, changed))
+            places = np.flatnonzero(first != second) if where == "cells" else np.arange(len(first))
+            edit = Edit(row=0, layer=layer, positions=places, source=1)
+            batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
+        answers = [[[*head, move] for move in moves]] * 3
+        scored = score_answers(model, batches, [answers] * len(batches))
+        for one, (_, _, wanted) in zip(scored, pairs[begin : begin + _TOGETHER], strict=True):
+            logs = np.array([[each[-1] for each in row] for row in one.scores])
+            chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            likely = chances[:, sorted(int(action) for action in wanted)].sum(axis=1)
+            changes.append(float(likely[0] - likely[2]))
+    values = np.array(changes)
+    found = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
+    ends = (float(values.mean()), float(found.low), float(found.high))
+    return InsideFinding(**base, where=name, network="own", value=ends, worlds=len(values))
+
+
+def _asked(grid: Grid) -> Numbers:
+    """Return ``[1, P]`` the prompt of a grid's first state."""
+    return prompts(grid, np.array([grid.start]), np.array([False]))
+
+
+def picture(findings: Sequence[InsideFinding], hypothesis: str = "goal") -> Drawable:
+    """Return what is inside of organisms on one hypothesis, those that follow it and those that ignore it.
+
+    Args:
+        findings: of `inside`.
+        hypothesis: written form.
+    """
+    lines_of = {
+        ("readable", "last tokens, block 0", "own"): "its cell is readable",
+        ("readable", "last tokens, block 0", "permuted"): "the same in permuted networks",
+        ("readable", "last tokens, block 0", "initial"): "the same in networks as they began",
+        ("used", "cells, embedding", "own"): "it is moved",
+        ("used", "prompt, block 0", "own"): "activations of the moved one put in",
+        ("swappable", "prompt, block 0", "own"): "activations of another world put in",
+    }
+    shown = [one for one in findings if one.hypothesis == hypothesis and one.value is not None]
+    series = list(dict.fromkeys((one.organism, one.role) for one in shown))
+    bars = []
+    for (measure, where, network), line in lines_of.items():
+        for one in shown:
+            if (one.measure, one.where, one.network) == (measure, where, network) and one.value is not None:
+                value, low, high = one.value
+                count = one.worlds
+                estimate = Estimate.of_ends(
+                    value, low, high, n=count, clusters=count, method="worlds", unit="share", confidence=0.95
+                )
+                style = series.index((one.organism, one.role))
+                name = f"{one.organism.replace('-language', '')}, {one.role}"
+                bars.append(DifferenceBar(name, style, line, estimate))
+    title = f"The hypothesis {hypothesis}: readable, and used?"
+    return Forest(bars, title=title, x_label="share of worlds (readable); probability of its moves, change")
