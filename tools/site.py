@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -130,7 +130,7 @@ def commands_page() -> str:
             meaning = " ".join(str(getattr(parameter, "help", "") or "").split())
             shown = ", ".join((*parameter.opts, *parameter.secondary_opts))
             shown = shown if shown.startswith("-") else str(parameter.metavar or shown.upper())
-            lines.append(f"| `{shown.replace('|', '&#124;')}` | {_escaped(meaning)} |")
+            lines.append(f"| `{shown.replace('|', ' or ')}` | {_escaped(meaning)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -161,15 +161,16 @@ def defined(module: str, name: str) -> str:
     return f"{module}.{name}"
 
 
-def offered(package: str) -> list[str]:
-    """Return the full names of what a package offers but for bare numbers, which have no docstring."""
+def offered(package: str) -> dict[str, str]:
+    """Return the full names of what a package offers but for bare numbers, which have no docstring, and the names."""
     module = import_module(package)
-    return [defined(package, name) for name in module.__all__ if not isinstance(getattr(module, name), int)]
+    return {defined(package, name): name for name in module.__all__ if not isinstance(getattr(module, name), int)}
 
 
-def interface_page(title: str, names: Iterable[str]) -> str:
-    """Return a page that shows the docstrings of some names."""
-    return f"# {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)
+def interface_page(title: str, names: Mapping[str, str]) -> str:
+    """Return a page that shows docstrings: full names, and under which name each is offered."""
+    shown = (f"::: {name}\n    options: {{heading: {offered}}}\n" for name, offered in names.items())
+    return f"# {title}\n\n" + "\n".join(shown)
 
 
 def gallery(out: Path, words: Mapping[str, Any]) -> str:
@@ -207,7 +208,7 @@ def pages() -> dict[str, str]:
         found[f"measures/{group.rpartition('.')[0] or group}.md"] = measure_page(group)
     found["reference/commands.md"] = commands_page()
     found["reference/parts.md"] = parts_page()
-    front = [f"goalscope.{module}.{name}" for module, name in _OFFERED.values()]
+    front = {f"goalscope.{module}.{name}": offered for offered, (module, name) in _OFFERED.items()}
     found["api/goalscope.md"] = interface_page("goalscope", front)
     for package in _PACKAGES:
         found[f"api/{package}.md"] = interface_page(f"goalscope.{package}", offered(f"goalscope.{package}"))
