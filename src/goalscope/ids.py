@@ -52,5 +52,10 @@ def content_id(kind: str, value: Any) -> str:
         kind: kind of the value ("world", "episode", ...); values of different kinds never share an id.
         value: see `canonical_json`.
     """
-    digest = hashlib.sha256(f"{kind}\n{canonical_json(value)}".encode()).hexdigest()
+    return id_of_text(kind, canonical_json(value))
+
+
+def id_of_text(kind: str, text: str) -> str:
+    """Return the content id of a value whose canonical JSON is known."""
+    digest = hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()
     return f"{kind}-{digest[:_HEX_DIGITS]}"

@@ -9,7 +9,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Final, TypeVar
 
 import numpy as np
@@ -61,6 +62,24 @@ def uniform(root_seed: int, *names: str | int | float) -> float:
         ValueError: no name is given.
     """
     return (int.from_bytes(_digest(root_seed, names)[16:24], "little") >> 11) * 2.0**-53
+
+
+def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[np.float64]:
+    """Return ``[N]`` the numbers `uniform` of names that differ in their beginning alone, bit by bit.
+
+    Args:
+        heads: the root seed and the first names of each, from `heads`.
+        names: the further names, at least one.
+    """
+    tail = b"," + _encode(names)[1:].encode()
+    digests = b"".join([hashlib.sha256(each + tail).digest() for each in heads])
+    return (np.frombuffer(digests, dtype="<u8")[2::4] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> list[bytes]:
+    """Return the root seed, the first names and each of some texts as the next name, as `uniforms` takes them."""
+    begin = _encode([int(root_seed), *names])[:-1]
+    return [f"{begin},{encode_basestring_ascii(text)}".encode() for text in each]
 
 
 def words(

@@ -86,6 +86,13 @@ class ScriptedAgent(Scripted):
             ValueError: the observation's grid shows no agent.
         """
 
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution | None:
+        """Return the probabilities at each cell of a grid without fog and agent, ``[H, W, 4]``.
+
+        None where they depend on more than the cell. A class that has its own ``probabilities`` needs its own table.
+        """
+        return None
+
     def _choose(self, observation: Observation) -> int:
         return observation.draw(self.probabilities(observation).tolist())
 
@@ -104,6 +111,9 @@ class Optimal(ScriptedAgent):
         """Return the uniform distribution over the optimal actions in the observed grid."""
         return _look_up(_plan_optimal, observation)
 
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        return _plan_optimal(grid, carrying_key)
+
 
 @dataclass(frozen=True)
 class EpsilonGreedy(ScriptedAgent):
@@ -120,6 +130,9 @@ class EpsilonGreedy(ScriptedAgent):
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the mixture of the uniform and the optimal distribution."""
         return (1 - self.epsilon) * _look_up(_plan_optimal, observation) + self.epsilon * _UNIFORM
+
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        return (1 - self.epsilon) * _plan_optimal(grid, carrying_key) + self.epsilon * _UNIFORM
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,9 @@ class Uniform(ScriptedAgent):
         probabilities[list(view.offered)] = 1 / len(view.offered)
         return probabilities
 
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        return np.broadcast_to(_UNIFORM, (*grid.walls.shape, 4))
+
 
 @dataclass(frozen=True)
 class KeyLured(ScriptedAgent):
@@ -156,6 +172,9 @@ class KeyLured(ScriptedAgent):
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the uniform distribution over the actions of shortest paths to the key, or to the goal without one."""
         return _look_up(_plan_key, observation)
+
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        return _plan_key(grid, carrying_key)
 
 
 def _check_target(name: str, target: Any) -> str | Position:
@@ -188,14 +207,19 @@ class WrongGoal(ScriptedAgent):
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the uniform distribution over the actions of shortest paths to its own target."""
-        grid = observation.grid
-        if isinstance(self.target, str):
-            target_cell = grid.corner(self.target)
-        else:
-            target_cell = grid.nearest(grid.check_cell(self.target, "the target of a wrong-goal agent"))
-        if target_cell == grid.goal:
+        target = self._target(observation.grid)
+        if target == observation.grid.goal:
             return _look_up(_plan_optimal, observation)
-        return _look_up(_plan_target, observation, target_cell)
+        return _look_up(_plan_target, observation, target)
+
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        target = self._target(grid)
+        return _plan_optimal(grid, carrying_key) if target == grid.goal else _plan_target(grid, carrying_key, target)
+
+    def _target(self, grid: Grid) -> Position:
+        if isinstance(self.target, str):
+            return grid.corner(self.target)
+        return grid.nearest(grid.check_cell(self.target, "the target of a wrong-goal agent"))
 
 
 @dataclass(frozen=True)
@@ -254,6 +278,10 @@ class SideBiased(ScriptedAgent):
         optimal = _look_up(_plan_optimal, observation)
         weak = observation.grid.goal_lies(self.side)
         return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if weak else optimal
+
+    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+        optimal = _plan_optimal(grid, carrying_key)
+        return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if grid.goal_lies(self.side) else optimal
 
 
 SCRIPTED: dict[str, type[ScriptedAgent]] = {

@@ -235,18 +235,32 @@ def decode_world(cells: Sequence[Cell]) -> World:
 
 def encode_episode(episode: Episode) -> tuple[Cell, ...]:
     """Return the columns `EPISODE_COLUMNS` of an episode."""
-    spec = episode.spec
+    final = encode_state(episode.final, episode.world)
+    tags = encode_tags(episode.tags)
+    return encode_head(episode.spec, episode.agent, episode.outcome, final, len(episode.steps), tags)
+
+
+def encode_head(
+    spec: EpisodeSpec, agent: str, outcome: str, final: Sequence[Cell], length: int, tags: str
+) -> tuple[Cell, ...]:
+    """Return the columns `EPISODE_COLUMNS` of an episode of ``length`` steps.
+
+    Args:
+        spec: who acted where.
+        agent: the short name of the agent.
+        outcome: how it ended.
+        final: the columns of its last state.
+        length: number of its steps.
+        tags: its tags from `encode_tags`.
+    """
     for name in _NUMBERS:
         if not -_MAX_INTEGER <= (number := getattr(spec, name)) <= _MAX_INTEGER:
             raise ValueError(f"{name} must fit into 64 bits, got {number}")
-    if episode.outcome not in _OUTCOMES:
-        raise ValueError(f"an outcome must be one of {', '.join(sorted(_OUTCOMES))}, got {episode.outcome!r}")
+    if outcome not in _OUTCOMES:
+        raise ValueError(f"an outcome must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
     ids = (spec.id, spec.world_id, spec.agent_id)
-    agent = check_text("the name of an agent", episode.agent)
     numbers = [int(getattr(spec, name)) for name in _NUMBERS]
-    final = encode_state(episode.final, episode.world)
-    tags = encode_tags(episode.tags)
-    return *ids, *numbers, spec.rules, agent, episode.outcome, *final, len(episode.steps), tags
+    return *ids, *numbers, spec.rules, check_text("the name of an agent", agent), outcome, *final, length, tags
 
 
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:

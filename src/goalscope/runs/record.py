@@ -6,9 +6,10 @@ Only these records pass between the runner, importers, the store and the measure
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from json import JSONEncoder
 from typing import Any, Literal
 
-from goalscope.ids import content_id
+from goalscope.ids import content_id, id_of_text
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state
 from goalscope.worlds.world import World
@@ -22,6 +23,9 @@ without the goal reached."""
 
 NO_ACTION = -1
 """Action code of a turn without an action."""
+
+_PLAIN = {int, str}
+_encode = JSONEncoder(separators=(",", ":")).encode
 
 SECOND = "second answer"
 """Further value of a step that was answered twice: the action of the second answer, None where that held none."""
@@ -57,17 +61,19 @@ class EpisodeSpec:
     @cached_property
     def id(self) -> str:
         """Content id of the specification."""
-        return content_id(
-            "episode",
-            {
-                "world": self.world_id,
-                "agent": self.agent_id,
-                "trajectory": self.trajectory,
-                "seed": self.seed,
-                "horizon": self.horizon,
-                **({"rules": self.rules} if self.rules else {}),
-            },
-        )
+        plain = {
+            "agent": self.agent_id,
+            "horizon": self.horizon,
+            **({"rules": self.rules} if self.rules else {}),
+            "seed": self.seed,
+            "trajectory": self.trajectory,
+            "world": self.world_id,
+        }
+        if _PLAIN.issuperset(
+            map(type, plain.values())
+        ):  # in the order of their keys, so that nothing is looked at twice
+            return id_of_text("episode", _encode(plain))
+        return content_id("episode", plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.checks import check_text
-from goalscope.runs.codec import encode_tags
+from goalscope.runs.codec import EPISODE_COLUMNS, encode_tags
 from goalscope.runs.dispatch import Caller, Interrupts, budget_of, interruptible
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import count_episodes
@@ -27,7 +28,8 @@ from goalscope.runs.server_checks import spent_on_checks
 from goalscope.runs.store import GROUP_SECONDS, Store, writing
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
-from goalscope.runs.tables import Usage
+from goalscope.runs.tables import EncodedEpisode, Usage
+from goalscope.runs.together import play_ahead
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
@@ -37,8 +39,8 @@ steps taken now, seconds left (None at first)."""
 Item = tuple[EpisodeSpec, World, Agent]
 _Waiting = Iterator[tuple[EpisodeSpec, World]]
 
-_PROGRESS_SECONDS = 0.1
-_PAGE = 4096  # episodes whose specifications, or stored ids, are in memory at a time
+_LENGTH, _HORIZON = map(EPISODE_COLUMNS.split(", ").index, ("length", "horizon"))
+_PROGRESS_SECONDS, _PAGE = 0.1, 4096  # `_PAGE`: episodes whose specifications, or stored ids, are in memory at a time
 _SCRIPTED = 0.01  # of a model's time for a step; decides only the estimate of the time left
 
 
@@ -289,6 +291,8 @@ class _Runner:
                 if budget is not None:
                     spent = Counter(self._journal.spent(caller.identity))
                     budget.begin(spent + Counter(spent_on_checks(self._store, caller.identity)), self._journal)
+                if self._study.answers == 1:
+                    waiting = play_ahead(agent, waiting, partial(self._put_played, _effort(agent), interrupts))
                 self._run_agent(caller, waiting, interrupts)
         finally:
             if budget is not None:
@@ -325,6 +329,14 @@ class _Runner:
             if time.monotonic() - self._group_start > GROUP_SECONDS:
                 self._flush()
             self._report()
+
+    def _put_played(self, effort: float, interrupts: Interrupts, played: Sequence[EncodedEpisode]) -> None:
+        """Commit episodes that were played together."""
+        interrupts()
+        self._store.put_encoded(played)
+        self._episodes, self._steps = self._episodes + len(played), self._steps + sum(one[1][_LENGTH] for one in played)
+        self._work += sum(header[_HORIZON] for _, header, _ in played) * effort
+        self._report()
 
     def _turns(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         if not caller.agent.journalled:

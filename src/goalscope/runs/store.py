@@ -232,23 +232,24 @@ class Store(RowStore):
 
         def write() -> int:
             nonlocal group
-            # The group is dropped before it is written, so that an error in it is not raised a second time.
-            full, group = group, []
-            with self.transaction() as database:
-                return insert_episodes(database, full, usage or {})
+            full, group = group, []  # dropped before it is written: an error in it is not raised a second time
+            return self.put_encoded(full, usage)
 
         try:
             for episode in episodes:
-                packed = pack_steps(episode.steps, episode.world)
+                packed, steps = pack_steps(episode.steps, episode.world), steps + len(episode.steps)
                 group.append((episode.world, codec.encode_episode(episode), packed))
-                steps += len(episode.steps)
                 if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
                     written += write()
                     steps, began = 0, time.monotonic()
         finally:
-            if group:
-                written += write()
+            written += write() if group else 0
         return written
+
+    def put_encoded(self, group: Sequence[EncodedEpisode], usage: Mapping[str, Usage] | None = None) -> int:
+        """Store episodes in one transaction; see `put_episodes`."""
+        with self.transaction() as database:
+            return insert_episodes(database, group, usage or {})
 
     def episode_ids(self) -> set[str]:
         """Return the ids of all stored episodes."""

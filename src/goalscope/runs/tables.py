@@ -67,7 +67,7 @@ CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id);
 Usage = Sequence[tuple[int, int, str, float]]
 """Costs of an episode: (step, attempt, name, value)."""
 
-EncodedEpisode = tuple[World, tuple[Cell, ...], PackedSteps]
+EncodedEpisode = tuple[World, tuple[Any, ...], PackedSteps]
 """The world of an episode, its columns, and its steps."""
 
 ORDER = "world_id, agent_id, trajectory, id"

@@ -1,0 +1,148 @@
+"""Episodes of scripted agents on plain grids, played many at a time: each is what it is when it is played alone.
+
+Such an agent's probabilities are a table over the states of a world, and the world is a table of transitions. All
+episodes of a part take a step together; the random number of each turn is the one that `Observation.draw` would use.
+What is stored is made of the arrays, without records in between.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.agent import Agent
+from goalscope.agents.scripted import Scripted, ScriptedAgent
+from goalscope.rng import heads, uniforms
+from goalscope.runs.codec import encode_head, encode_tags
+from goalscope.runs.packed_steps import PackedSteps, pack_numbers
+from goalscope.runs.record import EpisodeSpec
+from goalscope.runs.tables import EncodedEpisode
+from goalscope.worlds.dynamics import initial_state, phases, state_number, step_batch, transitions
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.world import World
+
+_MOST_STEPS, _MOST_STATES = 60_000, 500_000  # of a part: what its arrays take, and the time until it is committed
+_FLAGS = np.array([0, 1, 3])  # of each phase
+
+Planned = tuple[EpisodeSpec, World]
+
+
+def plays_together(agent: Agent) -> bool:
+    """Return whether an agent's probabilities at each state of a plain grid are all that decides its actions."""
+    kind = type(agent)
+    own = isinstance(agent, ScriptedAgent) and "table" in vars(kind) and "probabilities" in vars(kind)
+    return own and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose  # type: ignore[attr-defined]
+
+
+def played_world(world: World) -> bool:
+    """Return whether a world is a plain grid: seen as it is, with no other words."""
+    return type(world) is GridWorld and world.fog_radius is None
+
+
+def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
+    """Yield episodes in parts of a bounded number of steps and of states."""
+    part, worlds, steps, states = list[Planned](), set[int](), 0, 0
+    for spec, world in planned:
+        steps += spec.horizon
+        if id(world) not in worlds:
+            worlds.add(id(world))
+            states += 3 * world.grid.walls.size if played_world(world) else 0
+        if part and (steps > _MOST_STEPS or states > _MOST_STATES):
+            yield part
+            part, worlds, steps, states = [], set(), spec.horizon, 0
+        part.append((spec, world))
+    if part:
+        yield part
+
+
+def play_ahead(
+    agent: Agent, planned: Iterable[Planned], put: Callable[[list[EncodedEpisode]], None]
+) -> Iterator[Planned]:
+    """Play what can be played together and pass it on to be stored; yield the episodes that are left, in order."""
+    if not isinstance(agent, ScriptedAgent) or not plays_together(agent):
+        yield from planned
+        return
+    for part in parts(planned):
+        if together := [(spec, world) for spec, world in part if isinstance(world, GridWorld) and played_world(world)]:
+            put(play(agent, together))
+        yield from ((spec, world) for spec, world in part if not played_world(world))
+
+
+def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]]) -> list[EncodedEpisode]:
+    """Return episodes as they are stored; see `plays_together` and `played_world` for which these may be."""
+    worlds = {id(world): world for _, world in planned}
+    tables = [_tables(agent, world.grid) for world in worlds.values()]
+    begins = np.array([0, *accumulate(len(goal) for _, _, goal in tables)])
+    after = np.concatenate([table + begin for (table, _, _), begin in zip(tables, begins[:-1], strict=True)])
+    chances = np.concatenate([chance for _, chance, _ in tables])
+    at_goal = np.concatenate([goal for _, _, goal in tables])
+    numbers = {key: number for number, key in enumerate(worlds)}
+    of = np.array([numbers[id(world)] for _, world in planned])
+    first = np.array([state_number(world.grid, initial_state(world.grid)) for world in worlds.values()])
+    shapes = np.array([world.grid.walls.shape for world in worlds.values()])
+
+    (seed,) = {spec.seed for spec, _ in planned}
+    begun = heads(seed, "turn", each=[spec.id for spec, _ in planned])
+    horizon = np.array([spec.horizon for spec, _ in planned])
+    state = begins[of] + first[of]
+    live, turn = np.arange(len(planned)), 0
+    taken: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    while len(live):
+        here = state[live]
+        cumulative = chances[here]
+        drawn = uniforms([begun[index] for index in live.tolist()], turn, 0) * cumulative[:, -1]
+        action = np.minimum((cumulative <= drawn[:, None]).sum(axis=1), 3)  # as `bisect_right` finds it
+        taken.append((live, here, action))
+        state[live] = step_batch(after[None], np.int64(0), here, action)  # type: ignore[arg-type]
+        turn += 1
+        live = live[~at_goal[state[live]] & (turn < horizon[live])]
+
+    episode, passed, actions = (np.concatenate([one[at] for one in taken]) for at in range(3))
+    order = np.argsort(episode, kind="stable")
+    length = np.bincount(episode, minlength=len(planned))
+    walk = np.column_stack([_cells(passed, of[episode], begins, shapes), actions])[order]
+    final = _cells(state, of, begins, shapes)
+    ends = np.cumsum(length)
+    tags = encode_tags(getattr(agent, "tags", None) or {})
+    small = walk.astype(np.int8).tobytes() if shapes.max() <= 127 else None
+    stored = list[EncodedEpisode]()
+    each = zip(planned, ends.tolist(), length.tolist(), final.tolist(), at_goal[state].tolist(), strict=True)
+    for (spec, world), end, count, last, solved in each:
+        steps = walk[end - count : end]
+        packed = pack_numbers(steps) if small is None else b"b" + small[4 * (end - count) : 4 * end]
+        header = encode_head(spec, agent.name, "goal" if solved else "horizon", last, count, tags)
+        stored.append((world, header, PackedSteps(packed, b"")))
+    return stored
+
+
+def _tables(
+    agent: ScriptedAgent, grid: Grid
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return the transitions, the cumulated probabilities ``[S, 4]`` and whether it is the goal of each state."""
+    count, plain = phases(grid), grid.at(start=None)
+    shown = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
+    chances = []
+    for phase, seen in enumerate(shown if grid.key is not None else shown[:1]):
+        table = agent.table(seen, phase > 0)
+        if table is None:
+            raise ValueError(f"an agent that is played together with others must have a table, got {agent.name}")
+        chances.append(table.reshape(-1, 4))
+    chances += chances[-1:] * (count - len(chances))  # without a key there are no later phases
+    goal = np.zeros(grid.walls.shape, dtype=bool)
+    if grid.goal is not None:
+        goal[grid.goal] = True
+    return transitions(grid), np.cumsum(np.concatenate(chances), axis=1), np.tile(goal.reshape(-1), count)
+
+
+def _cells(
+    state: npt.NDArray[np.int64],
+    world: npt.NDArray[np.int64],
+    begins: npt.NDArray[np.int64],
+    shapes: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Return (row, col, flags) ``[N, 3]`` of states in worlds."""
+    phase, cell = np.divmod(state - begins[world], shapes.prod(axis=1)[world])
+    row, col = np.divmod(cell, shapes[world, 1])
+    return np.column_stack([row, col, _FLAGS[phase]])
