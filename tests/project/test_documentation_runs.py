@@ -351,6 +351,7 @@ SCENARIOS = {
     "verdict": Scenario(
         steps=(
             "goalscope evaluate optimal random --quick --out runs/known",
+            "goalscope view runs/known",
             "goalscope ledger runs/known --card",
             "goalscope evaluate task-greedy task-random-walk --quick --out runs/tasks",
         )
