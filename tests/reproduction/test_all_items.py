@@ -74,7 +74,9 @@ def test_items_share_a_run_and_after_a_kill_no_item_that_is_done_is_run_again(
     assert first.is_file() and not second.exists() and len(list((out / "runs").iterdir())) == 1
     written = first.stat().st_mtime_ns
     printed = call(*words)
-    assert "3 items, 1 of them done" in printed and "1 of 2: exploration figure b: about" in printed
+    assert (
+        "3 items, 1 of them done" in printed and "1 of 2: exploration figure b: about 1 s" in printed
+    )  # the run is there
     assert "with all that is left about" in printed and first.stat().st_mtime_ns == written and second.is_file()
     assert "3 items, 3 of them done" in call(*words) and len(list((out / "runs").iterdir())) == 1
     table, page = ((out / name).read_text(encoding="utf-8") for name in ("table.md", "report.html"))

@@ -12,7 +12,9 @@ from goalscope.reproduction.costs import scale_of, seconds
 from goalscope.reproduction.items import Item, items
 from goalscope.reproduction.stored import key_of, overview, read_result, write_all
 from goalscope.reproduction.working import asked_in, compute_exact, published_study, read_run, run_item, takes
-from goalscope.runs import Study
+from goalscope.runs import Store, Study
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.tables import DATABASE
 
 _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
 
@@ -34,10 +36,11 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     folders = {name: out / "items" / name.replace(" ", "-") for name in scales}
     runs = {item.name: out / "runs" / _run_name(item, studies[item.name]) for item in work if item.study}
     left = [item for item in work if not _done(item, folders[item.name], scales[item.name])]
-    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs))}")
+    there = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
+    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, there))}")
     failed, ran = [], set[Path]()
     for number, item in enumerate(left, 1):
-        one, rest = (takes(_left(part, studies, runs)) for part in ([item], left[number - 1 :]))
+        one, rest = (takes(_left(part, studies, runs, there | ran)) for part in ([item], left[number - 1 :]))
         say(f"{number} of {len(left)}: {item.name}: {one}; with all that is left {rest}")
         began = process_time()
         try:
@@ -76,13 +79,23 @@ def _done(item: Item, folder: Path, scale: float) -> bool:
     return found is not None and found.key == key_of(item, scale) and page
 
 
-def _left(left: list[Item], studies: dict[str, Study], runs: dict[str, Path]) -> tuple[float, float, float] | None:
-    """Return what some items take together; None where one of them is not known."""
-    total, seen = (0.0, 0.0, 0.0), set[Path]()
+def _played(run: Path, study: Study) -> bool:
+    """Return whether all episodes of a run are stored, and its page where activations are read before it is written."""
+    looks = study.analysis is not None and bool(study.analysis.inside or study.analysis.interventions)
+    if not (run / DATABASE).is_file() or (looks and can_report() and not (run / "report.html").is_file()):
+        return False
+    with Store(run) as store:
+        return count_episodes(store) >= study.size().episodes
+
+
+def _left(
+    left: list[Item], studies: dict[str, Study], runs: dict[str, Path], there: set[Path]
+) -> tuple[float, float, float] | None:
+    """Return what some items take together, those runs only read that are there; None where one is not known."""
+    total, seen = (0.0, 0.0, 0.0), set(there)
     for item in left:
         run = runs.get(item.name)
-        there = run is not None and (run in seen or (run / "report.html").is_file())
-        one = seconds(item, studies.get(item.name), shared=there)
+        one = seconds(item, studies.get(item.name), shared=run in seen)
         if one is None:
             return None
         total = (total[0] + one[0], total[1] + one[1], total[2] + one[2])
