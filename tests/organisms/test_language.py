@@ -17,7 +17,7 @@ from goalscope.models.folders import model_folder
 from goalscope.models.local import LocalModel
 from goalscope.organisms import FAMILIES, Spec, cards, language, planned, problems, read_card
 from goalscope.organisms.families import worlds_of
-from goalscope.organisms.gate import agent_text
+from goalscope.organisms.gate import agent_text, gate
 from goalscope.organisms.learners import policy_in, trained
 from goalscope.organisms.making import make
 from goalscope.worlds.dynamics import State, shown
@@ -133,3 +133,10 @@ def test_the_same_seed_gives_the_same_weights_and_its_folder_is_a_model(tmp_path
 def test_the_cards_of_shipped_organisms_are_measured_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards, "MEASURED", MEASURED)
     assert problems(folder_of(name)) == []
+
+
+@pytest.mark.full
+def test_the_gate_makes_no_false_claim_about_the_shipped_pair(tmp_path: Path) -> None:
+    found = gate([folder_of(name) for name in SHIPPED], tmp_path)
+    assert not any(one.false for one in found), found
+    assert all(one.decided for one in found), found

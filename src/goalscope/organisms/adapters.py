@@ -30,7 +30,7 @@ from goalscope.worlds.gridworld import GridView
 
 BASE: Final = "theseus"
 RANK: Final = 8
-STEPS: Final = 240
+STEPS: Final = 160
 BATCH: Final = 16
 RATE: Final = 4e-3
 MOST_MOVES: Final = 16
