@@ -16,7 +16,7 @@ EACH: Final = 2
 KINDS: Final[tuple[Kind, ...]] = ("table", "network", *MODELS)
 USUAL: Final = KINDS[:2]
 """Kinds that are made where none is named."""
-_TOLD: Final = 200  # steps of a language model between two lines of progress
+_TOLD: Final = 8  # lines of progress of one language model
 LANGUAGE: Final = {
     "goal": (1.0, 0.9, 0.5),
     "place": (1.0, 0.5),
@@ -93,7 +93,7 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
 
 def _made(folder: Path, spec: Spec) -> Card:
     def told(done: int, total: int) -> None:
-        if done % _TOLD == 0:
+        if done % max(1, total // _TOLD) == 0:
             TALLY.tell(f"{spec.name}: {done} of {total} steps")
 
     return write(folder, spec, trained(spec, told))
