@@ -33,7 +33,7 @@ class Announcement:
     """What an evaluation asks and is expected to take, before it is run.
 
     Attributes:
-        table: a line an arm: worlds, turns, time, what it can settle; None where nothing is asked.
+        table: a line an arm: worlds, turns, time, part of the full size; None where nothing is asked.
         expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
         failed: a sentence for each error that nobody declared.
         plan: what is asked of whom, a value that `evaluate` takes.
@@ -140,15 +140,11 @@ def announced(
         for subject in asked:
             if took.tokens[2]:
                 most.add(arm, subject, count, seed)
-        settled = (
-            "claims are expected to be settled"
-            if count >= arm.full
-            else (f"{100 * count / arm.full:.0f} % of the worlds at which claims are expected to be settled")
-        )
-        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, settled))
+        part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
+        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
     table = Table(
         caption=f"What is asked of {listed([subject.name for subject in subjects])}",
-        headings=("arm", "worlds", "most turns", "time", "what it can settle"),
+        headings=("arm", "worlds", "most turns", "time", "size"),
         rows=tuple(lines),
         numbers=(1, 2),
     )
