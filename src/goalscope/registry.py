@@ -46,7 +46,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope.hypotheses.twins",
         "goalscope.organisms.agent",
     ),
-    "model": ("goalscope.models.local", "goalscope.models.http"),
+    "model": ("goalscope.models.local", "goalscope.models.http", "goalscope.models.engine"),
     "measure": tuple(
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")

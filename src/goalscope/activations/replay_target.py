@@ -9,6 +9,7 @@ from goalscope.activations.sites import Site
 from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
+from goalscope.models.engine import EngineModel
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
@@ -118,6 +119,8 @@ def model_of(
             continue
         if "server" in entry.parameters:
             raise ValueError(f"the model of {target.agent} ran behind a server, its weights are needed here: {advice}")
+        if isinstance(agent.model, EngineModel):
+            return agent.model.here(untrained, random_weights)
         if untrained is not None:
             # The default kind is not named, as in stored studies.
             kind = {} if random_weights == RANDOM_WEIGHTS[0] else {"random_weights": random_weights}

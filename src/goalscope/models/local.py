@@ -1,7 +1,6 @@
 """Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
 
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from goalscope.ids import content_id
-from goalscope.models.base import MOST_NUMBER, Completion, Likelihoods, Request, Sampling, model_backend
-from goalscope.models.decode import Decoded, Decoding
-from goalscope.models.dialect import Dialect, Loaded
+from goalscope.models.answering import Answering
+from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.models.decode import Decoded, Decoding, Prompts
+from goalscope.models.dialect import Loaded
 from goalscope.models.folders import check_folder, folder_identity, parts_identity, read_training
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
-from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.models.loading import (
     check_device,
     check_device_name,
@@ -32,7 +31,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 
 @model_backend("local")
-class LocalModel(Dialect):
+class LocalModel(Answering):
     """A causal language model that runs in this process.
 
     Nothing is loaded before the model is first needed; describing one that lies in a folder needs its files alone.
@@ -170,105 +169,12 @@ class LocalModel(Dialect):
         training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
         return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
 
-    def complete(
-        self,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        arrived: Arrived[Completion] = lambda completions: None,
-    ) -> list[Completion]:
-        """Complete each chat, in order; all of them are decoded in lockstep, and handed out as they are complete."""
-        texts = [self.render(request.messages, sampling) for request in requests]
-        completions: dict[int, Completion] = {}
-        prompts, share = self._prompts(requests, texts), _Shares()
-
-        def take(outputs: Sequence[tuple[int, Decoded]]) -> None:
-            new, seconds = [], share(len(outputs))
-            for index, output in outputs:
-                request, prompt = requests[index], prompts[index]
-                prefilled = len(self.encode(request.prefill)) if request.prefill else 0
-                output.tokens[:0] = prompt[len(prompt) - prefilled :]
-                prompt = prompt[: len(prompt) - prefilled]
-                new.append((index, self.completion(texts[index], prompt, output, sampling, seconds)))
-            completions.update(new)
-            arrived(new)
-
-        self.decode(requests, sampling, texts=texts, arrived=take)
-        return [completions[index] for index in range(len(requests))]
-
-    def completion(
-        self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
-    ) -> Completion:
-        """Return an output as a completion.
-
-        Args:
-            text: the rendered prompt.
-            prompt: its ids.
-            output: the decoded output.
-            sampling: the sampling settings.
-            seconds: the time that it took.
-        """
-        parts = self.parts(text, output.tokens)
-        return Completion(
-            text=parts.text,
-            reasoning=parts.reasoning,
-            prompt_tokens=tuple(prompt),
-            output_tokens=tuple(output.tokens),
-            finish=output.finish,
-            usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
-            logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
-            unsupported=self.unsupported(sampling),
-            raw=self.text(output.tokens),
-        )
-
     @contextmanager
     def alone(self) -> Iterator[Any]:
         """Yield the transformers model for exclusive use inside the context."""
         loaded = self._load()
         with loaded.lock:
             yield loaded.model
-
-    def likelihoods(
-        self,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        *,
-        reasoned: bool,
-        arrived: Arrived[Likelihoods] = lambda scored: None,
-    ) -> list[Likelihoods]:
-        """Return how likely each answer of each request is; the answers to a prompt pass through the model together."""
-        written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
-        share = _Shares()
-        texts = [self.render(request.messages, sampling) for request in requests]
-        alternatives = [
-            placed(self, text, request.answers, completion)
-            for text, request, completion in zip(texts, requests, written, strict=True)
-        ]
-        scorable = [(index, item) for index, item in enumerate(alternatives) if item is not None]
-        results: dict[int, Likelihoods] = {}
-        for index, (item, completion) in enumerate(zip(alternatives, written, strict=True)):
-            if item is None:
-                assert completion is not None  # without reasoning, an answer has its place
-                results[index] = unanswered(completion)
-        arrived(list(results.items()))
-
-        def take(scored: Sequence[tuple[int, list[list[float]]]]) -> None:
-            new, seconds = [], share(len(scored))
-            for number, scores in scored:
-                index, item = scorable[number]
-                completion = written[index]
-                # The reasoning is already counted; the answers are scored, not generated.
-                cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
-                cost |= completion.usage if completion is not None else {}
-                cost["seconds"] = cost.get("seconds", 0.0) + seconds
-                new.append((index, likelihoods(item, scores, cost, completion, self.unsupported(sampling))))
-            results.update(new)
-            arrived(new)
-
-        loaded = self._load()
-        with loaded.lock:
-            contexts, answers = [item.context for _, item in scorable], [item.answers for _, item in scorable]
-            score_on_cores(loaded.model, contexts, answers, slots=self._slots, arrived=take)
-        return [results[index] for index in range(len(requests))]
 
     def decode(
         self,
@@ -308,12 +214,17 @@ class LocalModel(Dialect):
             slots = slots or self._slots
             return prompts, decode_on_cores(loaded.model, settings, prompts, rngs, slots=slots, arrived=arrived)
 
-    def _prompts(self, requests: Sequence[Request], texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of the rendered prompts, each with its prefill."""
-        return [
-            self.encode(text) + (self.encode(request.prefill) if request.prefill else [])
-            for text, request in zip(texts, requests, strict=True)
-        ]
+    def _decoded(
+        self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
+    ) -> None:
+        self.decode(requests, sampling, texts=texts, arrived=arrived)
+
+    def _scored(
+        self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
+    ) -> None:
+        loaded = self._load()
+        with loaded.lock:
+            score_on_cores(loaded.model, contexts, answers, slots=self._slots, arrived=arrived)
 
     def _key(self, *more: Any) -> str:
         return super()._key(self._device, self._dtype, self._device_map, self._untrained, self._random_weights)
@@ -361,19 +272,6 @@ class LocalModel(Dialect):
         if self._random_weights == "initial":
             redraw(model, seed=seed)
         return model
-
-
-class _Shares:
-    """Shares out the time of a batch over its answers: those that arrive have the time since the ones before."""
-
-    def __init__(self) -> None:
-        self._lock, self._last = threading.Lock(), time.perf_counter()
-
-    def __call__(self, count: int) -> float:
-        with self._lock:
-            now = time.perf_counter()
-            seconds, self._last = now - self._last, now if count else self._last
-        return seconds / max(1, count)
 
 
 def _may_have_gpu() -> bool:

@@ -1,0 +1,130 @@
+"""The other end of the backend ``vllm``: an engine in an interpreter of its own, asked line by line.
+
+It runs where vLLM is installed, which need not have goalscope: nothing of it is imported here. A line of its standard
+input is a JSON object with ``do``; answers go to what was its standard output, since vLLM prints there, too.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Load a model; return the engine and what it is."""
+    import vllm
+    from vllm.platforms import current_platform
+
+    settings = dict(order["settings"])
+    if settings["dtype"] == "auto" and current_platform.is_cpu():
+        settings["dtype"] = "float32"  # as the backend `local` does
+    engine = vllm.LLM(
+        model=order["model"],
+        trust_remote_code=False,
+        generation_config="vllm",  # sampling is the study's, not that of the model's files
+        logprobs_mode="raw_logprobs",  # before temperature
+        max_logprobs=20,
+        enable_prefix_caching=True,
+        disable_log_stats=True,
+        seed=0,  # each request has its own
+        **{name: value for name, value in settings.items() if value is not None},
+    )
+    config = engine.llm_engine.model_config
+    return engine, {"version": vllm.__version__, "length": int(config.max_model_len)}
+
+
+def completed(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Complete prompts of token ids; yield each output as soon as it has ended."""
+    from vllm import SamplingParams
+
+    shared, running = order["sampling"], engine.llm_engine
+    for number, call in enumerate(order["calls"]):
+        sampling = SamplingParams(
+            temperature=shared["temperature"],
+            top_p=shared["top_p"],
+            max_tokens=shared["max_tokens"],
+            logprobs=shared["top_logprobs"] or None,
+            stop_token_ids=shared["stop"],
+            ignore_eos=True,  # the stop tokens are those that goalscope names
+            detokenize=False,
+            seed=call["seed"],
+        )
+        running.add_request(str(number), {"prompt_token_ids": call["ids"]}, sampling)
+    while running.has_unfinished_requests():
+        for one in running.step():
+            if not one.finished:
+                continue
+            output = one.outputs[0]
+            logprobs = [
+                {
+                    "token": token,
+                    "logprob": entry[token].logprob,
+                    "top": sorted(
+                        ([other, each.logprob] for other, each in entry.items() if each.rank <= shared["top_logprobs"]),
+                        key=lambda pair: (-pair[1], pair[0]),
+                    ),
+                }
+                for token, entry in zip(output.token_ids, output.logprobs or (), strict=False)
+            ]
+            yield {
+                "index": int(one.request_id),
+                "tokens": list(output.token_ids),
+                "finish": "stop" if output.finish_reason == "stop" else "length",
+                "logprobs": logprobs,
+            }
+
+
+def scored(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Read the log-probability of each token of given texts after their first ``given`` tokens."""
+    from vllm import SamplingParams
+
+    running = engine.llm_engine
+    sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+    for number, call in enumerate(order["calls"]):
+        running.add_request(str(number), {"prompt_token_ids": call["ids"]}, sampling)
+    while running.has_unfinished_requests():
+        for one in running.step():
+            if one.finished:
+                number = int(one.request_id)
+                ids, given = order["calls"][number]["ids"], order["calls"][number]["given"]
+                entries = one.prompt_logprobs
+                yield {
+                    "index": number,
+                    "scores": [entries[place][ids[place]].logprob for place in range(given, len(ids))],
+                }
+
+
+def serve(say: Say) -> None:
+    """Answer one line after another until the input ends."""
+    engine: Any = None
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            if order["do"] == "open":
+                engine, is_what = opened(order)
+                say(is_what)
+            else:
+                for answer in (completed if order["do"] == "complete" else scored)(engine, order):
+                    say(answer)
+        except Exception as error:  # noqa: BLE001 - who asked is told, and ends this process
+            say({"error": f"{type(error).__name__}: {error}"[:2000]})
+        say({"end": True})
+
+
+def main() -> None:
+    """Keep the standard output for answers alone, and serve."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer, allow_nan=False) + "\n")
+        answers.flush()
+
+    serve(say)
+
+
+if __name__ == "__main__":
+    main()

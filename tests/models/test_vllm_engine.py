@@ -1,0 +1,164 @@
+"""The backend vllm: letter for letter what the local backend says, by a stand-in of the package, and by vLLM itself."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import PLAIN_TEMPLATE, gpt_oss, llama, request, tokenizer
+
+from goalscope.models import LocalModel, Request, Sampling
+from goalscope.models.base import build_model
+from goalscope.models.engine import EngineModel
+from goalscope.models.engine_link import INTERPRETER, interpreter
+from goalscope.progress import StoppedError
+
+GREEDY = Sampling(temperature=0, max_tokens=12, reasoning_effort=None)
+DRAWN = Sampling(temperature=0.8, top_p=1.0, max_tokens=12, reasoning_effort=None)
+ANSWERS = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "tiny"
+    llama(seed=3).save_pretrained(place)
+    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(place)
+    return place
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The package vllm on the import path of the engine's process."""
+    package = tmp_path / "path" / "vllm"
+    package.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("stand_in_vllm.py"), package / "__init__.py")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv(INTERPRETER, sys.executable)
+    return monkeypatch
+
+
+def requests(count: int = 3) -> list[Request]:
+    return [request("#_" * (index + 1), episode=f"e{index}") for index in range(count)]
+
+
+@pytest.mark.full
+def test_what_it_says_at_temperature_0_is_what_the_local_backend_says(
+    folder: Path, stand_in: pytest.MonkeyPatch
+) -> None:
+    stand_in.setenv("STAND_IN", "answers")
+    engine, local = EngineModel(str(folder), reasoning="none"), LocalModel(folder, reasoning="none")
+    arrived: list[int] = []
+    asked = requests()
+    found = engine.complete(asked, GREEDY, lambda new: arrived.extend(index for index, _ in new))
+    assert sorted(arrived) == [0, 1, 2]
+    for one, other in zip(found, local.complete(asked, GREEDY), strict=True):
+        assert (one.text, one.output_tokens, one.prompt_tokens) == (
+            other.text,
+            other.output_tokens,
+            other.prompt_tokens,
+        )
+        assert (one.finish, one.raw) == (other.finish, other.raw)
+    scored = [Request(messages=each.messages, key=each.key, answers=ANSWERS) for each in asked]
+    for near, far in zip(
+        engine.likelihoods(scored, GREEDY, reasoned=False),
+        local.likelihoods(scored, GREEDY, reasoned=False),
+        strict=True,
+    ):
+        assert near.logprobs == pytest.approx(far.logprobs, abs=1e-4) and near.outputs == far.outputs
+        assert near.beginning == pytest.approx(far.beginning, abs=1e-4)
+
+
+def test_draws_are_named_by_the_request_and_not_by_its_neighbours(folder: Path, stand_in: pytest.MonkeyPatch) -> None:
+    engine = EngineModel(str(folder), reasoning="none")
+    asked = requests()
+    together = [one.output_tokens for one in engine.complete(asked, DRAWN)]
+    assert [engine.complete([each], DRAWN)[0].output_tokens for each in reversed(asked)] == together[::-1]
+    assert len(set(together)) == 3
+
+
+def test_the_backend_is_part_of_the_identity_and_the_weights_are_those_of_the_local_model(folder: Path) -> None:
+    engine, local = EngineModel(str(folder), reasoning="none"), LocalModel(folder, reasoning="none")
+    assert engine.describe()["kind"] == "vllm" and engine.describe()["files"] == local.describe()["files"]
+    assert engine.here().describe() == local.describe()
+    assert engine.here(4, "permuted").describe()["untrained"] == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("refuses", "no such architecture"), ("dies", "out of everything"), ("nonsense", "another form")],
+)
+def test_an_engine_that_fails_is_named_with_its_reason(
+    folder: Path, stand_in: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    stand_in.setenv("STAND_IN", fault)
+    engine = EngineModel(str(folder), reasoning="none")
+    with pytest.raises(RuntimeError, match=said):
+        engine.complete(requests(), GREEDY)
+    stand_in.setenv("STAND_IN", "")
+    assert len(engine.complete(requests(), GREEDY)) == 3, "the next order has a new process"
+
+
+def test_work_that_is_ended_keeps_what_arrived_and_nothing_of_it_enters_the_next(
+    folder: Path, stand_in: pytest.MonkeyPatch
+) -> None:
+    engine = EngineModel(str(folder), reasoning="none")
+    kept: list[int] = []
+
+    def take(new: Sequence[tuple[int, Any]]) -> None:
+        kept.extend(index for index, _ in new)
+        if kept:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        engine.complete(requests(), GREEDY, take)
+    assert len(kept) == 1
+    assert len(engine.complete(requests(2), GREEDY)) == 2
+
+
+def test_what_it_cannot_do_is_refused(tmp_path: Path, folder: Path, stand_in: pytest.MonkeyPatch) -> None:
+    engine = EngineModel(str(folder), reasoning="none")
+    with pytest.raises(ValueError, match="512 positions"):
+        engine.complete([request("#" * 600)], GREEDY)
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    wrong: dict[str, Any]
+    for wrong, said in (
+        ({"model": str(tmp_path / "model.gguf")}, "local"),
+        ({"dtype": "int3"}, "int3"),
+        ({"memory": 2.0}, "memory"),
+        ({"gpus": 0}, "gpus"),
+        ({"length": 0}, "length"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            build_model(str(wrong.pop("model", folder)), wrong, backend="vllm")
+    stand_in.setenv(INTERPRETER, str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=INTERPRETER):
+        interpreter()
+    stand_in.delenv(INTERPRETER)
+    with pytest.raises(ValueError, match=INTERPRETER):
+        interpreter()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not os.environ.get(INTERPRETER), reason=f"vLLM itself: set {INTERPRETER} to its interpreter")
+@pytest.mark.parametrize("kind", ["llama", "gpt-oss"])
+def test_vllm_itself(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    place = tmp_path / kind
+    (llama(seed=3) if kind == "llama" else gpt_oss(window=512)).save_pretrained(place)
+    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(place)
+    engine, local = EngineModel(str(place), reasoning="none"), LocalModel(place, reasoning="none")
+    asked = requests(6)
+    for one, other in zip(engine.complete(asked, GREEDY), local.complete(asked, GREEDY), strict=True):
+        assert one.output_tokens == other.output_tokens
+    together = [one.output_tokens for one in engine.complete(asked, DRAWN)]
+    assert [engine.complete([each], DRAWN)[0].output_tokens for each in asked] == together
+    scored = [Request(messages=each.messages, key=each.key, answers=ANSWERS) for each in asked]
+    for near, far in zip(
+        engine.likelihoods(scored, GREEDY, reasoned=False),
+        local.likelihoods(scored, GREEDY, reasoned=False),
+        strict=True,
+    ):
+        assert near.logprobs == pytest.approx(far.logprobs, abs=1e-3)
