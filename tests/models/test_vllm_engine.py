@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import PLAIN_TEMPLATE, gpt_oss, llama, request, tokenizer
+from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 
 from goalscope.models import LocalModel, Request, Sampling
 from goalscope.models.base import build_model
@@ -18,6 +18,7 @@ from goalscope.progress import StoppedError
 
 GREEDY = Sampling(temperature=0, max_tokens=12, reasoning_effort=None)
 DRAWN = Sampling(temperature=0.8, top_p=1.0, max_tokens=12, reasoning_effort=None)
+PROMPT = "# 0 1 2 3 4\n0 # # # # #\n1 # A _ G #\n2 # _ _ _ #\n3 # _ _ _ #\n4 # # # # #"
 ANSWERS = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))
 
 
@@ -143,17 +144,19 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path, folder: Path, stand_in: py
 
 @pytest.mark.full
 @pytest.mark.skipif(not os.environ.get(INTERPRETER), reason=f"vLLM itself: set {INTERPRETER} to its interpreter")
-@pytest.mark.parametrize("kind", ["llama", "gpt-oss"])
+@pytest.mark.parametrize("kind", ["llama", "theseus"])
 def test_vllm_itself(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    place = tmp_path / kind
-    (llama(seed=3) if kind == "llama" else gpt_oss(window=512)).save_pretrained(place)
-    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(place)
-    engine, local = EngineModel(str(place), reasoning="none"), LocalModel(place, reasoning="none")
-    asked = requests(6)
+    source, reasoning, asked = "theseus", "auto", [request(PROMPT, episode=f"e{index}") for index in range(6)]
+    if kind == "llama":
+        source, reasoning, asked = str(tmp_path / kind), "none", requests(6)
+        llama(seed=3, head=32).save_pretrained(source)  # vLLM computes no narrower heads
+        tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(source)
+    engine, local = EngineModel(source, reasoning=reasoning), LocalModel(source, reasoning=reasoning)
     for one, other in zip(engine.complete(asked, GREEDY), local.complete(asked, GREEDY), strict=True):
-        assert one.output_tokens == other.output_tokens
+        assert one.output_tokens == other.output_tokens and one.text == other.text
     together = [one.output_tokens for one in engine.complete(asked, DRAWN)]
+    assert len(set(together)) > 1
     assert [engine.complete([each], DRAWN)[0].output_tokens for each in asked] == together
     scored = [Request(messages=each.messages, key=each.key, answers=ANSWERS) for each in asked]
     for near, far in zip(

@@ -63,12 +63,13 @@ def gpt_oss(window: int = 16, *, seed: int = 0, layers: int = 2, positions: int 
     return _seeded(GptOssForCausalLM, config, seed)
 
 
-def llama(*, seed: int = 0, positions: int = 512) -> Any:
+def llama(*, seed: int = 0, positions: int = 512, head: int = 8) -> Any:
     config = LlamaConfig(
         num_hidden_layers=2,
         vocab_size=VOCABULARY,
         hidden_size=32,
         intermediate_size=48,
+        head_dim=head,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=positions,
