@@ -17,6 +17,10 @@ from goalscope.progress import Arrived
 class Answering(Dialect):
     """A model of which `_decoded` writes the ids of outputs, and `_scored` the log-probabilities of given ones."""
 
+    def prepare(self) -> None:
+        """Read the weights now, if they were not: that time belongs to no answer."""
+        self._load()
+
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
     ) -> None:

@@ -94,6 +94,12 @@ class EngineModel(Answering):
             random_weights=random_weights,
         )
 
+    def prepare(self) -> None:
+        """Start the engine, if none is running."""
+        loaded = self._load()
+        with loaded.lock:
+            self._running()
+
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
     ) -> None:
@@ -143,24 +149,27 @@ class EngineModel(Answering):
             return
         loaded = self._load()
         with loaded.lock:
-            if self._engine is None or self._engine.ended:
-                self._engine = self._started()
+            engine = self._running()
             for index, ids in enumerate(prompts):
-                if not 0 < len(ids) < self._engine.ready.length:
+                if not 0 < len(ids) < engine.ready.length:
                     raise ValueError(
                         f"a prompt must have a token and leave room for an output in the engine's "
-                        f"{self._engine.ready.length} positions, prompt {index} has {len(ids)} tokens: use smaller "
+                        f"{engine.ready.length} positions, prompt {index} has {len(ids)} tokens: use smaller "
                         "worlds, a shorter history, another model, or give length"
                     )
             TALLY.add(computed_prompt=sum(map(len, prompts)))
-            self._engine.ask(order, len(prompts), form, take)
+            engine.ask(order, len(prompts), form, take)
 
-    def _started(self) -> "Engine":
-        """Return a running engine with the model's weights; agents of the same weights share it."""
+    def _running(self) -> Engine:
+        """Return an engine with the weights, started where none is running; agents of the same weights share it."""
         key = self._key()
-        engine = ENGINES.get(key)
-        if engine is not None and not engine.ended:
-            return engine
+        engine = self._engine or ENGINES.get(key)
+        if engine is None or engine.ended:
+            engine = ENGINES[key] = self._started()
+        self._engine = engine
+        return engine
+
+    def _started(self) -> Engine:
         if self._folder is not None:
             check_folder(self._folder)
         settings = {
@@ -174,9 +183,7 @@ class EngineModel(Answering):
         source = self._source if self._folder is None else str(self._folder.resolve())
         TALLY.add(begun=1)
         TALLY.tell(f"vLLM reads the weights of {self.name}")
-        engine = ENGINES[key] = Engine(
-            {"do": "open", "model": source, "settings": settings}, offline=self._folder is not None
-        )
+        engine = Engine({"do": "open", "model": source, "settings": settings}, offline=self._folder is not None)
         TALLY.tell(f"vLLM {engine.ready.version} has read the weights of {self.name}")
         return engine
 

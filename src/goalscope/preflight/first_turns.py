@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.models.answering import Answering
 from goalscope.models.base import NotSentError
 from goalscope.models.decode import common_prefix
 from goalscope.models.http import HttpModel
 from goalscope.models.http_transport import Client
-from goalscope.models.local import LocalModel
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
@@ -182,8 +182,8 @@ def ask_first_turns(
     """
     if agent.journalled and (kept := stored_first_turns(directory, agent)) is not None:
         return kept
-    if isinstance(model := getattr(agent, "model", None), LocalModel):
-        _ = model.model  # reading the weights belongs to no turn
+    if isinstance(model := getattr(agent, "model", None), Answering):
+        model.prepare()  # reading the weights belongs to no turn
     if not agent.journalled:
         with closing(Caller(agent, workers)) as caller:
             batch = _Batch(study, agent, parameters, caller.turns, clock)
