@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.agents import Observation, Turn
-from goalscope.environments import Observed
+from goalscope.environments import Observed, StateCopy
 from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Grid, State, initial_state, shown, step
 
@@ -251,3 +251,40 @@ class Rooms(Corridor):
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "name": "rooms"}
+
+
+class Counter:
+    """A little environment of others: a number to be brought to a target, with a step as Gymnasium has it."""
+
+    def __init__(self, target: int, patience: int = 10**9) -> None:
+        self.target, self.number, self.patience, self.steps = target, 0, patience, 0
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.number = (self.number + (1, 3, -2)[action]) % 20
+        over = self.number == self.target or self.steps > self.patience
+        return self.number, float(self.number == self.target), over, False, {}
+
+
+class Counted(StateCopy):
+    """The adapter of that environment; with a patience it has a memory that `read` leaves out."""
+
+    actions = ("one", "three", "two back")
+
+    def __init__(self, target: int, patience: int = 10**9) -> None:
+        self.target, self.patience = target, patience
+
+    def make(self) -> Counter:
+        return Counter(self.target, self.patience)
+
+    def read(self, real: Counter) -> int:
+        return real.number
+
+    def write(self, real: Counter, state: int) -> None:
+        real.number, real.steps = state, 0
+
+    def words(self, state: Any) -> str:
+        return f"The number is {state}."
+
+    def describe(self) -> dict[str, Any]:
+        return {"target": self.target}

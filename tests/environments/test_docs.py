@@ -44,7 +44,7 @@ def test_the_environment_of_the_page_is_measured_as_the_page_says(
 def test_the_agent_of_the_page_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
-    Path("agents_of_the_page.py").write_text(PYTHON[2], encoding="utf-8")
+    Path("agents_of_the_page.py").write_text(PYTHON[3], encoding="utf-8")
     given = {**yaml.safe_load(YAML[0]), "agents": [{"kind": "agents_of_the_page:Framework"}], "trajectories": 1}
     run(Study.parse(given), tmp_path / "run")
     with Store(tmp_path / "run") as store:
@@ -62,7 +62,14 @@ def test_the_levels_of_the_page_can_be_made() -> None:
 def test_the_meg_of_a_policy_that_learns_rises_from_0_towards_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     for package in ("gymnasium", "stable_baselines3"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    values = executed(PYTHON[3])["values"]
+    values = executed(PYTHON[4])["values"]
     bound = float(capsys.readouterr().out.split()[-1])
     assert values[0] < 0.1 < bound / 2 < max(values) <= bound
     assert values[1] > values[0]
+
+
+def test_the_search_of_the_page_counts_down_to_the_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
+    executed(PYTHON[2])
+    distances = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+    assert distances == list(range(22, 0, -1))

@@ -238,7 +238,7 @@ def test_an_environment_of_ones_own_takes_part_with_its_rules_and_others_are_ref
 
 
 def test_a_level_whose_obstacles_move_by_chance_is_refused() -> None:
-    with pytest.raises(Mismatch):
+    with pytest.raises(ValueError, match="by chance"):
         oracle(gymnasium.make("MiniGrid-Dynamic-Obstacles-5x5-v0")).reset(seed=1)
 
 

@@ -4,6 +4,7 @@ from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.environments.oracles import oracle
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
+from goalscope.environments.search import VisitedStates, believe_visited
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.environments.training import TrainingCurve
@@ -24,7 +25,9 @@ __all__ = [
     "StateCopy",
     "StateTable",
     "TrainingCurve",
+    "VisitedStates",
     "believe",
+    "believe_visited",
     "enumerate_states",
     "environment_kind",
     "oracle",

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from goalscope.environments.environment import Environment
-from goalscope.environments.minigrid import LevelAsItIs, LevelSimulator
+from goalscope.environments.levels import LevelSimulator
+from goalscope.environments.minigrid import LevelAsItIs
 from goalscope.environments.playback import Mismatch, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import enumerate_states

@@ -1,23 +1,15 @@
-"""MiniGrid's and BabyAI's levels through their simulator: write a state, take one step, read the state back.
+"""MiniGrid's and BabyAI's levels as environments, see `goalscope.environments.levels` for their states."""
 
-The key of a state holds all that the simulator changes: position and direction of the agent, position of each movable
-object, and whether doors are open; not the number of steps so far. The verifiers of BabyAI's instructions have a memory
-of their own, which is reset before each step: a level that depends on it fails the play-back.
-"""
-
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from goalscope.environments.bounds import LevelBound
 from goalscope.environments.environment import StateCopy, environment_kind
+from goalscope.environments.levels import CARRIED, MOVABLE, Key, LevelSimulator
 from goalscope.environments.toy_text import copied, make
 from goalscope.extras import lacking
 from goalscope.ids import content_id
 
-CARRIED, GONE, INSIDE = -1, -2, -10
-"""Positions of objects that are in no cell; an object inside object n has ``INSIDE - n``."""
-
-Key = tuple[Any, ...]
-_MOVABLE = ("key", "ball", "box", "door")
 _FACING = ("right", "down", "left", "up")
 _ARROWS = ">v<^"
 
@@ -33,87 +25,6 @@ def _real(level: str, seed: int) -> Any:
     environment = make(level).unwrapped
     environment.reset(seed=seed)
     return environment
-
-
-class LevelSimulator:
-    """A level whose state can be read and written.
-
-    Levels keep references to single objects (the door to be opened, the ball to be fetched): the initial objects are
-    moved, never created again.
-
-    Args:
-        real: the level at the beginning of an episode.
-    """
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
-        self.size = self.real.grid.width, self.real.grid.height
-        self._fixed = [None if item is None or item.type in _MOVABLE else item for item in self.real.grid.grid]
-        self.movable: list[Any] = []
-        for item in self.real.grid.grid:
-            while item is not None and item.type in _MOVABLE:
-                self.movable.append(item)
-                item = item.contains
-        self._number = {id(item): number for number, item in enumerate(self.movable)}
-
-    def read(self) -> Key:
-        """Return the key of the state: the agent, each object's position, and whether doors are open and locked.
-
-        Raises:
-            ValueError: something changed that is not part of the state.
-        """
-        level = self.real
-        positions = [GONE] * len(self.movable)
-        for index, (item, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
-            if item is not fixed:
-                self._record_position(item, index, positions)
-        self._record_position(level.carrying, CARRIED, positions)
-        for number, item in enumerate(self.movable):
-            if item.contains is not None and positions[number] != GONE:
-                self._record_position(item.contains, INSIDE - number, positions)
-        col, row = level.agent_pos
-        states = [(item.is_open, item.is_locked) if item.type == "door" else () for item in self.movable]
-        return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True))
-
-    def write(self, state: Key) -> None:
-        """Put the level into a state."""
-        (col, row, facing), movable = state
-        level, cells = self.real, self._fixed.copy()
-        level.carrying = None
-        for item, (position, door_state) in zip(self.movable, movable, strict=True):
-            item.contains = None
-            if door_state:
-                item.is_open, item.is_locked = door_state
-            if position == CARRIED:
-                level.carrying, item.cur_pos = item, (-1, -1)
-            elif position >= 0:
-                cells[position], item.cur_pos = item, (position % self.size[0], position // self.size[0])
-        for item, (position, _) in zip(self.movable, movable, strict=True):
-            if position <= INSIDE:
-                self.movable[INSIDE - position].contains = item
-        level.grid.grid = cells
-        level.agent_pos, level.agent_dir = (col, row), facing
-        if hasattr(level, "instrs"):
-            level.instrs.reset_verifier(level)
-
-    def step(self, action: int) -> Any:
-        """Take an action; returns the values of Gymnasium's `step`."""
-        self.real.step_count = 0  # the reward of the goal decreases with the steps, finally below 0
-        return self.real.step(action)
-
-    def layout(self) -> list[str]:
-        """Return the fixed cells row by row, in words, "" for free ones."""
-        return ["" if item is None else f"{item.type} ({item.color})" for item in self._fixed]
-
-    def _record_position(self, item: Any, position: int, positions: list[int]) -> None:
-        if item is None and position == CARRIED:
-            return
-        number = self._number.get(id(item))
-        if number is None:
-            raise ValueError(
-                f"a level must change nothing but its own keys, balls, boxes and doors, got {item!r:.80} at {position}"
-            )
-        positions[number] = position
 
 
 @environment_kind("minigrid")
@@ -142,6 +53,21 @@ class MiniGridLevel(StateCopy):
         real.gen_obs = dict  # pictures take most of the time of a step and are not used here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
+        self._refuse_chance()
+
+    def _refuse_chance(self) -> None:
+        """Refuse a level that draws random numbers in a step, such as one whose obstacles move."""
+        numbers = self._simulator.real.np_random.bit_generator
+        before = numbers.state
+        for action in range(len(self.actions)):
+            self._simulator.write(self._first)
+            self._simulator.step(action)
+            if numbers.state != before:
+                raise ValueError(
+                    f"a level must move nothing by chance, but {self._level} draws random numbers in a step (obstacles "
+                    "that move): its state does not decide what happens"
+                )
+        self._simulator.write(self._first)
 
     def make(self) -> LevelSimulator:
         """Return the level at the beginning of an episode; the layout is always the same."""
@@ -169,11 +95,19 @@ class MiniGridLevel(StateCopy):
     def _opened(self, number: int, state: Key) -> bool:
         return not self.done(state) and bool(state[1][number][1][0])
 
+    def lower_bound(self, state: Key) -> float:
+        """Return a number of steps to the goal that is never too high, see `goalscope.environments.bounds`."""
+        return self._bound(state)
+
+    @cached_property
+    def _bound(self) -> LevelBound:
+        return LevelBound(self.make())
+
     def heuristic(self, state: Key) -> float:
         """Return the Manhattan distance in cells to the goal, or without a goal cell to the nearest object."""
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
-        (col, row, _), movable = state
+        (col, row, _), movable = state[:2]
         width = self._simulator.size[0]
         goals = [index for index, words in enumerate(self._simulator.layout()) if words.startswith("goal")]
         cells = goals or [position for position, _ in movable if position >= 0]
@@ -181,7 +115,7 @@ class MiniGridLevel(StateCopy):
 
     def words(self, state: Key) -> str:
         """Return the mission and the whole level, in words or as a grid."""
-        (col, row, facing), movable = state
+        (col, row, facing), movable = state[:2]
         width = self._simulator.size[0]
         cells = {index: words for index, words in enumerate(self._simulator.layout()) if words}
         carried = "nothing"
@@ -265,7 +199,7 @@ def _rows(cells: dict[int, str], size: tuple[int, int], agent: int, facing: int)
             symbols[index] = "O" if "open" in words else "D"
         else:
             symbols[index] = _SYMBOLS.get(object_type, "?")
-        if object_type in (*_MOVABLE, "?"):
+        if object_type in (*MOVABLE, "?"):
             notes.append(f"{words} at row {index // width}, column {index % width}")
     symbols[agent] = _ARROWS[facing]
     legend = (
