@@ -88,7 +88,7 @@ class _Moment:
     def __init__(self, bound: LevelBound, key: tuple[Any, ...]) -> None:
         (col, row, facing), self.things = key[0], key[1]
         self.bound, self.items, self.real = bound, bound._level.movable, bound._level.real
-        self.pose = 4 * (col + row * bound._width) + facing
+        self.pose: int = 4 * (col + row * bound._width) + facing
         self.memory = key[2] if len(key) > 2 else ((), (), ())
         self.carried = next((number for number, (place, _) in enumerate(self.things) if place == CARRIED), None)
         doors = [(number, self.things[number][1]) for number in bound._doors]
@@ -181,12 +181,12 @@ class _Moment:
 
     def _through(self, door: int, cell: int, free: bool) -> float:
         """Return the bound of a way through a locked door: key, door, cell."""
-        place = self.locked[door]
+        place = int(self.locked[door])
         return self._with_key(door) + 1 + self.least(place, cell, frozenset({place})) + float(free)
 
     def _with_key(self, door: int) -> float:
         """Return the bound of the steps until one faces a locked door with its key in hand."""
-        place, colour = self.locked[door], self.items[door].color
+        place, colour = int(self.locked[door]), str(self.items[door].color)
         if self.carried is not None and self._opens(self.carried, colour):
             return self.bound.ways(place, self.closed, frozenset())[self.pose]
         least = math.inf
@@ -204,7 +204,7 @@ class _Moment:
         return least
 
     def _opens(self, number: int, colour: str) -> bool:
-        return self.items[number].type == "key" and self.items[number].color == colour
+        return bool(self.items[number].type == "key" and self.items[number].color == colour)
 
     def least(self, source: int, target: int, opened: frozenset[int]) -> float:
         """Return the least steps from facing one cell to facing another."""
@@ -221,4 +221,4 @@ class _Moment:
 
     def at(self, place: tuple[int, int]) -> int:
         """Return the cell of a column and row."""
-        return place[0] + place[1] * self.bound._width
+        return int(place[0] + place[1] * self.bound._width)

@@ -171,8 +171,9 @@ def _played(found: VisitedStates, player: Player, state: Any, policy: str, rng: 
             )
         if check.done:
             return check.goal
-        best = found.optimal(check.state) if policy == "optimal" or (policy == "mixed" and rng.random() < 0.5) else []
-        options = np.flatnonzero(best) if np.any(best) else np.arange(len(found.actions))
+        seeks = policy == "optimal" or (policy == "mixed" and bool(rng.random() < 0.5))
+        options = np.flatnonzero(found.optimal(check.state)) if seeks else np.arange(0)
+        options = options if len(options) else np.arange(len(found.actions))
         action = int(rng.choice(options))
         player.act(action)
         check.state = found.following(check.state)[action]
