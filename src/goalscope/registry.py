@@ -68,6 +68,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
                 "probing",
                 "cognitive_map",
                 "cognitive_map_curves",
+                "decoded_maps",
                 "beliefs",
                 "plans",
                 "distance",

@@ -10,11 +10,14 @@ import pytest
 
 from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
 from goalscope.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
+from goalscope.probing.scores import AREA
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.pictures import map_picture
 from goalscope.report.sections import beliefs as belief_section
 from goalscope.rng import stream
+from goalscope.rows import Row, Rows
 from goalscope.runs import Store
+from goalscope.stats import DRAW
 from measured_runs import measured, small_study
 
 
@@ -34,6 +37,21 @@ def steps_of(episodes: list[Any]) -> Any:
         cluster=text([one.world.cluster_id for one, _ in listed]),
         step=np.array([step.index for _, step in listed]),
         shape=np.array([one.world.grid.walls.shape for one, _ in listed]),
+    )
+
+
+def areas(values: dict[str, float], cells: Cells) -> Rows:
+    """How well walls are read from each network, on each grid."""
+    common: dict[str, Any] = {"measure": AREA, "unit": "share"}
+    tags = {"class": "wall", "head": "mlp", "site": "pre", "layer": 3, "reading": "natural", "scope": "general"}
+    draws = stream(1, "areas").uniform(-0.05, 0.05, (len(values), 400))
+    return Rows.from_rows(
+        [
+            Row(**common, value=value + draws[at, grid], cluster=cluster, tags={**tags, "control": control, **seed})
+            for at, (control, value) in enumerate(values.items())
+            for seed in [{} if control == "none" else {DRAW: 0}]
+            for grid, cluster in enumerate(sorted(set(cells.cluster.tolist())))
+        ]
     )
 
 
@@ -58,6 +76,7 @@ def believed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cells, Dec
             parts.append(belief_rows(beliefs, decisions, tags))
             maps += choose_maps(beliefs, decisions, tags) if layer == 3 else []
         store.put_rows(type(parts[0]).concatenate(parts), source="beliefs")
+        store.put_rows(areas({"none": 0.9, "permuted": 0.6, "initial": 0.6}, cells), source="cognitive-map")
         store.put_info(SOURCE, {"maps": [one.model_dump(mode="json") for one in maps]})
     return path, cells, decisions
 
@@ -92,6 +111,20 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
     assert np.nanmean(control) < np.nanmean(mine.select(measure=DECODED).value)
 
 
+def test_maps_that_are_no_more_than_those_of_random_networks_are_not_drawn(believed: Any) -> None:
+    path, cells, _ = believed
+    with Store(path, "w") as store:
+        before = store.rows().select(measure=AREA)
+        for values, said in (
+            ({"none": 0.6, "permuted": 0.6}, "not shown to be made"),
+            ({"none": 0.9}, "nothing here says"),
+        ):
+            store.put_rows(areas(values, cells), source="cognitive-map")
+            (section,) = sections_of(RunData.of(store), "decoded maps")
+            assert not section.figures and said in section.paragraphs[0] and "are not shown" in section.paragraphs[0]
+        store.put_rows(before, source="cognitive-map")
+
+
 def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
     with Store(measured(tmp_path / "run", small_study())) as store:
         rows, inside = split_probing(store.rows())
@@ -118,7 +151,7 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
                 sections_of(data, "decoded maps")
         gone = {**kept["maps"][0], "episode_id": "episode-gone"}
         store.put_info(SOURCE, {"maps": [gone, *kept["maps"][1:]]})
-        assert "1 more are not shown" in sections_of(data, "decoded maps")[0].paragraphs[1]
+        assert "1 more are not shown" in sections_of(data, "decoded maps")[0].paragraphs[2]
         store.put_info(SOURCE, kept)
 
 

@@ -111,3 +111,15 @@ def test_a_link_into_what_is_folded_opens_it(pages: dict[str, Path], browser: An
     page.locator("#claims a").first.click()
     evidence.wait_for(state="visible")
     page.close()
+
+
+def test_lines_are_chosen_by_their_answer_without_a_script(pages: dict[str, Path], browser: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(pages["two"].as_uri())
+    lines = page.locator("#matrix tbody").first.locator("tr")
+    shown = lines.count()
+    page.locator("#matrix .pick input[value='✗']").first.check()
+    left = [line for line in lines.all() if line.is_visible()]
+    assert 0 < len(left) < shown and all(line.locator("[data-mark='✗']").count() for line in left)
+    context.close()

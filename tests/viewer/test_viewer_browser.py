@@ -396,3 +396,28 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
     page.locator(".tokens summary").click()
     read = page.locator(".strip .read")
     assert read.count() == len(found.sites[here, 0]["pre"])
+
+
+def test_two_runs_stand_side_by_side_and_go_on_together_where_they_part(folder: Path, page: Any) -> None:
+    grids = [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 3}]
+    for name, agent in (("first", {"kind": "optimal"}), ("second", {"kind": "epsilon-greedy", "epsilon": 0.6})):
+        run(Study.parse({"worlds": grids, "agents": [agent], "seed": 4, "trajectories": 1}), folder / name)
+    path = write_view([folder / "first", folder / "second"], folder / "runs.html").page
+    one = next(
+        mine
+        for mine in episodes_of(folder / "first")
+        for other in episodes_of(folder / "second", world_id=mine["world_id"])
+        if [step["action"] for step in Run(folder / "first").steps(mine["episode_id"])]
+        != [step["action"] for step in Run(folder / "second").steps(other["episode_id"])]
+    )
+    (other,) = episodes_of(folder / "second", world_id=one["world_id"])
+    page.goto(f"{path.as_uri()}#e={short(one['episode_id'])}&b={short(other['episode_id'])}")
+    page.locator("[data-go=parting]").click()
+    columns = page.locator("article")
+    assert [columns.nth(at).get_attribute("data-id") for at in (0, 1)] == [one["episode_id"], other["episode_id"]]
+    assert "run first" in str(columns.nth(0).text_content()) and "run second" in str(columns.nth(1).text_content())
+    step = int(str(page.locator("output").get_attribute("data-step")))
+    taken = [Run(folder / name).steps(each["episode_id"]) for name, each in (("first", one), ("second", other))]
+    assert [s["action"] for s in taken[0][:step]] == [s["action"] for s in taken[1][:step]]
+    actions = [str(columns.nth(at).locator(".action strong").text_content()) for at in (0, 1)]
+    assert actions[0] != actions[1]

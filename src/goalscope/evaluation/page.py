@@ -199,7 +199,7 @@ def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
             yield Declared(anchor="decoded-maps", title=title, paragraphs=(why, claim.says))
             continue
         for section in sections_of(RunData.of(run.store), "decoded maps"):
-            yield replace(section, title=title, figures=section.figures[:SHOWN], figures_only=True)
+            yield replace(section, title=title, figures=section.figures[:SHOWN])
 
 
 def _chance_of_turns(data: ArmData) -> float:

@@ -107,6 +107,12 @@ class Table:
     notes: tuple[str, ...] = ()  # lines below it
     name: str = ""  # its name in commands and pages, set by the layout
 
+    @property
+    def marks(self) -> dict[str, str]:
+        """The signs of its phrases, each with its word; a page lets readers choose lines by them."""
+        phrases = (entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark)
+        return {phrase.mark: phrase.text for phrase in phrases}
+
 
 class Footnotes:
     """Methods and notes below a table, each written once, and marked by a letter in the cells."""

@@ -1,4 +1,4 @@
-"""Decoded beliefs: maps and true grids, and actions against them, compared with shuffled beliefs.
+"""Actions against decoded beliefs, compared with shuffled beliefs.
 
 Source: behavioural and representational evaluation, section 5.2, Table 2, Figures 6 and 9.
 """
@@ -6,11 +6,9 @@ Source: behavioural and representational evaluation, section 5.2, Table 2, Figur
 from collections.abc import Iterator, Sequence
 
 from goalscope.probing import beliefs as names
-from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
 from goalscope.probing.heads import CELL_HEADS
-from goalscope.report.blocks import Table, estimates_table, listed, number
-from goalscope.report.ledger import Estimates, Key, RunData
-from goalscope.report.pictures import framed, map_picture, picture
+from goalscope.report.blocks import Table, estimates_table, number
+from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
     READINGS,
@@ -33,19 +31,14 @@ from goalscope.report.specs import (
     Curve,
     CurveSpec,
     Declared,
-    Figure,
     FoldSpec,
     Line,
     Sentence,
     TableSpec,
-    section,
 )
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.rows import Tag
-from goalscope.runs.record import Episode
 from goalscope.stats import Grouped, estimate_rows
-from goalscope.worlds.dynamics import shown
-from goalscope.worlds.grid import Action
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}
@@ -84,66 +77,6 @@ _TEXT = (
     "beliefs here. Agreement is given in three readings, because the caption of the published table (both optimal) "
     "cannot be what its numbers are.",
 )
-_MAP_LEGEND = (
-    "Left the true grid (S agent, G goal) with the action, padded to the probe's frame; right the decoded map: A and "
-    "G where agent and goal are likeliest, pale blue and green cells whose likeliest class is agent or goal, grey "
-    "padding. The dashed line is the outline of the true grid."
-)
-
-
-@section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
-def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """The stored maps of a run, each with its state.
-
-    Raises:
-        ValueError: the stored maps are invalid.
-    """
-    stored = run.store.info().get(SOURCE)
-    if stored is None:
-        return
-    try:
-        stored_maps = [ShownMap.model_validate(shown_map) for shown_map in stored["maps"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
-    episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
-    episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
-    maps = [
-        shown_map
-        for shown_map in stored_maps
-        if shown_map.episode_id in episode_ids and 0 <= shown_map.step < len(episodes[shown_map.episode_id].steps)
-    ]
-    if maps:
-        missing = len(stored_maps) - len(maps)
-        yield Declared(
-            anchor="decoded-maps",
-            title="Decoded maps beside the true grid",
-            paragraphs=(RULE, *([f"{missing} more are not shown: their episodes are gone."] if missing else [])),
-            figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
-            layout="maps",
-            legend=_MAP_LEGEND,
-        )
-
-
-def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
-    """Yield the true grid of a state with its action, and the decoded map."""
-    step, tags = episode.steps[shown_map.step], episode.world.tags
-    grid = shown(episode.world.grid, step.state)
-    later = [*(each.state for each in episode.steps[shown_map.step + 1 : shown_map.step + 2]), episode.final]
-    action = "none" if step.action is None else Action(step.action).name
-    where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
-    caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
-    wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
-    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
-    frame, outline = (
-        max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
-        (grid.height, grid.width),
-    )
-    yield Figure(framed(truth, outline, frame), caption=caption)
-    agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
-    probe = probe_name(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))
-    point = ReadPoint(shown_map.tags.get("site"), shown_map.tags.get("layer"))
-    probe_caption = f"Decoded: {', '.join([*agent, probe, str(point)])}"
-    yield Figure(map_picture(shown_map.lines, f"{probe_caption}; {caption}", outline=outline), caption=probe_caption)
 
 
 @probe_section(

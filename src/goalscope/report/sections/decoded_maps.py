@@ -1,0 +1,110 @@
+"""Decoded maps beside true grids, where they are more than what the same probe reads from random networks.
+
+Source: behavioural and representational evaluation, section 5.1, Figure 6.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from goalscope.probing import beliefs as names
+from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
+from goalscope.probing.curves import TRAINED_ON
+from goalscope.probing.scores import AREA, KEY, summarise
+from goalscope.report.blocks import listed, number
+from goalscope.report.ledger import Key, RunData
+from goalscope.report.pictures import framed, map_picture, picture
+from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, probe_name
+from goalscope.report.specs import Declared, Figure, section
+from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
+from goalscope.rows import Tag
+from goalscope.runs.record import Episode
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.grid import Action
+
+_UNKNOWN = (
+    "Decoded maps are not shown: nothing here says whether they are more than what the same probe reads from random "
+    "networks. Read the cognitive map with random networks, too (goalscope probe RUN --reads cognitive-map)."
+)
+_MAP_LEGEND = (
+    "Left the true grid (S agent, G goal) with the action, padded to the probe's frame; right the decoded map: A and "
+    "G where agent and goal are likeliest, pale blue and green cells whose likeliest class is agent or goal, grey "
+    "padding. The dashed line is the outline of the true grid."
+)
+
+
+@section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
+def decoded_maps(run: RunData) -> Iterator[Declared]:
+    """The stored maps of a run, each with its state.
+
+    Raises:
+        ValueError: the stored maps are invalid.
+    """
+    stored = run.store.info().get(SOURCE)
+    if stored is None:
+        return
+    try:
+        stored_maps = [ShownMap.model_validate(shown_map) for shown_map in stored["maps"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
+    episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
+    episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
+    maps = [
+        shown_map
+        for shown_map in stored_maps
+        if shown_map.episode_id in episode_ids and 0 <= shown_map.step < len(episodes[shown_map.episode_id].steps)
+    ]
+    if maps:
+        missing = len(stored_maps) - len(maps)
+        above, said = _standing(run, maps[0].tags)
+        if not above:
+            yield Declared(anchor="decoded-maps", title="Decoded maps", paragraphs=(said,))
+            return
+        yield Declared(
+            anchor="decoded-maps",
+            title="Decoded maps beside the true grid",
+            paragraphs=(said, RULE, *([f"{missing} more are not shown: their episodes are gone."] if missing else [])),
+            figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
+            layout="maps",
+            legend=_MAP_LEGEND,
+        )
+
+
+def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
+    """Return whether a probe reads walls better than from random networks of every kind, and the sentence on it."""
+    point = ReadPoint(tags.get("site"), tags.get("layer"))
+    rows = ProbeRows(run.probed).where(
+        measure=AREA, head=tags.get("head"), scope=("general", None), reading=("natural", None), **{"class": "wall"}
+    )
+    rows = rows.where(**{TRAINED_ON: None}, cells=None).at(point)
+    if tags.get("agent") is not None:
+        rows = rows.where(agent=(tags["agent"], None))
+    contrasts = [Contrast(kind, {"control": "none"}, {"control": kind}, KEY) for kind in NETWORKS]
+    differences = contrasted(rows, contrasts, summarise, ("head", "class"))
+    key: Key = {"measure": AREA, "class": "wall", "head": tags.get("head")}
+    rivals = {kind: differences.get(key, less=kind) for kind in NETWORKS}
+    if not (said := claim_in_words([("walls", rivals)], MADE)):
+        return False, _UNKNOWN
+    above = verdict(rivals) == "above"
+    where = f"{probe_name(tags.get('head'))} at {point}"
+    return above, f"{'' if above else 'Decoded maps are not shown. '}{where}: {said}."
+
+
+def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
+    """Yield the true grid of a state with its action, and the decoded map."""
+    step, tags = episode.steps[shown_map.step], episode.world.tags
+    grid = shown(episode.world.grid, step.state)
+    later = [*(each.state for each in episode.steps[shown_map.step + 1 : shown_map.step + 2]), episode.final]
+    action = "none" if step.action is None else Action(step.action).name
+    where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
+    caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
+    wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
+    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
+    frame, outline = (
+        max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
+        (grid.height, grid.width),
+    )
+    yield Figure(framed(truth, outline, frame), caption=caption)
+    agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
+    probe = probe_name(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))
+    point = ReadPoint(shown_map.tags.get("site"), shown_map.tags.get("layer"))
+    probe_caption = f"Decoded: {', '.join([*agent, probe, str(point)])}"
+    yield Figure(map_picture(shown_map.lines, f"{probe_caption}; {caption}", outline=outline), caption=probe_caption)
