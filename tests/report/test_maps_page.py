@@ -43,13 +43,20 @@ def steps_of(episodes: list[Any]) -> Any:
 def areas(values: dict[str, float], cells: Cells) -> Rows:
     """How well walls are read from each network, on each grid."""
     common: dict[str, Any] = {"measure": AREA, "unit": "share"}
-    tags = {"class": "wall", "head": "mlp", "site": "pre", "layer": 3, "reading": "natural", "scope": "general"}
+    tags: dict[str, Any] = {
+        "class": "wall",
+        "head": "mlp",
+        "site": "pre",
+        "layer": 3,
+        "reading": "natural",
+        "scope": "general",
+    }
     draws = stream(1, "areas").uniform(-0.05, 0.05, (len(values), 400))
     return Rows.from_rows(
         [
             Row(**common, value=value + draws[at, grid], cluster=cluster, tags={**tags, "control": control, **seed})
             for at, (control, value) in enumerate(values.items())
-            for seed in [{} if control == "none" else {DRAW: 0}]
+            for seed in [dict[str, Any]() if control == "none" else {DRAW: 0}]
             for grid, cluster in enumerate(sorted(set(cells.cluster.tolist())))
         ]
     )
