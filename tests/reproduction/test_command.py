@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from command_line import call
+from goalscope.models.folders import folder_identity, model_folder
 from goalscope.reproduction import find, items, reproduce
 from goalscope.reproduction.exact import exact_value
 from goalscope.reproduction.page import sentence
+from goalscope.reproduction.working import _made_here
 
 ROOT = Path(__file__).parents[2]
 EXACT = [item.name for item in items().values() if item.exact]
@@ -67,9 +69,22 @@ def test_the_command_is_one_call_whose_lines_are_returned(tmp_path: Path) -> Non
 
 def test_the_sentence_says_whose_worlds_they_are() -> None:
     item = find("telos table 1 rooms")
-    own, given = (sentence(item, [], ["Theseus"], scale=scale) for scale in (1, 0))
+    own, given = (sentence(item, [], ["Theseus"], made_here=True, scale=scale) for scale in (1, 0))
     assert "not the source's own" in own and "key-door" in own and "at the published size" in own
     assert "that were given" in given and "key-door" not in given and "published" not in given
+    other = sentence(item, [], ["Theseus of somebody else"], made_here=False, scale=1)
+    assert "a small network of this project" in own and "of this project, trained" not in other
+
+
+def test_a_model_is_of_this_project_by_its_files_and_not_by_its_name() -> None:
+    folder = model_folder("theseus")
+    assert folder is not None
+    files = folder_identity(folder)
+    of_theseus: dict[str, object] = {"files": files, "untrained": None}
+    assert _made_here({"name": "anybody", "model": of_theseus})
+    other = {**files, "model.safetensors": "0" * 64}
+    for model in ({**of_theseus, "untrained": 0}, {**of_theseus, "files": other}, "theseus", None):
+        assert not _made_here({"name": "Theseus", "model": model})
 
 
 def test_all_items_are_listed_and_those_without_a_command_say_why() -> None:

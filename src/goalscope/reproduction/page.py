@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, counted, listed, number
@@ -11,14 +10,13 @@ from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.runs import Store
 
-_BUNDLED: Final = ("Theseus", "Ariadne")
 
-
-def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, scale: float) -> str:
+def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, made_here: bool, scale: float) -> str:
     """Return what a reader has to know before the numbers: who acted, and which printed numbers may be compared.
 
     Args:
         item, lines, agents: the item and what came out.
+        made_here: whether all of them are models that come with this package.
         scale: part of the published size, 0 where a run or logs were given.
     """
     printed = [line for line in lines if any(value is not None for value in line.published.values())]
@@ -33,7 +31,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, sc
     made = f"in worlds that this project makes after the source, not the source's own (study {item.study}), at "
     size = "the published size" if scale == 1 else f"{scale:g} of the published size"
     who = f"Read here: {listed(list(agents))}, {made + size if scale else 'in a run or logs that were given'}. "
-    if agents and all(name.startswith(_BUNDLED) for name in agents):
+    if made_here:
         who += "That is a small network of this project, trained for such worlds, and no model of the papers. "
     if not printed:
         return f"{who}The source draws this item and prints no numbers of it."
@@ -90,14 +88,20 @@ def _control(line: ItemLine, notes: Footnotes) -> str:
 
 
 def declared(
-    item: Item, lines: Sequence[ItemLine], tested: Sequence[Tested], agents: Sequence[str], *, scale: float
+    item: Item,
+    lines: Sequence[ItemLine],
+    tested: Sequence[Tested],
+    agents: Sequence[str],
+    *,
+    made_here: bool,
+    scale: float,
 ) -> list[Declared]:
     """Return the sections of an item for its page."""
     sections = [
         Declared(
             anchor=item.name,
             title=f"{item.name}: {item.title}",
-            paragraphs=[sentence(item, lines, agents, scale=scale), PAPERS[item.name.split()[0]]],
+            paragraphs=[sentence(item, lines, agents, made_here=made_here, scale=scale), PAPERS[item.name.split()[0]]],
             tables=[table_of(item, lines)] if lines else [],
         )
     ]
@@ -125,6 +129,7 @@ def write(
     tested: Sequence[Tested],
     agents: Sequence[str],
     *,
+    made_here: bool,
     scale: float,
     run: Path,
     numbers: str,
@@ -133,7 +138,7 @@ def write(
     """Write the page of an item, the report of its run folded below.
 
     Args:
-        item, lines, tested, agents, scale: the item and what came out.
+        item, lines, tested, agents, made_here, scale: the item and what came out.
         run: the measured run.
         numbers: all of it as JSON, which the page carries.
         path: the page.
@@ -144,6 +149,6 @@ def write(
     """
     with Store(run) as store:
         report = Group(title="The report of the run", sections=sections_of(RunData.of(store)))
-        sections = lay_out(declared(item, lines, tested, agents, scale=scale))
+        sections = lay_out(declared(item, lines, tested, agents, made_here=made_here, scale=scale))
         text = render_page(item.name, [], sections, numbers, [report])
     return write_page(path, text)

@@ -30,11 +30,13 @@ class Result(Records):
         key: id of the item as it is declared, its scale and this version: what decides the result besides the run.
         scale: part of the published size, 0 where there is none (exact items, logs).
         agents: the agents that are read, none for an exact item.
+        made_here: whether all of them are models that come with this package.
     """
 
     key: str
     scale: float
     agents: tuple[str, ...]
+    made_here: bool
     lines: tuple[ItemLine, ...]
     tested: tuple[Tested, ...]
 
@@ -89,6 +91,7 @@ def read_result(folder: Path) -> Result | None:
             key=str(plain["key"]),
             scale=float(plain["scale"]),
             agents=tuple(plain["agents"]),
+            made_here=bool(plain["made_here"]),
             lines=tuple(_line(entry) for entry in plain["lines"]),
             tested=tuple(
                 Tested(**{**entry, "parts": tuple((name, _estimate(part)) for name, part in entry["parts"])})
@@ -180,7 +183,9 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
             section
             for name, result in results.items()
             if name.startswith(f"{paper} ")
-            for section in declared(items[name], result.lines, result.tested, result.agents, scale=result.scale)
+            for section in declared(
+                items[name], result.lines, result.tested, result.agents, made_here=result.made_here, scale=result.scale
+            )
         ]
         if sections:
             groups.append(Group(title=title, sections=lay_out(sections)))

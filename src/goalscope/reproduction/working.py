@@ -147,7 +147,7 @@ def compute_exact(item: "Item", out: Path) -> "Result":
     if result.lines:
         _show(item, result.lines)
     _say_claims(tested)
-    written, _ = _write(item, out, result.lines, tested, [], scale=0)
+    written, _ = _write(item, out, result.lines, tested, [], False, scale=0)
     if result.files:
         say("written: " + ", ".join(map(str, result.files)))
     return written
@@ -185,11 +185,22 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     _say_claims(tested)
     if tested:
         say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
-    written, numbers = _write(item, out, lines, tested, read_agents, scale=scale)
+    made_here = all(map(_made_here, described.values()))
+    written, numbers = _write(item, out, lines, tested, read_agents, made_here, scale=scale)
     if can_report():
         from goalscope.reproduction import page
 
-        page.write(item, lines, tested, read_agents, scale=scale, run=path, numbers=numbers, path=out / "report.html")
+        page.write(
+            item,
+            lines,
+            tested,
+            read_agents,
+            made_here=made_here,
+            scale=scale,
+            run=path,
+            numbers=numbers,
+            path=out / "report.html",
+        )
     warn_of_few(line.ours for line in lines if line.ours is not None)
     page_path = quote(str(out / "report.html"))
     say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
@@ -216,6 +227,7 @@ def _write(
     lines: Sequence["ItemLine"],
     tested: Sequence["Tested"],
     agents: Sequence[str],
+    made_here: bool,
     *,
     scale: float,
 ) -> tuple["Result", str]:
@@ -224,7 +236,9 @@ def _write(
     from goalscope.reproduction.stored import RESULT, Result, key_of
 
     key = key_of(item, scale)
-    result = Result(key=key, scale=scale, agents=tuple(agents), lines=tuple(lines), tested=tuple(tested))
+    result = Result(
+        key=key, scale=scale, agents=tuple(agents), made_here=made_here, lines=tuple(lines), tested=tuple(tested)
+    )
     text = json_text(result.plain(item), indent=1) + "\n"
     write_text(out / RESULT, text)
     return result, text
@@ -236,6 +250,17 @@ def _say_claims(tested: Sequence["Tested"]) -> None:
     for claim in tested:
         for line in lines_of(claim):
             say(line)
+
+
+def _made_here(description: Mapping[str, Any]) -> bool:
+    """Return whether an agent is a model that comes with this package, by the hashes of its files."""
+    from goalscope.models.folders import PACKAGED, folder_identity, model_folder
+
+    model = description.get("model")
+    if not isinstance(model, Mapping) or model.get("untrained") is not None:
+        return False
+    folders = (model_folder(name) for name in PACKAGED)
+    return any(folder is not None and model.get("files") == folder_identity(folder) for folder in folders)
 
 
 def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
