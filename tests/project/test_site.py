@@ -96,7 +96,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
 
 
-def test_workflows_name_no_address_and_ask_for_no_password() -> None:
-    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+def test_workflows_and_templates_name_no_address_and_ask_for_no_password() -> None:
+    for path in [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / ".pre-commit-config.yaml"]:
         text = path.read_text(encoding="utf-8")
-        assert yaml.safe_load(text)["jobs"] and "://" not in text and "secrets." not in text
+        kind = {"workflows": "jobs", "ISSUE_TEMPLATE": "body"}.get(path.parent.name, "repos")
+        assert yaml.safe_load(text)[kind] and "://" not in text and "secrets." not in text
