@@ -535,6 +535,7 @@ ELSEWHERE = {
     "meg-unseen.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "oracle.md": "tests/environments/test_oracle.py",
+    "policies.md": "tests/environments/test_policies.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }
 """Pages whose Python is run by another test, which also compares what it prints, or its source, with the page."""

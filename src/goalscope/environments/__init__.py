@@ -4,6 +4,7 @@ from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.environments.oracles import oracle
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
+from goalscope.environments.policies import read_policy, save_policy
 from goalscope.environments.search import VisitedStates, believe_visited
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
@@ -32,5 +33,7 @@ __all__ = [
     "environment_kind",
     "oracle",
     "play_back",
+    "read_policy",
+    "save_policy",
     "solve_table",
 ]

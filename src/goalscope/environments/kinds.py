@@ -124,19 +124,23 @@ class GymnasiumWorlds(_Searched):
 class MiniGridWorlds(_Searched):
     """MiniGrid's and BabyAI's levels, each made from each seed.
 
-    `form` is how a level is shown: "words" or "grid".
+    `form` is how a level is shown: "words" or "grid"; `array` is what policies are shown.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "array")
 
     kind: Literal["minigrid"]
     levels: tuple[str, ...] = sequence()
     seeds: _Seeds = sequence(default=(1,))
     form: Literal["words", "grid"] = "words"
+    array: Literal["image", "one-hot", "full"] | None = None
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield level by level, seed by seed."""
         for level in self.levels:
             for number in self.seeds:
                 parameters = {"level": level, "seed": number, "form": self.form}
+                parameters |= {} if self.array is None else {"array": self.array}
                 tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
                 # Some levels have one layout whatever the seed.
                 yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))

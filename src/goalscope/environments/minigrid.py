@@ -3,8 +3,11 @@
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from goalscope.environments.bounds import LevelBound
-from goalscope.environments.environment import StateCopy, environment_kind
+from goalscope.environments.environment import Observed, StateCopy, environment_kind
 from goalscope.environments.levels import CARRIED, MOVABLE, Key, LevelSimulator
 from goalscope.environments.toy_text import copied, make
 from goalscope.extras import lacking
@@ -27,6 +30,30 @@ def _real(level: str, seed: int) -> Any:
     return environment
 
 
+ARRAYS = ("none", "image", "one-hot", "full")
+"""Arrays that policies are shown: none; MiniGrid's own picture of what lies ahead, ``[7, 7, 3]`` uint8; the same as
+indicators of kinds, colours and states, ``[7, 7, 20]``, and the direction, flat ``[984]``; the whole level,
+``[W, H, 3]``, the agent in it."""
+
+
+def _array(real: Any, form: str) -> npt.NDArray[Any]:
+    """Return what a level shows as an array."""
+    from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+    if form == "full":
+        whole = real.grid.encode()
+        col, row = real.agent_pos
+        whole[col, row] = OBJECT_TO_IDX["agent"], COLOR_TO_IDX["red"], real.agent_dir
+        return np.asarray(whole, dtype=np.uint8)
+    image = type(real).gen_obs(real)["image"]
+    if form == "image":
+        return np.asarray(image, dtype=np.uint8)
+    sizes = len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX)
+    parts = [np.eye(size, dtype=np.uint8)[image[..., index]] for index, size in enumerate(sizes)]
+    cells = np.concatenate(parts, axis=-1).ravel()
+    return np.concatenate([cells, np.eye(4, dtype=np.uint8)[real.agent_dir]])
+
+
 @environment_kind("minigrid")
 class MiniGridLevel(StateCopy):
     """A level of MiniGrid or BabyAI as it is laid out for one seed, fully observed.
@@ -35,15 +62,19 @@ class MiniGridLevel(StateCopy):
         level: registered name, e.g. "MiniGrid-DoorKey-6x6-v0".
         seed: seed of its layout.
         form: how it is shown: "words", or "grid" for rows of symbols.
+        array: how it is shown to policies, see `ARRAYS`.
 
     Raises:
         ValueError: an unknown level or form.
         ImportError: MiniGrid is missing.
     """
 
-    def __init__(self, level: str, seed: int = 1, form: str = "words") -> None:
+    def __init__(self, level: str, seed: int = 1, form: str = "words", array: str = "none") -> None:
         if form not in ("words", "grid"):
             raise ValueError(f"form must be words or grid, got {form!r}")
+        if array not in ARRAYS:
+            raise ValueError(f"array must be one of {', '.join(ARRAYS)}, got {array!r}")
+        self._array = array
         self._level, self._seed, self._form = level, seed, form
         self._begin()
 
@@ -68,6 +99,14 @@ class MiniGridLevel(StateCopy):
                     "that move): its state does not decide what happens"
                 )
         self._simulator.write(self._first)
+
+    def observe(self, state: Key) -> Observed:
+        """Return the observation in words, and as the array that was asked for."""
+        shown = super().observe(state)
+        if self._array == "none" or self.done(state):
+            return shown
+        self._simulator.write(state)
+        return Observed(text=shown.text, array=_array(self._simulator.real, self._array))
 
     def make(self) -> LevelSimulator:
         """Return the level at the beginning of an episode; the layout is always the same."""
@@ -146,11 +185,13 @@ class MiniGridLevel(StateCopy):
     def describe(self) -> dict[str, Any]:
         """Return level, seed, form and layout: another version of MiniGrid may have another layout."""
         layout = {"first": repr(self._first), "fixed": self._simulator.layout(), "mission": self._mission}
+        array = {} if self._array == "none" else {"array": self._array}
         return {
             "level": self._level,
             "seed": self._seed,
             "form": self._form,
             "layout": content_id("layout", layout),
+            **array,
         }
 
 
@@ -162,7 +203,7 @@ class LevelAsItIs(MiniGridLevel):
     """
 
     def __init__(self, real: Any) -> None:
-        self._pristine, self._form, self._seed = copied(real), "words", -1
+        self._pristine, self._form, self._array, self._seed = copied(real), "words", "none", -1
         self._level = real.spec.id if real.spec is not None else type(real).__name__
         self._begin()
 

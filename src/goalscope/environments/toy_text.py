@@ -4,6 +4,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from goalscope.environments.environment import Observed, StatePlayer, environment_kind
 from goalscope.extras import lacking
 from goalscope.ids import content_id
@@ -112,10 +114,12 @@ class ToyText:
         return total / weight
 
     def observe(self, state: int) -> Observed:
-        """Return the state in words."""
+        """Return the state in words, and its number as an array with a single 1."""
         if state < 0:
             return Observed(text="The episode is over.")
-        return Observed(text=_words(self._name, self._real.unwrapped, state))
+        array = np.zeros(len(self._table), dtype=np.float32)
+        array[state] = 1.0
+        return Observed(text=_words(self._name, self._real.unwrapped, state), array=array)
 
     def drawing(self, state: int) -> Drawing | None:
         """Return the map of a frozen lake, of the cliff or of the taxi's town; None elsewhere and after the end."""

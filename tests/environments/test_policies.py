@@ -1,0 +1,138 @@
+"""Trained policies as agents: what their files hold, what is refused, and that they act as they were trained."""
+
+import pickle
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import call
+from goalscope.environments import EnvironmentWorld, believe, read_policy, save_policy
+from goalscope.environments.environment import build
+from goalscope.measures.goals import measure_goals
+from goalscope.runs import Store, Study, run
+
+torch = pytest.importorskip("torch", reason="the extra lm is not installed")
+PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+LAKE = {"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": {"is_slippery": False}}
+
+
+def planted(path: Path, *, sharp: float = 20.0) -> Path:
+    """Write a policy of the lake that is optimal: one layer from the state to its optimal actions."""
+    table, solved = (found := believe(lambda: build("gymnasium", lake()))).table, found.solved
+    assert solved.optimal is not None
+    linear = torch.nn.Linear(16, 4)
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.bias.zero_()
+        for state, number in table.index.items():
+            if state >= 0:
+                linear.weight[:, state] = torch.tensor(sharp * solved.optimal[number])
+    return save_policy(torch.nn.Sequential(torch.nn.Flatten(), linear), path)
+
+
+def lake() -> dict[str, Any]:
+    return {"name": "FrozenLake-v1", "options": {"is_slippery": False}}
+
+
+def test_a_policy_takes_part_in_a_run_and_is_known_by_its_weights(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    seeker, blind = planted(tmp_path / "seeker.policy"), planted(tmp_path / "blind.policy", sharp=0.0)
+    agents = [{"kind": "policy", "file": str(path)} for path in (seeker, blind)]
+    agents.append({"kind": "policy", "file": str(seeker), "drawn": False, "name": "greedy"})
+    study = Study.parse({"worlds": [LAKE], "agents": agents, "trajectories": 6})
+    run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        found = {one.agent: one for one in measure_goals(store.episodes()).estimates if one.hypothesis == "goal"}
+        lengths = {len(one.steps) for one in store.episodes() if one.agent in ("seeker", "greedy")}
+    assert lengths == {6} and found["seeker"].signed == pytest.approx(found["seeker"].bound)
+    assert found["greedy"].signed == pytest.approx(found["greedy"].bound) and found["blind"].low <= 0
+    moved = tmp_path / "elsewhere.policy"
+    moved.write_bytes(seeker.read_bytes())
+    assert read_policy(moved).digest == read_policy(seeker).digest != read_policy(blind).digest
+
+
+@pytest.mark.parametrize(("array", "size"), [("image", 147), ("one-hot", 984), ("full", 75)])
+def test_levels_are_shown_as_the_arrays_that_policies_are_trained_on(array: str, size: int) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    minigrid = pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
+    plain = EnvironmentWorld.make("minigrid", {"level": "MiniGrid-Empty-5x5-v0", "seed": 1})
+    world = EnvironmentWorld.make("minigrid", {"level": "MiniGrid-Empty-5x5-v0", "seed": 1, "array": array})
+    assert "array" not in plain.description and world.id != plain.id
+    session = world.begin(np.random.default_rng(0))
+    real = gymnasium.make("MiniGrid-Empty-5x5-v0")
+    wrapped = {
+        "image": minigrid.wrappers.ImgObsWrapper(real),
+        "one-hot": minigrid.wrappers.OneHotPartialObsWrapper(real),
+        "full": minigrid.wrappers.FullyObsWrapper(real),
+    }[array]
+    shown, _ = wrapped.reset(seed=1)
+    for action in (2, 1, 2, 0):
+        observed = session.view.observed.array
+        assert observed is not None and observed.size == size
+        image = shown if array == "image" else shown["image"]
+        facing = [] if array != "one-hot" else np.eye(4)[real.unwrapped.agent_dir]
+        np.testing.assert_array_equal(observed.ravel(), np.concatenate([image.ravel(), facing]))
+        shown, *_ = wrapped.step(action)
+        session.step(action)
+
+
+def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    archive, script, other = tmp_path / "model.zip", tmp_path / "model.pt", tmp_path / "other.policy"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("policy.pth", pickle.dumps({"weights": [1]}))
+    script.write_bytes(pickle.dumps(Path))
+    for path in (archive, script):
+        with pytest.raises(ValueError, match="archive or a pickle"):
+            read_policy(path)
+    save_file({"0.weight": np.zeros((2, 2), dtype=np.float32)}, other)
+    with pytest.raises(ValueError, match="a file of save_policy"):
+        read_policy(other)
+    good = save_policy(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)), other)
+    octets = good.read_bytes()
+    for damaged, words in (
+        (octets[:-4], "save_policy"),
+        (octets.replace(b"tanh", b"tang"), "layer 0"),
+        (octets[:-4] + np.float32(np.nan).tobytes(), "finite"),
+    ):
+        (path := tmp_path / f"{len(words)}{len(damaged)}.policy").write_bytes(damaged)
+        with pytest.raises(ValueError, match=words):
+            read_policy(path)
+    with pytest.raises(ValueError, match="4 numbers"):
+        read_policy(good).probabilities(np.zeros(5))
+    with pytest.raises(ValueError, match="linear layers"):
+        save_policy(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), tmp_path / "conv.policy")
+    with pytest.raises(OSError, match="nowhere"):
+        read_policy(tmp_path / "nowhere")
+
+
+@pytest.mark.full
+def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (study,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(code.splitlines()) <= 30
+    names: dict[str, Any] = {}
+    exec(compile(code, "policies.md", "exec"), names)
+    model, network = names["model"], read_policy("room.policy")
+    shown, _ = names["env"].reset(seed=1)
+    for action in (2, 1, 2, 0, 2):
+        with torch.no_grad():
+            wanted = model.policy.get_distribution(model.policy.obs_to_tensor(shown)[0]).distribution.probs.numpy()[0]
+        np.testing.assert_allclose(network.probabilities(shown), wanted, atol=1e-5)
+        shown, *_ = names["env"].step(action)
+    (tmp_path / "room.yaml").write_text(study, encoding="utf-8")
+    call("run", "room.yaml", "--out", "runs/room")
+    with Store(tmp_path / "runs/room") as store:
+        assert {one.agent for one in store.episodes()} == {"room", "random"}
+    call("evaluate", "policy:file=room.policy", "--worlds", "room.yaml", "--out", "runs/verdict", "--quick")
+    assert (tmp_path / "runs/verdict/ledger.json").exists()
