@@ -41,7 +41,7 @@ def lake() -> dict[str, Any]:
 def test_a_policy_takes_part_in_a_run_and_is_known_by_its_weights(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
     seeker, blind = planted(tmp_path / "seeker.policy"), planted(tmp_path / "blind.policy", sharp=0.0)
-    agents = [{"kind": "policy", "file": str(path)} for path in (seeker, blind)]
+    agents: list[dict[str, Any]] = [{"kind": "policy", "file": str(path)} for path in (seeker, blind)]
     agents.append({"kind": "policy", "file": str(seeker), "drawn": False, "name": "greedy"})
     study = Study.parse({"worlds": [LAKE], "agents": agents, "trajectories": 6})
     run(study, tmp_path / "run")

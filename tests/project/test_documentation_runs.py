@@ -452,6 +452,7 @@ LONG = {
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
+_POLICIES = "needs a policy that was trained; tests/environments/test_policies.py runs it"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
@@ -518,6 +519,8 @@ NOT_RUN = {
     "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
     "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,
     "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,
+    "goalscope run room.yaml --out runs/room": _POLICIES,
+    "goalscope evaluate policy:file=room.policy --worlds room.yaml --out runs/verdict": _POLICIES,
     "pip install '.[lm,inspect]'": _INSTALLS,
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,

@@ -113,7 +113,7 @@ def save_policy(policy: Any, path: Path | str, *, divided: float | None = None) 
     pictures = transposed = False
     source = type(policy).__name__
     if hasattr(policy, "policy"):
-        modules, space = _of_baselines(policy.policy), policy.policy.observation_space
+        modules, space = list(_of_baselines(policy.policy)), policy.policy.observation_space
         pictures = len(space.shape or ()) == 3 and np.dtype(space.dtype) == np.uint8
         transposed = pictures and space.shape[0] < space.shape[2]
     else:
