@@ -374,7 +374,9 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
     place = folder / "inside"
     run(study, place)
     kinds = {"random": {"kinds": ["permuted"], "seeds": 1}, "by_size": False, "steps": 1, "test": 0.4}
-    study_inside(place, Inside.parse({"reads": ["cognitive-map"], "sites": ["pre"], "layers": [4], **kinds}))
+    decoders = {"layers": [2], "width": 32, "feedforward": 64, "epochs": 2}
+    reads = {"reads": ["cognitive-map", "plans"], "sites": ["pre"], "layers": [4], "decoders": decoders}
+    study_inside(place, Inside.parse({**reads, **kinds}))
     with Store(place) as store:
         found = read_inside(store)
     assert found.maps and "permuted" in found.about["cells"]
@@ -393,6 +395,10 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
         cells_shown = maps.nth(at).locator("rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
         assert [one == "wall" for one in cells_shown] == [symbol == "#" for row in rows for symbol in row]
         assert f"{100 * wrong[here][at]:.1f} % of the cells wrong" in str(maps.nth(at).text_content())
+    plans = page.locator(".plan tr")
+    for at in (0, 1):
+        decoded = plans.nth(at).locator("span").all_text_contents()
+        assert decoded == ["↑↓←→"[action] for action in found.plans[here, 0][at]]
     page.locator(".tokens summary").click()
     read = page.locator(".strip .read")
     assert read.count() == len(found.sites[here, 0]["pre"])

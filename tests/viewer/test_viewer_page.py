@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 
 from command_line import call
+from goalscope.interventions.patching import FOLLOWS
 from goalscope.measures import StepTable
+from goalscope.report.reading import Run
+from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 from goalscope.viewer import serving, write_view
+from goalscope.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 
@@ -161,3 +165,32 @@ def test_the_command_writes_a_page_and_asks_for_a_name_where_there_are_several(r
 def test_a_drawing_that_does_not_fit_together_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"drawing|cells"):
         Drawing(**wrong)
+
+
+def test_patches_of_a_grid_are_means_over_its_runs_and_stand_in_its_world(tmp_path: Path) -> None:
+    directory = measured(tmp_path / "run", small_study())
+    with Store(directory, "w") as store:
+        cluster = next(iter(store.worlds())).cluster_id
+        base: dict[str, Any] = {"intervention": "patching", "reading": "free", "component": "residual", "site": "grid"}
+        base |= {"moved": "goal", "layers": "all", "layer": None, "pairs": "counterfactual", "structural": None}
+        rows = [
+            Row(measure=FOLLOWS, unit="share", value=value, cluster=cluster, tags={**base, "patch": patch, **more})
+            for patch, value, more in (
+                ("source", 1.0, {}),
+                ("source", 0.0, {}),
+                ("isotropic", 0.0, {}),
+                ("source", 1.0, {"layer": 3}),
+                ("source", 1.0, {"pairs": "control"}),
+                ("source", 1.0, {"structural": "last layer"}),
+                ("source", float("nan"), {}),
+            )
+        ]
+        store.put_rows(Rows.from_rows(rows), source="patching")
+    assert patched(Run(directory).rows()) == {
+        cluster: [
+            ["goal", "grid", "all", {"source": [0.5, 2], "isotropic": [0.0, 1]}],
+            ["goal", "grid", "layer 3", {"source": [1.0, 1]}],
+        ]
+    }
+    worlds = parts_of(write_view([directory], tmp_path / "page.html").page)["shard-0"]["worlds"].values()
+    assert [len(world["patched"]) for world in worlds if "patched" in world] == [2]

@@ -53,9 +53,12 @@ export interface Episode {
   steps: Step[];
 }
 
+// Thing moved, site, layers, and by patch: share of runs whose action follows the source, and their number.
+export type Patched = [string, string, string, Record<string, [number, number]>];
+
 export interface Shard {
   episodes: Episode[];
-  worlds: Record<string, { kind: string; cluster: string; grid?: GridRecord }>;
+  worlds: Record<string, { kind: string; cluster: string; grid?: GridRecord; patched?: Patched[] }>;
   lines: string[];
   drawings: Drawing[];
 }

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { type Address, hrefOf, short } from "./address";
 import { type Episode, type Index, type Opened, type Step, textOf } from "./data";
-import { Beliefs, Plan, Reactions, Tokens } from "./inside";
+import { Beliefs, Exchanged, Plan, Reactions, Tokens } from "./inside";
 import { cellOf, Cells, ErrorCurves, Graph } from "./picture";
 import { Changes, Foreign, visible } from "./text";
 import { arrowsOf, WhatIf } from "./whatif";
@@ -80,6 +80,7 @@ export function Picture({ index, opened, at, address }: StepProps) {
       <Beliefs index={index} opened={opened} at={at} />
       <Plan opened={opened} at={at} />
       <Reactions index={index} opened={opened} link={(id) => hrefOf(address, { e: short(id), s: "0", b: "" })} />
+      <Exchanged opened={opened} />
       {!shown?.rows && step?.text && <figure><Foreign text={textOf(shard, step.text)!} /><figcaption>what it saw (this world has no picture)</figcaption></figure>}
       {grid && agent && what && (
         <WhatIf key={`${opened.at} ${at}`} grid={grid} agent={agent} phase={phase} names={episode.actions} />

@@ -64,6 +64,12 @@ export function Plan({ opened, at }: { opened: Opened; at: number }) {
   );
 }
 
+/** Scrolls a strip to the first token that was read. */
+const toRead = (strip: HTMLElement | null) => {
+  const read = strip?.querySelector<HTMLElement>(".read");
+  if (strip && read) strip.scrollTop = read.offsetTop - strip.offsetTop - 60;
+};
+
 /** Tokens of prompt and output, those marked whose activations were read. */
 export function Tokens({ opened, at }: { opened: Opened; at: number }) {
   const { episode, shard } = opened;
@@ -75,7 +81,7 @@ export function Tokens({ opened, at }: { opened: Opened; at: number }) {
   return (
     <details class="tokens" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{tokens.length} tokens, activations read at {Object.keys(sites).map(visible).join(", ")}</summary>
-      {open && <p class="strip" dir="ltr">{tokens.map((line, position) => (
+      {open && <p class="strip" dir="ltr" ref={toRead}>{tokens.map((line, position) => (
         <span class={named.has(position) ? "read" : ""} title={`token ${position}${named.has(position) ? `, site ${named.get(position)}` : ""}`}>
           {visible(shard.lines[line]).replace(/\n/g, "⏎") || "·"}</span>
       ))}</p>}
@@ -151,6 +157,26 @@ export function Reactions({ index, opened, link }: { index: Index; opened: Opene
       </tbody></table>
       <p class="note">Answers to the same state, and to it with one thing changed. Whether its actions depend on something is said by the
         claims, over all states; a single state says little.</p>
+    </details>
+  );
+}
+
+/** What it did with activations of the changed grid in place of its own. */
+export function Exchanged({ opened }: { opened: Opened }) {
+  const places = opened.shard.worlds[opened.episode.world]?.patched;
+  if (!places?.length) return null;
+  const patches = [...new Set(places.flatMap(([, , , by]) => Object.keys(by)))].sort((one, two) => Number(two === "source") - Number(one === "source"));
+  return (
+    <details class="exchanged">
+      <summary>What it did with activations of a changed version of this grid</summary>
+      <table class="facts"><thead><tr><th>moved</th><th>site</th><th>layers</th>{patches.map((one) => <th>{visible(one)}</th>)}</tr></thead><tbody>
+        {places.map(([moved, site, layers, by]) => (
+          <tr><th>{visible(moved)}</th><td>{visible(site)}</td><td>{visible(layers)}</td>
+            {patches.map((one) => <td data-patch={one}>{by[one] ? `${by[one][0]} (n = ${by[one][1]})` : "–"}</td>)}</tr>
+        ))}
+      </tbody></table>
+      <p class="note">Share of runs whose action then follows the grid that the activations are of (source), beside controls that change as much.
+        One grid says little: the report has intervals over all of them.</p>
     </details>
   );
 }

@@ -18,6 +18,7 @@ from goalscope.report.reading import Run
 from goalscope.rows import WHOLE_EPISODE, Rows
 from goalscope.runs.record import Episode, Step
 from goalscope.viewer.inside import Readings, inside_of, token_texts
+from goalscope.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.world import World
 
@@ -162,12 +163,15 @@ def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record
     shard, number = _Shard(), 0
     for place, source in enumerate(sources):
         table.runs.append(source.name)
-        values = _values(source.run.rows(), table)
+        rows = source.run.rows()
+        values, exchanged = _values(rows, table), patched(rows)
         readings, note = inside_of(source.run)
         if note:
             table.notes[source.name] = note
         for episode, steps in source.run.transcripts():
             shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {}), readings))
+            if (places := exchanged.get(episode.world.cluster_id)) is not None:
+                shard.worlds[episode.world.id]["patched"] = places
             _enter(table, place, number, episode, shard.episodes[-1])
             if len(shard.episodes) >= SHARD_EPISODES or shard.letters >= SHARD_LETTERS:
                 yield shard.plain()
