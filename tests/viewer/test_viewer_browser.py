@@ -105,6 +105,11 @@ def short(identity: str) -> str:
     return identity.removeprefix("episode-")[:12]
 
 
+def at_step(page: Any, step: int | str) -> None:
+    """Wait until a step is drawn: a key press is followed by a drawing of its own."""
+    page.locator(f"output[data-step='{step}']").wait_for(timeout=10_000)
+
+
 def cells(page: Any) -> dict[str, str]:
     return dict(page.locator("[data-what]").evaluate_all("all => all.map(one => [one.dataset.what, one.textContent])"))
 
@@ -126,16 +131,16 @@ def test_a_run_is_filtered_stepped_and_addressed(run_directory: Path, folder: Pa
     assert next(one["steps"] for one in wanted if one["episode_id"] == identity) == most_steps
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert page.locator("output").get_attribute("data-step") == "2"
+    at_step(page, "2")
     steps = Run(run_directory).steps(identity)
     assert page.locator(".action strong").text_content() == steps[2]["action"]
     address = page.url
     page.keyboard.press("End")
-    assert page.locator("output").get_attribute("data-step") == str(most_steps)
+    at_step(page, most_steps)
     page.goto("about:blank")
     page.goto(address)
     assert page.locator("article").get_attribute("data-id") == identity
-    assert page.locator("output").get_attribute("data-step") == "2"
+    at_step(page, "2")
 
 
 def test_a_moved_wall_and_goal_change_the_answer_as_the_exact_solution_says(
@@ -210,7 +215,7 @@ def test_two_episodes_stand_side_by_side_and_part_where_their_records_part(
     page.locator("[data-filter=beside]").select_option(short(others[0]["episode_id"]))
     page.locator("[data-go=parting]").click()
     assert page.locator("article").count() == 2
-    assert page.locator("output").get_attribute("data-step") == str(parting)
+    at_step(page, parting)
     assert page.url.endswith(f"b={short(others[0]['episode_id'])}")
 
 
@@ -223,8 +228,8 @@ def test_hostile_texts_are_shown_as_text(folder: Path, page: Any) -> None:
     page.goto(f"{path.as_uri()}#e={short(one['episode_id'])}")
     assert page.locator(".agent-name").text_content() == Hostile.name
     for step in range(5):
+        at_step(page, step)
         shown = page.locator("section", has_text="Answer").locator("pre").first.text_content()
-        assert page.locator("output").get_attribute("data-step") == str(step)
         answer = HOSTILE[step]
         assert shown == answer.translate({ord(sign): f"⟨U+{ord(sign):04X}⟩" for sign in "\u202e\u2066\u200b"})
         page.keyboard.press("ArrowRight")
@@ -401,6 +406,7 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
         assert decoded == ["↑↓←→"[action] for action in found.plans[here, 0][at]]
     page.locator(".tokens summary").click()
     read = page.locator(".strip .read")
+    read.first.wait_for()
     assert read.count() == len(found.sites[here, 0]["pre"])
 
 
