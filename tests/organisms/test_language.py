@@ -136,7 +136,9 @@ def test_the_cards_of_shipped_organisms_are_measured_again(name: str, monkeypatc
 
 
 @pytest.mark.full
-def test_the_gate_makes_no_false_claim_about_the_shipped_pair(tmp_path: Path) -> None:
-    found = gate([folder_of(name) for name in SHIPPED], tmp_path)
-    assert not any(one.false for one in found), found
-    assert all(one.decided for one in found), found
+def test_the_gate_is_right_of_the_twin_and_misses_a_rule_that_the_bank_lacks(tmp_path: Path) -> None:
+    honest, twin = gate([folder_of(name) for name in SHIPPED], tmp_path)
+    assert twin.decided and not twin.false, twin
+    assert "corner top-right" in twin.said["apart"]
+    # It goes straight to the goal, against walls at times: a rule that its bank does not have (docs/organisms.md).
+    assert honest.outcomes["together"] == "right" and honest.said["apart"][0] == "none", honest

@@ -80,10 +80,11 @@ def organisms(
     elif action == "inside":
         from goalscope.organisms.inside import inside, picture
         from goalscope.plain_files import path_in, write_text
+        from goalscope.report.figures import standalone
 
         assert out is not None
         findings = inside(chosen, out, stage=progress)
-        write_text(path_in(out, "goal.svg"), picture(findings).svg)
+        write_text(path_in(out, "goal.svg"), standalone(picture(findings).svg))
         say(json_text([one.to_plain() for one in findings])) if as_json else _inside(findings)
     else:
         from goalscope.organisms.gate import gate
@@ -106,7 +107,7 @@ def _list(cards: "Sequence[Card]") -> None:
             card.rule or f"none; {card.nearest} comes nearest",
             _ends(card.shares["apart"][card.nearest]),
             "; ".join(f"{place} {ends[0]:.2f}" for place, ends in card.first.items()),
-            card.marked or "as meant",
+            "; ".join([card.marked or "as meant", *(f"{check}: {ends[0]:.2f}" for check, ends in card.writes.items())]),
         ]
         for card in cards
     ]

@@ -165,7 +165,7 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
     base = {**base, "measure": "readable"}
     if thing == "agent":
         yield InsideFinding(
-            **base, where="", network="own", value=None, worlds=0, why="what it names is the same cell always"
+            **base, where="", network="own", value=None, worlds=0, why="it names no cell that differs between worlds"
         )
         return
     with_thing = [grid for grid in grids if getattr(grid, thing) is not None]
@@ -309,5 +309,4 @@ def picture(findings: Sequence[InsideFinding], hypothesis: str = "goal") -> Draw
                 style = series.index((one.organism, one.role))
                 name = f"{one.organism.replace('-language', '')}, {one.role}"
                 bars.append(DifferenceBar(name, style, line, estimate))
-    title = f"The hypothesis {hypothesis}: readable, and used?"
-    return Forest(bars, title=title, x_label="share of worlds (readable); probability of its moves, change")
+    return Forest(bars, title=f"{hypothesis}: readable, used?", x_label="share read, or change of probability")
