@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
 from goalscope.cli import app
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, judging, make, planned
-from goalscope.organisms.judging import Judgement, joint, judge, outcome
+from goalscope.organisms.judging import Judgement, judge, outcome
 from goalscope.organisms.tables import spread_of
 
 ORGANISMS = {"goal-table-75-0": "goal", "place-table-75-0": "corner top-right"}
@@ -194,16 +193,6 @@ def a_card(rule: str, nearest: str = "goal") -> Card:
 )
 def test_outcomes(rule: str, same: str, claim: Attribution | None, expected: str) -> None:
     assert outcome(claim, a_card(rule), frozenset({same} - {""})) == expected
-
-
-def test_methods_together_say_what_none_of_them_contradicts() -> None:
-    trial: Any = SimpleNamespace(bank={name: parse(name) for name in ("goal", "corner top-right", "flee goal")})
-    both = [said("set", "goal", "corner top-right"), said("named", "goal"), said("undecided")]
-    assert (joint(both, trial).kind, joint(both, trial).names) == ("named", ("goal",))
-    apart = [said("named", "flee goal"), said("named", "goal")]
-    assert joint(apart, trial).kind == "undecided"
-    assert joint([*both, said("none")], trial).kind == "none"
-    assert joint([said("undecided")], trial).kind == "undecided"
 
 
 def test_an_organism_counts_once_in_a_cell(rows: list[Judgement]) -> None:

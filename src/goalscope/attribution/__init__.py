@@ -4,9 +4,11 @@ A method is a function of a `Trial` under `@attribution`. Which hypotheses there
 """
 
 from goalscope.attribution.claim import FrozenClaim, Stratum, Test, claim_of, freeze_claim, judged, scored
-from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
+from goalscope.attribution.definition import Asking, Attribution, PredictedPart, Trial, attribution, usual_methods
+from goalscope.attribution.joint import joint
 
 __all__ = [
+    "Asking",
     "Attribution",
     "FrozenClaim",
     "PredictedPart",
@@ -16,6 +18,8 @@ __all__ = [
     "attribution",
     "claim_of",
     "freeze_claim",
+    "joint",
     "judged",
     "scored",
+    "usual_methods",
 ]

@@ -37,9 +37,9 @@ def by_arrival(trial: Trial) -> Attribution:
                 continue
         clusters.setdefault(one.cluster, []).append(_first(one, where) - arrivals(one.world, where, one.world.even))
     excess = np.array([np.mean(found, axis=0) for found in clusters.values()])  # [G, K]
-    value, low = excess.mean(axis=0), np.array([_end(excess[:, k], trial.level) for k in range(len(names))])
+    value, low = excess.mean(axis=0), np.array([lower_end(excess[:, k], trial.level) for k in range(len(names))])
     best = int(value.argmax())
-    equal = [k for k in range(len(names)) if k == best or _end(excess[:, best] - excess[:, k], trial.level) <= 0]
+    equal = [k for k in range(len(names)) if k == best or lower_end(excess[:, best] - excess[:, k], trial.level) <= 0]
     enough = len(excess) >= FEWEST and low[best] > LEAST
     chosen = tuple(names[k] for k in equal) if enough else ()
     kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
@@ -83,8 +83,8 @@ def arrivals(world: FiniteWorld, where: Mask, policy: Array) -> Array:
     return np.asarray(found + where @ mass)
 
 
-def _end(values: Array, level: float) -> float:
-    """Return the lower end of a mean over clusters."""
+def lower_end(values: Array, level: float) -> float:
+    """Return the lower end of the mean of ``[G]`` values over clusters, Student's t, one-sided."""
     if len(values) < 2:
         return float("-inf")
     from scipy.special import stdtrit

@@ -1,7 +1,7 @@
 """The score of all hypotheses with the agent's own noise as the ceiling; see `goalscope.hypotheses.score`."""
 
 from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution
-from goalscope.hypotheses.score import judge
+from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.hypotheses.views import Undefined
 
 
@@ -10,7 +10,11 @@ def by_score(trial: Trial) -> Attribution:
     """Return the verdict of the rule; it needs two answers to each step, or their probabilities."""
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
-    found = judge(trial.evidence, seed=trial.seed, level=trial.level)
+    return of_verdict("score", judge(trial.evidence, seed=trial.seed, level=trial.level), trial)
+
+
+def of_verdict(method: str, found: ScoreVerdict, trial: Trial) -> Attribution:
+    """Return a verdict of the rule as what a method says."""
     asked = [name for name in found.names if name in trial.bank]
     follows = found.kind in ("named", "set", "partly")
     parts = [
@@ -24,7 +28,7 @@ def by_score(trial: Trial) -> Attribution:
     if found.kind == "random":
         parts = [PredictedPart(hypothesis="random", weight=1.0)]
     return Attribution(
-        method="score",
+        method=method,
         kind=found.kind,
         names=found.names,
         sentence=found.sentence(),

@@ -15,7 +15,7 @@ Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's ineq
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class FrozenClaim:
                     "names": list(one.names),
                     "weights": {name: value for name, value in one.weights.items() if math.isfinite(value)},
                     "predicts": [asdict(part) for part in one.predicts],
+                    "turns": one.turns,
                 }
                 for one in stratum.attributions
             ]
@@ -133,8 +134,10 @@ def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
     said, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
+        before = 0 if trial.ask is None else trial.ask.turns
         try:
-            said.append(registry.resolve("attribution", method)(trial))
+            one: Attribution = registry.resolve("attribution", method)(trial)
+            said.append(replace(one, turns=0 if trial.ask is None else trial.ask.turns - before))
         except Undefined as error:
             refused[method] = str(error)
 

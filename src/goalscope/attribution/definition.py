@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from goalscope import registry
 from goalscope.checks import check_probability
 from goalscope.hypotheses.answers import Answers
-from goalscope.hypotheses.definition import Array, Hypothesis, Solved
+from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solved
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence, evidence
 from goalscope.hypotheses.score import LEVEL, Kind
 from goalscope.hypotheses.views import Undefined
@@ -19,6 +19,9 @@ from goalscope.planning.soft import SoftProcess
 
 Said = Kind | Literal["not explained"]
 """Verdict of a method. ``none`` (of the named) is for those that know what the agent itself would repeat."""
+
+Asks = Literal["nothing", "turns"]
+"""What a method needs beyond the answers of a trial: first turns in further worlds, through `Trial.asking`."""
 
 NONE: Final = "none of these"
 """Name of all hypotheses that nobody wrote down."""
@@ -55,6 +58,7 @@ class Attribution:
         weights: name -> what the method gives each hypothesis; `NONE` for all others, where it knows that.
         predicts: what follows for single actions; empty: as often as before, whatever is seen.
         details: further plain values.
+        turns: number of answers that the agent was asked for in addition; `judged` counts them.
     """
 
     method: str
@@ -64,10 +68,34 @@ class Attribution:
     weights: Mapping[str, float] = field(default_factory=dict)
     predicts: tuple[PredictedPart, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    turns: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
+
+
+@dataclass(kw_only=True, eq=False)
+class Asking:
+    """Through this a method asks the agent for more than it was given; what it asked is kept, and so its cost.
+
+    Attributes:
+        first_turns: what the agent answers in the first state of each world, twice: answers of one step a world.
+        worlds: in which it was asked so far.
+    """
+
+    first_turns: Callable[[Sequence[FiniteWorld]], list[Answers]]
+    worlds: list[FiniteWorld] = field(default_factory=list)
+
+    @property
+    def turns(self) -> int:
+        """Number of answers that were asked for."""
+        return 2 * len(self.worlds)
+
+    def __call__(self, worlds: Sequence[FiniteWorld]) -> list[Answers]:
+        """Return the answers of one step in each of some worlds; those without an action are left out."""
+        self.worlds.extend(worlds)
+        return self.first_turns(worlds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,12 +107,14 @@ class Trial:
         bank: name -> hypothesis that was asked for.
         seed: root seed of random numbers.
         level: error rate of each one-sided end of an interval.
+        ask: asks the agent for more; None where it cannot be asked.
     """
 
     answers: Sequence[Answers]
     bank: Mapping[str, Hypothesis]
     seed: int = 0
     level: float = LEVEL
+    ask: Asking | None = None
 
     def __post_init__(self) -> None:
         check_probability("level", self.level)
@@ -98,6 +128,13 @@ class Trial:
     def twice(self) -> bool:
         """Whether every step was answered twice, or by its probabilities."""
         return all(one.second is not None for one in self.answers)
+
+    @property
+    def asking(self) -> Asking:
+        """What asks the agent for more; `Undefined` where it cannot be asked."""
+        if self.ask is None:
+            raise Undefined("it needs an agent that can be asked in further worlds, a run cannot")
+        return self.ask
 
     @cached_property
     def hypotheses(self) -> dict[str, Hypothesis]:
@@ -130,15 +167,44 @@ def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
 Method = Callable[[Trial], Attribution]
 
 
-def attribution(name: str) -> Callable[[Method], Method]:
+@dataclass(frozen=True, slots=True)
+class RegisteredMethod:
+    """A method, and what it needs beyond the answers of a trial."""
+
+    function: Method
+    asks: Asks
+
+    def __call__(self, trial: Trial) -> Attribution:
+        """Return what the method says of a trial."""
+        return self.function(trial)
+
+
+def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Method]:
     """Return a decorator that registers a method: a function of a `Trial`.
 
     It raises `Undefined` where it cannot speak of what it was given; the reason stands in the result.
 
+    Args:
+        name: of the method.
+        asks: "turns" for one that asks the agent for more through `Trial.asking`, which costs answers: it is used where
+            it is named, and not by default.
+
     Raises:
-        ValueError: a name that is taken.
+        ValueError: a name that is taken, or something else to ask for.
     """
-    return registry.register("attribution", name)
+    if asks not in get_args(Asks):
+        raise ValueError(f"a method must ask for one of {', '.join(get_args(Asks))}, got {asks!r}")
+
+    def add(function: Method) -> Method:
+        registry.register("attribution", name, made_of=function)(RegisteredMethod(function, asks))
+        return function
+
+    return add
+
+
+def usual_methods() -> list[str]:
+    """Return the names of the methods that ask for nothing beyond the answers of a trial."""
+    return [name for name in registry.names("attribution") if registry.resolve("attribution", name).asks == "nothing"]
 
 
 def predicted(parts: Sequence[PredictedPart], often: Array, one: Answers) -> Array:

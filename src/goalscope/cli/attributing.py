@@ -35,7 +35,13 @@ def attribute(
     out: Annotated[
         Path | None, option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o")
     ] = None,
-    methods: Annotated[str, option("NAMES", "Some of score, first arrival, meg, likelihood; all by default.")] = "",
+    methods: Annotated[
+        str,
+        option(
+            "NAMES",
+            "Such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.",
+        ),
+    ] = "",
     by: Annotated[str, option("TAGS", "Also a verdict for each value of these tags of worlds, e.g. size.")] = "",
     name: Annotated[str, option("NAME", "The agent, where a run holds several.")] = "",
     episodes: Annotated[int, option("N", "Episodes on each world.", min=1)] = 1,

@@ -144,8 +144,10 @@ def _table(
             counts = [str(cell.counts[outcome]) for outcome in OUTCOMES]
             ceiling = "–" if cell.ceiling is None else f"{cell.ceiling:.2f}"
             scores = [_ends(cell.log_score), f"{cell.random:.2f}", ceiling, f"{cell.calibration:.3f}"]
-            shown.append([method, name, *counts, _ends(cell.false), *scores, f"{cell.seconds:.2f}"])
-    heads = ("method", "of", *OUTCOMES, "false or unfounded", "log score", "random", "at most", "off", "seconds")
+            cost = [f"{cell.turns:.0f}", f"{cell.seconds:.2f}"]
+            shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
+    scored = ("false or unfounded", "log score", "random", "at most", "off", "turns", "seconds")
+    heads = ("method", "of", *OUTCOMES, *scored)
     table(heads, shown, title=title, numbers=range(2, len(heads)))
 
 

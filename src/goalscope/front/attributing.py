@@ -2,16 +2,30 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from goalscope import registry
-from goalscope.attribution import FrozenClaim, Stratum, Test, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution import (
+    Asking,
+    FrozenClaim,
+    Stratum,
+    Test,
+    Trial,
+    claim_of,
+    freeze_claim,
+    judged,
+    scored,
+    usual_methods,
+)
 from goalscope.attribution.strata import AgentAnswers, Followed, followed, sentence
 from goalscope.evaluation.subject import subject_of
 from goalscope.front.running import run
-from goalscope.hypotheses import Hypothesis, load_hypotheses, read_hypotheses
+from goalscope.hypotheses import FiniteWorld, Hypothesis, load_hypotheses, read_hypotheses
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.plain_files import write_text
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
@@ -135,7 +149,7 @@ def attribute(
         worlds: a study, its file or its plain values, whose worlds and horizon are used; none for a run.
         separating: the worlds that the claim is tested on, opened once it is frozen: the same, or for a run another run
             of the same agent.
-        methods: names of `@attribution` methods; empty for all.
+        methods: names of `@attribution` methods; empty for all that ask the agent for nothing more.
         by: tags of worlds, such as size: also a verdict for each of their values. Phases are never judged together.
         name: of the agent, where a run holds several.
         episodes: on each world.
@@ -149,7 +163,7 @@ def attribute(
     with aloud():
         bank = _bank(hypotheses)
         given = Path(agent.path if isinstance(agent, Run) else agent)
-        chosen = [*methods] or list(registry.names("attribution"))
+        chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
         if not unmade(given / DATABASE):
@@ -172,7 +186,8 @@ def attribute(
         label, given_answers = _answers(first, name)
         bound, strata, groups = given_answers.bound(bank), list[Stratum](), list[Followed]()
         for group, members in given_answers.strata(by):
-            trial = Trial(answers=members, bank=bound, seed=seed)
+            ask = None if out is None or first == given else _asking(Path(out), first, workers)
+            trial = Trial(answers=members, bank=bound, seed=seed, ask=ask)
             with stage(f"methods{f', {group}' if group else ''}"):
                 strata.append(judged(group, trial, chosen))
                 groups.append(followed(strata[-1], trial))
@@ -221,6 +236,26 @@ def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> 
             "answers": 2,
         }
     )
+
+
+def _asking(out: Path, run_of: Path, workers: int) -> Asking:
+    """Return what asks an agent for first turns in further worlds, which are kept in runs of their own."""
+
+    def first_turns(worlds: Sequence[FiniteWorld]) -> list[Answers]:
+        with Store(run_of) as store:
+            study = store.study()
+        assert study is not None
+        grids = [one.world.grid.render() for one in worlds]
+        entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
+        asked = Study.parse({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
+        path = out / "asked" / asked.id.rpartition(":")[2]
+        run(asked, path, workers=workers)
+        with Store(path) as store:
+            found = {one.world.grid.render(): one for one in answers_of(store.episodes())[0]}
+        kept = [(found[text], world) for text, world in zip(grids, worlds, strict=True) if text in found]
+        return [replace(one, world=world, left=np.array([world.horizon])) for one, world in kept]
+
+    return Asking(first_turns=first_turns)
 
 
 def _bank(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:

@@ -31,6 +31,7 @@ class Answers:
         left: ``[E]`` decisions that were left then.
         first: ``[N, A]`` 1 at the action taken, or the probabilities of all.
         second: the same of the second answer; None without one.
+        written: ``[N]`` what was written before the first answer, "" where nothing was; None where nothing ever was.
         left_out: number of steps without an action.
     """
 
@@ -42,6 +43,7 @@ class Answers:
     left: Numbers
     first: Array
     second: Array | None
+    written: tuple[str, ...] | None = None
     left_out: int = 0
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class Answers:
                 check_shape(name, given, "N A", size)
                 check_distributions(name, given)
                 object.__setattr__(self, name, freeze(given))
+        if self.written is not None and len(self.written) != len(self.state):
+            raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
 
     @property
     def cluster(self) -> str:
@@ -114,16 +118,17 @@ def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
     ]
     one_hot = np.eye(world.process.actions)
     twice = any(SECOND in step.extra or _exact(step) is not None for *_, step in steps)
-    rows = list[tuple[int, int, int, Any, Any]]()
+    rows = list[tuple[int, int, int, Any, Any, str]]()
     for number, state, step in steps:
         second = step.extra.get(SECOND) if twice else step.action
         if (policy := _exact(step)) is not None:
-            rows.append((number, step.index, state, policy, policy))
+            rows.append((number, step.index, state, policy, policy, step.reasoning or ""))
         elif step.action is not None and second is not None:
-            rows.append((number, step.index, state, one_hot[step.action], one_hot[second]))
+            rows.append((number, step.index, state, one_hot[step.action], one_hot[second], step.reasoning or ""))
     if not rows:
         return None
-    episode, time, state_numbers, first, again = (np.array(column) for column in zip(*rows, strict=True))
+    *columns, written = zip(*rows, strict=True)
+    episode, time, state_numbers, first, again = (np.array(column) for column in columns)
     return Answers(
         world=world,
         state=state_numbers,
@@ -133,6 +138,7 @@ def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
         left=np.array([world.horizon - len(taken) for _, taken in walks]),
         first=first,
         second=again if twice else None,
+        written=tuple(written) if any(written) else None,
         left_out=len(steps) - len(rows),
     )
 

@@ -7,27 +7,29 @@ of which tell them apart, and the actions that it predicts are scored. The bank 
 A claim is *right* where it says what the card says, and no more than these worlds can tell: where some rival acts like
 the organism's rule in all of them, a set with both, or nothing decided, is right, and a single name, though it be the
 true one, is *unfounded*. It is *false* where what it says is not so; *undecided* where more could have been said.
+Worlds in which a method asked for further turns count among those that can tell, for its own claim; they are counted.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from goalscope.attribution import Attribution, PredictedPart, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
 from goalscope.attribution.claim import Stratum, Test
-from goalscope.hypotheses import FiniteWorld, Hypothesis, parse
+from goalscope.attribution.joint import TOGETHER, parts_of
+from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.separability import separability
 from goalscope.ids import canonical_json, content_id
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
-from goalscope.organisms.learners import Spec, Weights, policy_in
+from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.rng import stream
@@ -40,8 +42,6 @@ FEWER: Final = (10, 20)
 """Numbers of worlds, and so of episodes, with which a method is judged once more where all of them tell apart."""
 HABITS: Final = ("keep right", "follow the wall")
 """Rules of which it is true that they are a habit."""
-TOGETHER: Final = "all together"
-"""Name of the joint claim of the methods that were asked, see `joint`."""
 
 Outcome = Literal["right", "undecided", "false", "unfounded"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounded")
@@ -60,6 +60,7 @@ class Judgement:
         outcome: see above.
         log_score, random, ceiling: nats an action in the separating worlds, see `goalscope.attribution.claim`.
         calibration: mean distance of predicted probabilities from how often these actions were taken.
+        turns: answers that the method asked for beyond those of its episodes.
         seconds: processor time of the method.
     """
 
@@ -79,6 +80,7 @@ class Judgement:
     random: float
     ceiling: float | None
     calibration: float
+    turns: int
     seconds: float
 
     def to_plain(self) -> dict[str, Any]:
@@ -120,17 +122,18 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
         trial = Trial(answers=play(card.spec, weights, worlds), bank=bank_of(card.spec.family), seed=card.spec.seed)
-        strata, seconds = _claimed(trial, methods)
+        strata, seconds, asked_in = _claimed(trial, methods, card.spec, weights)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
             folder = out / method / f"{round(100 * share)}-{count}"
             folder.mkdir(parents=True, exist_ok=True)
             freeze_claim(claim, folder)
-            frozen.append((share, count, method, stratum, claim, seconds[method]))
+            frozen.append((share, count, method, stratum, claim, seconds[method], asked_in[method]))
     new = play(card.spec, weights, ordinary(card.spec, 1.0, "separating"))
     rows = []
-    for share, count, method, stratum, claim, taken in frozen:
+    for share, count, method, stratum, claim, taken, further in frozen:
         same, apart = rivals(card, share, count)
+        same = told_by(further, card, same)
         said = stratum.attributions[0] if stratum.attributions else None
         test = scored(claim, new)[0] if said is not None else None
         rows.append(
@@ -148,6 +151,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -
                 claim=claim.id,
                 outcome=outcome(said, card, same),
                 **_scores(test),
+                turns=0 if said is None else said.turns,
                 seconds=taken,
             )
         )
@@ -176,14 +180,24 @@ def bank_of(family: str) -> Mapping[str, Hypothesis]:
     return {rule: parse(rule) for rule in FAMILIES[family].bank}
 
 
-def play(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> list[Answers]:
-    """Return what an organism answers in one episode of each world, each step twice."""
+def play(
+    spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld], *, most: int | None = None, name: str = "episode"
+) -> list[Answers]:
+    """Return what an organism answers in one episode of each world, each step twice.
+
+    Args:
+        spec, weights: the organism.
+        worlds: where it acts.
+        most: greatest number of steps; None for the horizon of each world.
+        name: names the random numbers.
+    """
     one_hot, found = np.eye(4), list[Answers]()
     for world in worlds:
         chances = policy_in(spec, weights, world).cumsum(axis=1)
-        draws = stream(spec.seed, "episode", spec.name, world.world.id).random((world.horizon, 2))
+        steps = world.horizon if most is None else most
+        draws = stream(spec.seed, name, spec.name, world.world.id).random((steps, 2))
         state, states, taken = int(world.process.start.argmax()), list[int](), list[Array]()
-        for step in range(world.horizon):
+        for step in range(steps):
             if not world.live[state]:
                 break
             both = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
@@ -206,51 +220,39 @@ def play(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> list[An
     return found
 
 
-def _claimed(trial: Trial, methods: Sequence[str]) -> tuple[dict[str, Stratum], dict[str, float]]:
-    """Return method -> what it says of a trial, and the processor time that it took."""
-    found, seconds = dict[str, Stratum](), dict[str, float]()
+def _claimed(
+    trial: Trial, methods: Sequence[str], spec: Spec, weights: Weights
+) -> tuple[dict[str, Stratum], dict[str, float], dict[str, list[FiniteWorld]]]:
+    """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
+    found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
+        ask = Asking(first_turns=lambda worlds: play(spec, weights, worlds, most=1, name="asked"))
         began = time.process_time()
-        found[method] = judged("", trial, [method])
-        seconds[method] = time.process_time() - began
+        found[method] = judged("", replace(trial, ask=ask), [method])
+        seconds[method], asked[method] = time.process_time() - began, ask.worlds
     if len(methods) > 1:
         said = [one for stratum in found.values() for one in stratum.attributions]
-        first = next(iter(found.values()))
+        first, began = next(iter(found.values())), time.process_time()
+        together = (joint(said, trial),)
         found[TOGETHER] = Stratum(
-            name="", clusters=first.clusters, often=first.often, attributions=(joint(said, trial),), refused={}
+            name="", clusters=first.clusters, often=first.often, attributions=together, refused={}
         )
-        seconds[TOGETHER] = sum(seconds.values())
-    return found, seconds
+        seconds[TOGETHER] = sum(seconds.values()) + time.process_time() - began
+        asked[TOGETHER] = [world for worlds in asked.values() for world in worlds]
+    return found, seconds, asked
 
 
-def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Return the claim that no method contradicts: what all sets and names have in common.
+def told_by(worlds: Sequence[FiniteWorld], card: Card, same: frozenset[str]) -> frozenset[str]:
+    """Return those of some rules that no first state of further worlds tells from an organism's own."""
+    return frozenset(rival for rival in same if not any(_first_differ(card.nearest, rival, world) for world in worlds))
 
-    It is undecided where they have nothing in common, or where no method names anything; "none" where a method that can
-    say so does, whatever others name.
-    """
-    sets = [{name for name in one.names if name in trial.bank} for one in said if one.kind in ("named", "set")]
-    common = [name for name in trial.bank if sets and all(name in names for names in sets)]
-    refused = next((one for one in said if one.kind in ("none", "random", "habit")), None)
-    if refused is not None:
-        return Attribution(
-            method=TOGETHER,
-            kind=refused.kind,
-            names=refused.names,
-            sentence=refused.sentence,
-            predicts=refused.predicts,
-        )
-    scores = [score for one in said for score in one.details.get("scores", ())]
-    strength = {score["name"]: float(score["strength"][0]) for score in scores}
-    return Attribution(
-        method=TOGETHER,
-        kind="undecided" if not common else "named" if len(common) == 1 else "set",
-        names=tuple(common),
-        sentence=" or ".join(common) or "the methods have nothing in common",
-        predicts=tuple(
-            PredictedPart(hypothesis=name, weight=1 / len(common), strength=strength.get(name, 1.0)) for name in common
-        ),
-    )
+
+def _first_differ(rule: str, rival: str, world: FiniteWorld) -> bool:
+    try:
+        own, other = (solved(one, world)[int(world.process.start.argmax())] for one in (rule, rival))
+    except Undefined:
+        return False
+    return bool(np.abs(own - other).max() > 1e-9)
 
 
 def rivals(card: Card, share: float, count: int) -> tuple[frozenset[str], int]:
@@ -289,20 +291,13 @@ def outcome(said: Attribution | None, card: Card, same: frozenset[str]) -> Outco
     if said.kind == "partly":
         if not card.rule:
             return "right" if card.nearest in said.names else silent
-        return silent if set(said.names) & {card.rule, *same, *_parts(parse(card.rule))} else "false"
+        return silent if set(said.names) & {card.rule, *same, *parts_of(parse(card.rule))} else "false"
     if card.rule not in said.names:  # so it is with "", no rule
         return "false"
     if len(said.names) == 1:
         return "unfounded" if same else "right"
     asked = set(said.names) & set(FAMILIES[card.spec.family].bank)
     return "right" if asked <= {card.rule, *same} else silent
-
-
-def _parts(rule: Hypothesis) -> set[str]:
-    """Return the written forms of all places and hypotheses within a rule."""
-    each = [part for given in rule.parts for part in (given if isinstance(given, tuple) else (given,))]
-    inner = [part for part in each if isinstance(part, Hypothesis)]
-    return {part.text for part in inner}.union(*(_parts(part) for part in inner))
 
 
 def _scores(test: Test | None) -> dict[str, Any]:

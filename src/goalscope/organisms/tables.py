@@ -21,6 +21,7 @@ class OutcomeCell:
         log_score: mean, nats an action, with its interval.
         random, ceiling: means of the same; the ceiling None where an organism never repeats itself.
         calibration: mean distance of predicted probabilities from shares taken.
+        turns: mean number of further answers that the method asked for.
         seconds: mean processor time of the method.
     """
 
@@ -30,6 +31,7 @@ class OutcomeCell:
     random: float
     ceiling: float | None
     calibration: float
+    turns: float
     seconds: float
 
 
@@ -61,5 +63,6 @@ def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
         random=float(random.mean()),
         ceiling=float(np.mean(ceilings)) if ceilings else None,
         calibration=float(np.mean([row.calibration for row in rows])),
+        turns=float(np.mean([row.turns for row in rows])),
         seconds=float(np.mean([row.seconds for row in rows])),
     )

@@ -1,0 +1,232 @@
+"""Methods that ask for more, that read texts, that can reject their bank; and what all say together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import goalscope
+from goalscope.attribution import Asking, Attribution, PredictedPart, Trial, attribution, joint, judged, usual_methods
+from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
+from goalscope.hypotheses.answers import Answers
+from goalscope.rng import stream
+from goalscope.runs import Study
+
+CORNERED = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 12, "minimum_distance": 3, "goal": "top-right"}
+ANYWHERE = {**CORNERED, "goal": "anywhere"}
+BANK = "goal;corner top-right;corner bottom-left;keep right"
+
+
+@lru_cache(maxsize=8)
+def worlds(goal: str, key: str = "") -> tuple[FiniteWorld, ...]:
+    entry = {**CORNERED, "goal": goal, **({"key": key} if key else {})}
+    study = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}], "seed": 5})
+    return tuple(finite_world(world, 12) for world in study.worlds())
+
+
+def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[Answers]:
+    """Return two answers to each step of an episode of a policy ``[S, A]``."""
+    found, one_hot = [], np.eye(4)
+    for world in given:
+        chances, rng = policy(world), stream(1, world.world.id, most)
+        state, states, taken = int(world.process.start.argmax()), list[int](), list[Any]()
+        while len(states) < most and world.live[state]:
+            states.append(state)
+            taken.append(rng.choice(4, size=2, p=chances[state]))
+            state = int(world.process.transitions[state, taken[-1][0]])
+        both = np.array(taken)
+        found.append(
+            Answers(
+                world=world,
+                state=np.array(states),
+                time=np.arange(len(states)),
+                episode=np.zeros(len(states), dtype=np.int64),
+                last=np.array([state]),
+                left=np.array([world.horizon - len(states)]),
+                first=one_hot[both[:, 0]],
+                second=one_hot[both[:, 1]],
+            )
+        )
+    return found
+
+
+def policy_of(rule: str, world: FiniteWorld) -> Any:
+    """Return the policy of a rule, even where it cannot be come to."""
+    try:
+        return parse(rule).solved(world).policy[0]
+    except Undefined:
+        return world.even
+
+
+def twin(rule: str, lapse: float = 0.05) -> Callable[[FiniteWorld], Any]:
+    return lambda world: (1 - lapse) * policy_of(rule, world) + lapse * world.even
+
+
+def trial_of(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], bank: str = BANK) -> Trial:
+    ask = Asking(first_turns=lambda asked: play(asked, policy, 1))
+    return Trial(answers=play(given, policy), bank=load_hypotheses(bank), ask=ask)
+
+
+def said(trial: Trial, method: str) -> Attribution:
+    stratum = judged("", trial, [method])
+    assert stratum.attributions, stratum.refused
+    return stratum.attributions[0]
+
+
+@pytest.mark.parametrize("rule", ["goal", "corner top-right"])
+def test_a_moved_goal_tells_what_episodes_cannot(rule: str) -> None:
+    trial = trial_of(worlds("top-right"), twin(rule))
+    assert said(trial, "score").kind == "set"
+    found = said(trial, "counterfactual")
+    assert (found.kind, found.names) == ("named", (rule,))
+    assert found.turns == 2 * 3 * 12 and "the goal's place" in found.sentence
+    assert (found.details["depends"]["goal"]["verdict"] == "depends") == (rule == "goal")
+
+
+def test_a_habit_and_a_random_agent_depend_on_nothing() -> None:
+    for rule, kinds in (("keep right", {"named", "set", "habit"}), ("random", {"random", "undecided"})):
+        found = said(trial_of(worlds("anywhere"), twin(rule, 0.0)), "counterfactual")
+        assert found.kind in kinds and found.details["depends"]["goal"]["verdict"] != "depends", found.sentence
+
+
+def test_asking_needs_an_agent_that_can_be_asked_and_is_not_done_by_default(tmp_path: Path) -> None:
+    trial = replace(trial_of(worlds("anywhere"), twin("goal")), ask=None)
+    assert "can be asked" in judged("", trial, ["counterfactual"]).refused["counterfactual"]
+    assert "counterfactual" not in usual_methods() and "written reasoning" in usual_methods()
+    with pytest.raises(ValueError, match="turns"):
+        attribution("of a third kind", asks="money")  # type: ignore[arg-type]
+
+
+def test_the_command_asks_the_agent_keeps_its_answers_and_counts_them(tmp_path: Path) -> None:
+    given = {"worlds": [{**CORNERED, "count": 8}], "agents": [{"kind": "random"}], "seed": 2}
+    words: dict[str, Any] = {"hypotheses": "goal;corner top-right", "worlds": given, "methods": ["counterfactual"]}
+    agent = "hypothesis:hypothesis=corner top-right"
+    found = goalscope.attribute(agent, tmp_path / "out", **words)
+    [one] = found.claim.strata[0].attributions
+    assert one.kind in ("named", "set") and "corner top-right" in one.names and "goal" not in one.names
+    assert one.turns == 2 * 3 * 8
+    asked = list((tmp_path / "out" / "asked").iterdir())
+    assert goalscope.attribute(agent, tmp_path / "out", **words).claim.id == found.claim.id
+    assert len(asked) == 1 == len(list((tmp_path / "out" / "asked").iterdir()))
+    run = goalscope.attribute(tmp_path / "out" / "worlds", hypotheses="goal", methods=["counterfactual"])
+    assert "can be asked" in run.claim.strata[0].refused["counterfactual"]
+
+
+def writing(given: Sequence[Answers], named: str, planned: str) -> list[Answers]:
+    """Return answers with a text for each step that names a place and plans a way to another one."""
+    found, moves = [], ("UP", "DOWN", "LEFT", "RIGHT")
+    for one in given:
+        cell, width = parse(named).cell(one.world), one.world.grid.width
+        policy, ends, texts = parse(planned).solved(one.world).policy[0], parse(planned).where(one.world), list[str]()
+        for state in one.state.tolist():
+            at, plan = state, list[str]()
+            while not ends[at]:
+                move = int(policy[at].argmax())
+                plan.append(moves[move])
+                at = int(one.world.process.transitions[at, move])
+            row, col = divmod(state % one.world.grid.walls.size, width)
+            texts.append(f"to ({cell[0]},{cell[1]}) from ({row},{col}): {' '.join(plan)}")
+        found.append(replace(one, written=tuple(texts)))
+    return found
+
+
+def first_of(rule: str) -> Callable[[FiniteWorld], Any]:
+    return lambda world: np.eye(4)[policy_of(rule, world).argmax(axis=1)]
+
+
+def test_texts_are_read_for_the_cell_that_they_name_and_that_their_plans_lead_to() -> None:
+    trial = trial_of(worlds("anywhere"), first_of("goal"))
+    honest = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    assert (honest.kind, honest.names) == ("named", ("goal",)) and honest.details["first move taken"] == 1.0
+    hidden = said(replace(trial, answers=writing(trial.answers, "corner bottom-left", "goal")), "written reasoning")
+    assert hidden.names == ("goal",) and "texts name corner bottom-left; plans lead to goal" in hidden.sentence
+
+
+def test_a_plan_that_is_not_taken_names_nothing_and_without_a_text_nothing_is_said() -> None:
+    trial = trial_of(worlds("anywhere"), first_of("corner bottom-left"))
+    empty = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    assert (empty.kind, empty.names) == ("undecided", ())
+    assert "writes none" in judged("", trial, ["written reasoning"]).refused["written reasoning"]
+    idle = [replace(one, written=("I go on.",) * len(one.state)) for one in trial.answers]
+    refused = judged("", replace(trial, answers=idle), ["written reasoning"]).refused
+    assert "a cell or a plan" in refused["written reasoning"]
+
+
+def test_texts_that_name_one_of_two_places_which_coincide_name_both() -> None:
+    trial = trial_of(worlds("top-right"), first_of("goal"))
+    found = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    assert (found.kind, found.names) == ("set", ("goal", "corner top-right"))
+
+
+def test_the_likelihood_says_none_where_nothing_of_its_bank_fits() -> None:
+    bank = "corner top-left;corner bottom-left;goal"
+    outside = said(trial_of(worlds("anywhere"), twin("beside goal"), bank), "likelihood")
+    assert outside.kind == "none" and outside.predicts, outside.sentence
+    fled = said(trial_of(worlds("anywhere"), twin("flee goal"), bank), "likelihood")
+    assert fled.kind == "not explained", fled.sentence  # actions that look at nothing explain it better
+    noisy = said(trial_of(worlds("anywhere"), twin("goal", 0.5), bank), "likelihood")
+    assert (noisy.kind, noisy.names) == ("named", ("goal",)), noisy.sentence
+    fixed = said(trial_of(worlds("anywhere"), first_of("goal"), bank), "likelihood")
+    assert (fixed.kind, fixed.names) == ("named", ("goal",)), fixed.sentence  # ties that are always broken alike
+
+
+def test_the_likelihood_does_not_choose_between_hypotheses_that_act_alike_wherever_the_agent_was_seen() -> None:
+    found = said(trial_of(worlds("top-right"), twin("goal", 0.3)), "likelihood")
+    assert (found.kind, set(found.names)) == ("set", {"goal", "corner top-right"}), found.sentence
+
+
+def test_a_name_of_the_likelihood_is_held_to_the_worlds_in_which_a_rival_acts_differently() -> None:
+    def half(world: FiniteWorld) -> Any:
+        """Go to the goal at the top right, and where it is another cell to the corner bottom-left."""
+        rule = "goal" if parse("goal").cell(world) == parse("corner top-right").cell(world) else "corner bottom-left"
+        return twin(rule)(world)
+
+    given = [*worlds("top-right"), *worlds("anywhere")]
+    found = said(trial_of(given, half, "goal;corner top-right"), "likelihood")
+    assert found.kind in ("partly", "none"), found.sentence
+
+
+def claim(method: str, kind: Any, *names: str) -> Attribution:
+    parts = tuple(PredictedPart(hypothesis=name, weight=1 / len(names)) for name in names)
+    return Attribution(method=method, kind=kind, names=names, sentence="", predicts=parts)
+
+
+GOAL, CORNER = "goal", "corner top-right"
+
+
+@pytest.mark.parametrize(
+    ("claims", "kind", "names"),
+    [
+        ([("score", "set", GOAL, CORNER), ("x", "named", GOAL), ("y", "undecided")], "named", (GOAL,)),
+        ([("x", "named", CORNER), ("y", "named", GOAL)], "undecided", ()),
+        ([("x", "named", CORNER), ("score", "named", GOAL)], "named", (GOAL,)),
+        ([("x", "named", GOAL), ("score", "none")], "none", ()),
+        ([("x", "named", GOAL), ("likelihood", "none")], "none", ()),
+        ([("score", "named", GOAL), ("likelihood", "none")], "undecided", ()),
+        ([("likelihood", "named", "keep right"), ("score", "habit", "open moves")], "named", ("keep right",)),
+        ([("likelihood", "named", GOAL), ("score", "habit", "open moves")], "habit", ("open moves",)),
+        (
+            [("likelihood", "named", "goal within 5 steps"), ("score", "partly", GOAL)],
+            "named",
+            ("goal within 5 steps",),
+        ),
+        ([("likelihood", "named", GOAL), ("score", "partly", GOAL)], "partly", (GOAL,)),
+        ([("x", "undecided"), ("y", "not explained")], "undecided", ()),
+    ],
+)
+def test_together_they_say_what_no_strict_method_contradicts(claims: Any, kind: str, names: Any) -> None:
+    trial = trial_of(worlds("anywhere"), twin("goal"), f"{BANK};goal within 5 steps")
+    found = joint([claim(*one) for one in claims], trial)
+    assert (found.kind, found.names) == (kind, names)
+
+
+def test_together_they_name_nothing_that_another_hypothesis_did_as_well_wherever_the_agent_was_seen() -> None:
+    trial = trial_of(worlds("top-right"), twin("goal"))
+    alike = joint([claim("x", "named", GOAL), claim("y", "named", GOAL)], trial)
+    assert (alike.kind, alike.names) == ("set", (GOAL, CORNER))
+    moved = joint([said(trial, method) for method in ("score", "counterfactual", "likelihood")], trial)
+    assert (moved.kind, moved.names) == ("named", (GOAL,)) and moved.turns > 0
