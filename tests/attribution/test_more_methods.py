@@ -216,6 +216,12 @@ GOAL, CORNER = "goal", "corner top-right"
         ),
         ([("likelihood", "named", GOAL), ("score", "partly", GOAL)], "partly", (GOAL,)),
         ([("x", "undecided"), ("y", "not explained")], "undecided", ()),
+        ([("likelihood", "named", GOAL), ("score", "undecided", CORNER)], "undecided", ()),
+        (
+            [("likelihood", "named", GOAL), ("counterfactual", "named", GOAL), ("score", "partly", GOAL)],
+            "named",
+            (GOAL,),
+        ),
     ],
 )
 def test_together_they_say_what_no_strict_method_contradicts(claims: Any, kind: str, names: Any) -> None:

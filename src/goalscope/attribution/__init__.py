@@ -3,7 +3,7 @@
 A method is a function of a `Trial` under `@attribution`. Which hypotheses there are is in `goalscope.hypotheses`.
 """
 
-from goalscope.attribution.claim import FrozenClaim, Stratum, Test, claim_of, freeze_claim, judged, scored
+from goalscope.attribution.claim import FrozenClaim, Stratum, Test, claim_of, freeze_claim, judged, read_claim, scored
 from goalscope.attribution.definition import Asking, Attribution, PredictedPart, Trial, attribution, usual_methods
 from goalscope.attribution.joint import joint
 
@@ -20,6 +20,7 @@ __all__ = [
     "freeze_claim",
     "joint",
     "judged",
+    "read_claim",
     "scored",
     "usual_methods",
 ]

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from goalscope import registry
-from goalscope.attribution.definition import Attribution, PredictedPart, Trial, predicted
+from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, predicted
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.views import Undefined
@@ -32,8 +32,10 @@ from goalscope.ids import canonical_json, content_id
 from goalscope.measures.goals.separability import FEWEST
 from goalscope.parts import attempt
 from goalscope.plain_files import write_text
+from goalscope.untrusted import decode_object, read_octets, shorten
 
 FILE = "claim.json"
+_LARGEST: Final = 10_000_000  # bytes of a claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,49 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
             )
         return
     write_text(path, text)
+
+
+def read_claim(path: Path) -> FrozenClaim:
+    """Return a claim that was frozen in a file; sentences for readers are not in it.
+
+    Raises:
+        ValueError: it is no claim, or was changed: its values have another id.
+        OSError: there is none.
+    """
+    given = decode_object(read_octets(path, _LARGEST))
+    try:
+        plain = given["claim"]
+        strata = [
+            Stratum(
+                name=str(one["name"]),
+                clusters=int(one["clusters"]),
+                often={int(size): tuple(map(float, shares)) for size, shares in one["often"].items()},
+                attributions=tuple(_read_said(each) for each in one["said"]),
+                refused={},
+            )
+            for one in plain["strata"]
+        ]
+        fields = {name: plain[name] for name in ("agent", "hypotheses", "worlds", "tested_on")}
+        found = FrozenClaim(**fields, strata=tuple(strata))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} must hold a claim as goalscope freezes it, got something else ({error})") from error
+    if found.id != given["id"]:
+        raise ValueError(f"a frozen claim must not change, but {path} is named {given['id']} and is {found.id}")
+    return found
+
+
+def _read_said(plain: Mapping[str, Any]) -> Attribution:
+    if plain["kind"] not in {name for part in get_args(Said) for name in (get_args(part) or (part,))}:
+        raise ValueError(f"the kind of a verdict must be a known one, got {shorten(plain['kind'])}")
+    return Attribution(
+        method=str(plain["method"]),
+        kind=plain["kind"],
+        names=tuple(map(str, plain["names"])),
+        sentence="",
+        weights={str(name): float(value) for name, value in plain["weights"].items()},
+        predicts=tuple(PredictedPart(**part) for part in plain["predicts"]),
+        turns=int(plain["turns"]),
+    )
 
 
 def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:

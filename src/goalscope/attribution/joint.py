@@ -5,9 +5,10 @@ yield where they have nothing in common with them. In this order:
 
 1. Score or counterfactual behaviour says *none*, *random* or *habit*: so it is. A habit does not contradict the name of
    a habit. The likelihood alone says *none*: so it is, unless one of these two names something; then it is undecided.
-2. The names that all methods share; where there are none, those that all strict ones share.
-3. *Partly* h by a strict method leaves the name of a rule that h is a part of, such as h under a condition; any other
-   name becomes *partly*.
+2. The names that all methods share; where there are none, those that all strict ones share. What the likelihood alone
+   names, with score or counterfactual behaviour undecided, is undecided.
+3. *Partly* h by a strict method leaves the name of a rule that h is a part of, such as h under a condition, and a name
+   that two other strict methods give; any other name becomes *partly*.
 4. Every hypothesis of the bank is added that acts like a name in all states in which the agent was seen, but for those
    that counterfactual behaviour told from it: no method has seen anything that speaks for one of them.
 """
@@ -46,9 +47,13 @@ def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
             why = f"{first.method} excludes what the others name"
     elif part := [one for one in strict.values() if one.kind == "partly"]:
         parts = {name for one in part for name in one.names}
+        others = [names[method] for method in strict if method in names]
         chosen = [name for name in common if name not in parts and parts_of(trial.bank[name]) & parts]
+        chosen = chosen or (_common(others) if len(others) > 1 else [])
         if not chosen:
             kind, chosen = "partly", [name for name in trial.bank if name in parts]
+    elif list(names) == ["likelihood"] and strict.keys() & set(FOUNDED):
+        why = "the likelihood alone names something"
     else:
         chosen = common
     if kind != "partly" and chosen:

@@ -14,19 +14,30 @@ if TYPE_CHECKING:
     from goalscope.organisms.inside import InsideFinding
     from goalscope.organisms.judging import Judgement
 
-_ACTIONS = ("make", "list", "check", "judge", "gate", "inside")
+_ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "seal", "claim", "open", "score")
+_WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "seal"), ("seal", "open")
 
 
 def organisms(
     action: Annotated[
-        str, typer.Argument(metavar="ACTION", help="make, list, check, judge, gate (evaluate) or inside.")
+        str,
+        typer.Argument(
+            metavar="ACTION",
+            help="make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.",
+        ),
     ],
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[METHODS]...", help="With judge: attribution methods; all by default."),
+        typer.Argument(metavar="[METHODS]...", help="With judge and claim: attribution methods; all by default."),
     ] = None,
-    at: Annotated[Path, option("DIR", "Directory of the organisms, a folder each.")] = Path("organisms"),
-    out: Annotated[Path | None, option("DIR", "With judge, gate, inside: results.", "--out", "-o")] = None,
+    at: Annotated[
+        Path, option("DIR", "Directory of the organisms, a folder each; with claim, open and score of the challenge.")
+    ] = Path("organisms"),
+    out: Annotated[
+        Path | None, option("DIR", "With judge, gate, inside: results; with seal: the challenge.", "--out", "-o")
+    ] = None,
+    key: Annotated[Path | None, option("FILE", "With seal and open: salts and truths, not to be given away.")] = None,
+    name: Annotated[str, option("NAME", "With claim: who claims.")] = "ours",
     families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
     kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",
     seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
@@ -44,14 +55,18 @@ def organisms(
 
     if action not in _ACTIONS:
         raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
-    if methods and action != "judge":
-        raise ValueError(f"methods belong to judge, got {methods[0][:60]!r} with {action}: leave it out")
-    if (out is None) == (action in ("judge", "gate", "inside")):
-        raise ValueError("--out DIR belongs to judge, gate and inside, and they need it")
+    if methods and action not in _WITH_METHODS:
+        raise ValueError(f"methods belong to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
+    for option_given, what, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
+        if (option_given is None) == (action in needs):
+            raise ValueError(f"{what} belongs to {', '.join(needs)}, and they need it: got {action}")
     if action == "make":
         cards = make(at, planned(seed=seed, families=split(families), kinds=split(kinds), each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
         say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
+        return
+    if action in ("claim", "open", "score"):
+        _challenge(action, at, key, methods or [], name, as_json=as_json)
         return
     specs = {path: read_card(path).spec for path in folders(at)}
     chosen = [
@@ -86,12 +101,52 @@ def organisms(
         findings = inside(chosen, out, stage=progress)
         write_text(path_in(out, "goal.svg"), standalone(picture(findings).svg))
         say(json_text([one.to_plain() for one in findings])) if as_json else _inside(findings)
+    elif action == "seal":
+        from goalscope.organisms.challenge import seal
+
+        assert out is not None and key is not None
+        say(f"{len(seal(chosen, out, key))} organisms sealed in {out}; salts and truths in {key}")
     else:
         from goalscope.organisms.gate import gate
 
         assert out is not None
         given = gate(chosen, out, stage=progress)
         say(json_text([one.to_plain() for one in given])) if as_json else _gate(given)
+
+
+def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
+    """Claim something of a sealed challenge, open it, or score what was claimed."""
+    from goalscope import registry
+    from goalscope.cli.console import json_text, say, table
+    from goalscope.organisms import challenge
+
+    if action == "claim":
+        made = challenge.claim(at, methods or list(registry.names("attribution")), name)
+        say(json_text([one.id for one in made]) if as_json else "\n".join(f"{one.agent}: {one.id}" for one in made))
+    elif action == "open":
+        assert key is not None
+        stood = challenge.open_challenge(at, key)
+        say(json_text(stood) if as_json else f"{at} is opened, all seals fit; {len(stood)} claims stood before")
+    else:
+        found = challenge.score(at)
+        if as_json:
+            say(json_text([one.to_plain() for one in found]))
+            return
+        rows = [
+            [
+                one.organism,
+                one.claimant,
+                one.method,
+                " ".join((one.kind, *one.names)),
+                one.rule or "none",
+                one.outcome,
+                "before" if one.before else "AFTER opening",
+                f"{one.log_score:.2f}",
+            ]
+            for one in found
+        ]
+        heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
+        table(heads, rows, title=f"claims about {at}", numbers=[7])
 
 
 def _as_meant(cards: "Sequence[Card]") -> int:

@@ -141,7 +141,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     for number, rule in enumerate(family.bank):
         logs, values = np.empty((len(every), len(LAPSES))), np.empty(len(every))
         for index, (world, own, mass) in enumerate(zip(every, policies, passed, strict=True)):
-            logs[index], values[index] = _held(world, rule, own, mass)
+            logs[index], values[index] = held(world, rule, own, mass)
         nats[number] = logs[:, logs.sum(axis=0).argmax()]
         for kind in placed:
             shares[kind][rule] = _interval(values[kinds == kind], (0.0, 1.0))
@@ -166,7 +166,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     )
 
 
-def _held(world: FiniteWorld, rule: str, own: Array, mass: Array) -> tuple[Array, float]:
+def held(world: FiniteWorld, rule: str, own: Array, mass: Array) -> tuple[Array, float]:
     """Return nats an episode at each of `LAPSES`, and the share of steps as the rule says, of one world."""
     try:
         said = solved(rule, world)

@@ -13,7 +13,7 @@ Worlds in which a method asked for further turns count among those that can tell
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -226,7 +226,7 @@ def _claimed(
     """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
     found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
-        ask = Asking(first_turns=lambda worlds: play(spec, weights, worlds, most=1, name="asked"))
+        ask = Asking(first_turns=partial(play, spec, weights, most=1, name="asked"))
         began = time.process_time()
         found[method] = judged("", replace(trial, ask=ask), [method])
         seconds[method], asked[method] = time.process_time() - began, ask.worlds
@@ -271,13 +271,14 @@ def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str,
     return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
 
 
-def outcome(said: Attribution | None, card: Card, same: frozenset[str]) -> Outcome:
+def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Sequence[str] = ()) -> Outcome:
     """Return how a claim fares against a card; see the module.
 
     Args:
         said: the claim, None where the method gave nothing.
         card: what was measured.
         same: rules that no world which it saw tells from the organism's own.
+        bank: written forms that were asked for; empty for those of the family.
     """
     silent: Outcome = "right" if same else "undecided"
     if said is None or said.kind == "undecided":
@@ -296,7 +297,7 @@ def outcome(said: Attribution | None, card: Card, same: frozenset[str]) -> Outco
         return "false"
     if len(said.names) == 1:
         return "unfounded" if same else "right"
-    asked = set(said.names) & set(FAMILIES[card.spec.family].bank)
+    asked = set(said.names) & set(bank or FAMILIES[card.spec.family].bank)
     return "right" if asked <= {card.rule, *same} else silent
 
 

@@ -1,0 +1,69 @@
+"""An organism that plays: from the observations of ``goalscope/Grid-v0`` (Gymnasium) to a move, without PyTorch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goalscope.environments.agents import PLANES
+from goalscope.hypotheses.definition import Array
+from goalscope.organisms.cards import read_card, read_weights
+from goalscope.organisms.learners import policy
+from goalscope.worlds.grid import Grid
+
+
+class Player:
+    """An organism as a policy of observations.
+
+    ``player.predict(observation)`` has the form of Stable-Baselines3: `goalscope.environments.PolicyAgent` takes it.
+
+    Args:
+        folder: of the organism.
+        seed: of its draws; none are made where the most probable move is asked for.
+
+    Attributes:
+        card: what is true of it.
+    """
+
+    def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.card = read_card(folder)
+        self._weights = read_weights(folder, self.card)
+        self._rng = np.random.default_rng(seed)
+
+    def probabilities(self, observation: Any) -> Array:
+        """Return ``[4]`` the probabilities of moves, or ``[B, 4]`` for a batch.
+
+        Args:
+            observation: planes ``[6, H, W]`` or ``[B, 6, H, W]``, or a grid as text.
+
+        Raises:
+            ValueError: another form, or a grid without its agent.
+        """
+        if isinstance(observation, str):
+            return self._of(Grid.parse(observation), carrying=False)
+        given = np.asarray(observation)
+        if given.ndim == 4:
+            return np.stack([self.probabilities(one) for one in given])
+        if given.ndim != 3 or len(given) != len(PLANES):
+            raise ValueError(
+                f"an observation must be planes [{len(PLANES)}, H, W] or a grid as text, got an array of shape "
+                f"{given.shape}: make the environment with form='planes' or form='text'"
+            )
+        cells = [tuple(map(int, where[0])) if len(where := np.argwhere(plane > 0)) else None for plane in given[1:5]]
+        start, goal, key, door = cells
+        grid = Grid(walls=given[0] > 0, start=start, goal=goal, key=key, door=door)
+        return self._of(grid, carrying=bool((given[5] > 0).any()))
+
+    def predict(self, observation: Any, deterministic: bool = False, **_: Any) -> tuple[Any, None]:
+        """Return a move, or one for each of a batch, and no state: drawn, or the most probable one."""
+        chances = np.atleast_2d(self.probabilities(observation))
+        drawn = (chances.cumsum(axis=1) <= self._rng.random((len(chances), 1))).sum(axis=1)
+        moves = chances.argmax(axis=1) if deterministic else np.minimum(drawn, chances.shape[1] - 1)
+        single = isinstance(observation, str) or np.asarray(observation).ndim == 3
+        return (int(moves[0]) if single else moves), None
+
+    def _of(self, grid: Grid, *, carrying: bool) -> Array:
+        if grid.start is None:
+            raise ValueError(f"an organism must see its own cell, got a grid without its agent:\n{grid}")
+        cells = np.array([grid.start])
+        return np.asarray(policy(self.card.spec, self._weights, grid, cells, np.array([carrying]))[0])

@@ -1,0 +1,169 @@
+"""Sealed truths: none of them in the clear, claims before and after opening, keys that do not fit; organisms play."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.environments.agents import planes
+from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
+from goalscope.organisms.challenge import claim, open_challenge, score, seal
+from goalscope.organisms.learners import policy
+from goalscope.organisms.player import Player
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridView
+
+NAMES = {"goal-table-75-0", "place-table-75-0"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("goal", "place"):
+            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=60))
+        patch.setattr(cards, "MEASURED", 8)
+        patch.setattr(challenge, "WORLDS", 12)
+        folder = tmp_path_factory.mktemp("organisms")
+        make(folder, [one for one in planned(seed=3, families=["goal", "place"], kinds=["table"]) if one.name in NAMES])
+        yield folder
+
+
+@pytest.fixture
+def sealed(made: Path, tmp_path: Path) -> tuple[Path, Path]:
+    out, key = tmp_path / "challenge", tmp_path / "key.json"
+    assert seal(list(folders(made)), out, key, salt="nobody guesses") == ["sealed-000", "sealed-001"]
+    return out, key
+
+
+def test_nothing_of_the_truth_is_in_the_clear(sealed: tuple[Path, Path], made: Path) -> None:
+    out, key = sealed
+    public, private = json.loads((out / "challenge.json").read_text()), json.loads(key.read_text())
+    assert {path.name for path in out.iterdir()} == {
+        "challenge.json",
+        "sealed-000.safetensors",
+        "sealed-001.safetensors",
+    }
+    banks = {tuple(public["bank"])}  # the same for all
+    for name, entry in public["organisms"].items():
+        assert set(entry) == {"form", "weights", "seal"} and len(banks) == 1
+        truth = private["organisms"][name]["truth"]
+        assert truth["card"]["spec"]["family"] in ("goal", "place") and truth["rule"]
+    text = (out / "challenge.json").read_text()
+    for secret in ("family", "agreement", "meant", '"nearest"', "salt", "rule", "goal-table", "place-table"):
+        assert secret not in text
+    assert all(each["truth"]["card"]["weights"] == public["organisms"][name]["weights"]
+               for name, each in private["organisms"].items())  # fmt: skip
+    seen = {grid for grids in public["worlds"].values() for grid in grids}
+    assert not any(grid in text for grids in private["separating"].values() for grid in grids if grid not in seen)
+
+
+def test_looks_and_separating_worlds_share_no_layout(sealed: tuple[Path, Path]) -> None:
+    out, key = sealed
+    walls = [
+        {str(Grid.parse(text).walls.tolist()) for grids in given.values() for text in grids}
+        for given in (
+            json.loads((out / "challenge.json").read_text())["worlds"],
+            json.loads(key.read_text())["separating"],
+        )
+    ]
+    assert walls[0] and walls[1] and not walls[0] & walls[1]
+
+
+def test_claims_before_opening_stand_and_one_after_it_is_marked(sealed: tuple[Path, Path]) -> None:
+    out, key = sealed
+    with pytest.raises(ValueError, match="opened before"):
+        score(out)
+    first = claim(out, ["score"], "early")
+    assert [one.id for one in claim(out, ["score"], "early")] == [one.id for one in first]
+    assert set(open_challenge(out, key)) == {one.id for one in first}
+    recorded = (out / "opened.json").read_bytes()
+    claim(out, ["likelihood"], "late")
+    assert set(open_challenge(out, key)) == {one.id for one in first} and (out / "opened.json").read_bytes() == recorded
+    found = score(out)
+    assert {(one.claimant, one.method, one.before) for one in found} == {
+        ("early", "score", True),
+        ("late", "likelihood", False),
+    }
+    assert "corner top-right" in {one.rule for one in found}
+    assert not any(one.outcome == "false" for one in found if one.method == "score"), found
+    printed = CliRunner().invoke(app, ["organisms", "score", "--at", str(out)])
+    assert printed.exit_code == 0 and "AFTER" in printed.output, printed.output
+
+
+def test_a_claim_or_a_truth_that_was_changed_is_refused(sealed: tuple[Path, Path]) -> None:
+    out, key = sealed
+    claim(out, ["score"], "ours")
+    path = out / "claims" / "ours" / "sealed-000" / "claim.json"
+    changed = json.loads(path.read_text())
+    changed["claim"]["strata"][0]["said"][0]["names"] = ["flee goal"]
+    path.write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="must not change"):
+        open_challenge(out, key)
+    path.unlink()
+    private = json.loads(key.read_text())
+    private["organisms"]["sealed-001"]["truth"]["rule"] = "flee goal"
+    other = key.with_name("other.json")
+    other.write_text(json.dumps(private))
+    with pytest.raises(ValueError, match="sealed-001"):
+        open_challenge(out, other)
+    open_challenge(out, key)
+    record = json.loads((out / "opened.json").read_text())
+    record["key"]["organisms"]["sealed-000"]["truth"]["rule"] = "flee goal"
+    (out / "opened.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="seal"):
+        score(out)
+
+
+def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        seal(list(folders(made)), tmp_path / "new", tmp_path / "new" / "key.json")
+    with pytest.raises(ValueError, match="there already"):
+        seal(list(folders(made)), sealed[0], tmp_path / "another.json")
+    without = CliRunner().invoke(app, ["organisms", "seal", "--at", str(made), "--out", str(tmp_path / "x")])
+    assert without.exit_code == 2 and "--key" in without.output + without.stderr
+
+
+def test_the_same_salt_gives_the_same_seals_and_another_one_others(made: Path, tmp_path: Path) -> None:
+    seals = []
+    for number, salt in enumerate(("a", "a", "b")):
+        seal(list(folders(made))[:1], tmp_path / str(number), tmp_path / f"{number}.json", salt=salt)
+        seals.append(json.loads((tmp_path / str(number) / "challenge.json").read_text())["organisms"])
+    assert seals[0] == seals[1] != seals[2]
+
+
+GRID = "#######\n#A___G#\n#_#_#_#\n#____K#\n#_#_#_#\n#_____#\n#######"
+
+
+def test_an_organism_plays_from_observations_as_it_does_in_worlds(made: Path) -> None:
+    folder = made / "goal-table-75-0"
+    player, grid, card = Player(folder, seed=1), Grid.parse(GRID), read_card(folder)
+    own = policy(card.spec, cards.read_weights(folder, card), grid, np.array([grid.start]), np.array([False]))[0]
+    seen = planes(GridView(grid=grid, carrying_key=False))
+    for observation in (GRID, seen):
+        assert player.probabilities(observation) == pytest.approx(own)
+        assert player.predict(observation, deterministic=True)[0] == own.argmax()
+    batch = player.predict(np.stack([seen] * 400))[0]
+    assert np.bincount(batch, minlength=4) / 400 == pytest.approx(own, abs=0.1)
+    with pytest.raises(ValueError, match="planes"):
+        player.predict(np.zeros((3, 7, 7)))
+
+
+@pytest.mark.full
+def test_an_organism_plays_in_gymnasium(made: Path) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    import goalscope.environments.grid_env  # noqa: F401  (registers the environment)
+
+    player, arrived = Player(made / "goal-table-75-0"), 0
+    env = gymnasium.make("goalscope/Grid-v0", size=7, density=0.2, factor=2.0)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        ended = cut = False
+        while not (ended or cut):
+            observation, _, ended, cut, _ = env.step(player.predict(observation)[0])
+        arrived += ended
+    assert arrived >= 12
