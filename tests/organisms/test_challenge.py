@@ -14,7 +14,7 @@ from goalscope.environments.agents import planes
 from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy
-from goalscope.organisms.player import Player
+from goalscope.organisms.player import OrganismPlayer
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView
 
@@ -141,7 +141,7 @@ GRID = "#######\n#A___G#\n#_#_#_#\n#____K#\n#_#_#_#\n#_____#\n#######"
 
 def test_an_organism_plays_from_observations_as_it_does_in_worlds(made: Path) -> None:
     folder = made / "goal-table-75-0"
-    player, grid, card = Player(folder, seed=1), Grid.parse(GRID), read_card(folder)
+    player, grid, card = OrganismPlayer(folder, seed=1), Grid.parse(GRID), read_card(folder)
     own = policy(card.spec, cards.read_weights(folder, card), grid, np.array([grid.start]), np.array([False]))[0]
     seen = planes(GridView(grid=grid, carrying_key=False))
     for observation in (GRID, seen):
@@ -158,7 +158,7 @@ def test_an_organism_plays_in_gymnasium(made: Path) -> None:
     gymnasium = pytest.importorskip("gymnasium")
     import goalscope.environments.grid_env  # noqa: F401  (registers the environment)
 
-    player, arrived = Player(made / "goal-table-75-0"), 0
+    player, arrived = OrganismPlayer(made / "goal-table-75-0"), 0
     env = gymnasium.make("goalscope/Grid-v0", size=7, density=0.2, factor=2.0)
     for seed in range(20):
         observation, _ = env.reset(seed=seed)

@@ -38,6 +38,18 @@ def sees_the_truth(trial: Trial) -> Attribution:
     return said("named" if len(found) == 1 else "set", *found)
 
 
+def asks_in_vain(trial: Trial) -> Attribution:
+    """Name the truth after turns in the worlds that were seen anyway, which tell nothing more."""
+    trial.asking([one.world for one in trial.answers])
+    return said("named", TRUTH["rule"])
+
+
+def asks_elsewhere(trial: Trial) -> Attribution:
+    """Name the truth after turns in worlds that tell goal and proxy apart."""
+    trial.asking(judging.ordinary(Spec(family="goal", kind="table", agreement=0.75, seed=3, number=0), 1.0, "ordinary"))
+    return said("named", TRUTH["rule"])
+
+
 def says_nothing(trial: Trial) -> Attribution:
     raise Undefined("it has nothing to say")
 
@@ -64,11 +76,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(judging, "FEWER", (8,))
         for planted in (always_goal, sees_the_truth, says_nothing):
             attribution(planted.__name__)(planted)
+        for planted in (asks_in_vain, asks_elsewhere):
+            attribution(planted.__name__, asks="turns")(planted)
         folder = tmp_path_factory.mktemp("organisms")
         every = planned(seed=3, families=["goal", "place"], kinds=["table"])
         make(folder, [one for one in every if one.name in ORGANISMS])
         yield folder
-        for planted in (always_goal, sees_the_truth, says_nothing):
+        for planted in (always_goal, sees_the_truth, says_nothing, asks_in_vain, asks_elsewhere):
             registry._entries["attribution"].pop(planted.__name__)
 
 
@@ -77,7 +91,7 @@ def rows(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Judgement
     found = []
     for folder in folders(made):
         TRUTH["rule"] = ORGANISMS[folder.name]
-        methods = ["always_goal", "sees_the_truth", "says_nothing"]
+        methods = ["always_goal", "sees_the_truth", "says_nothing", "asks_in_vain", "asks_elsewhere"]
         found += judge([folder], methods, tmp_path_factory.mktemp("judged"))
     return found
 
@@ -100,6 +114,14 @@ def test_one_that_sees_the_truth_is_right_everywhere_and_predicts_best(rows: lis
     truth, other = last["sees_the_truth", "place-table-75-0"], last["always_goal", "place-table-75-0"]
     assert truth.ceiling is not None and other.log_score < truth.log_score <= truth.ceiling
     assert truth.calibration < other.calibration
+
+
+def test_further_turns_are_counted_and_found_a_name_where_they_tell_it_from_its_rivals(rows: list[Judgement]) -> None:
+    assert set(of(rows, "asks_in_vain", 0.0).values()) == {"unfounded"}
+    assert set(of(rows, "asks_elsewhere", 0.0).values()) == {"right"}
+    turns = {row.method: row.turns for row in rows if row.share == 0.0}
+    assert turns["asks_in_vain"] == turns["asks_elsewhere"] == 20 and turns["always_goal"] == 0
+    assert turns["all together"] == 40
 
 
 def test_one_that_gives_nothing_is_right_where_nothing_tells_and_undecided_else(rows: list[Judgement]) -> None:

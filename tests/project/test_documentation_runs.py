@@ -478,7 +478,11 @@ NOT_RUN = {
         (
             "goalscope organisms list --at organisms",
             "goalscope organisms check --at organisms",
-            "goalscope organisms judge score 'first arrival' meg likelihood --at organisms --out judged",
+            "goalscope organisms judge score 'first arrival' likelihood counterfactual --at organisms --out judged",
+            "goalscope organisms seal --at organisms --out challenge --key key.json",
+            "goalscope organisms claim score counterfactual --at challenge --name ours",
+            "goalscope organisms open --at challenge --key key.json",
+            "goalscope organisms score --at challenge",
             "goalscope organisms gate --at organisms --out gate",
             "goalscope organisms gate --at models --out gate-models",
             "goalscope organisms inside --at models --out inside",

@@ -147,7 +147,7 @@ def _fits(
         even = one.world.even[one.state]
         alike = np.broadcast_to((even > 0)[:, None, :], (*even.shape, even.shape[1]))
         for by in (chances, own):
-            alike = alike & (np.abs(by[:, :, None] - by[:, None, :]) < _ALIKE)
+            alike = np.logical_and(alike, np.abs(by[:, :, None] - by[:, None, :]) < _ALIKE)
         if not silent:
             alike = np.where(alike.all(axis=(1, 2))[:, None, None], np.eye(even.shape[1], dtype=bool), alike)
         mean = alike / np.maximum(alike.sum(axis=2, keepdims=True), 1)

@@ -35,7 +35,8 @@ def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
     }
     common = _common(list(names.values())) or _common([given for method, given in names.items() if method in STRICT])
     refused = [strict[method] for method in STRICT if method in strict and strict[method].kind in REFUSED]
-    kind, chosen, why = "undecided", list[str](), "the methods have nothing in common"
+    kind: Said = "undecided"
+    chosen, why = list[str](), "the methods have nothing in common"
     if refused:
         first = refused[0]
         habits = {name for name in common if trial.bank[name].kind == "table" and not parts_of(trial.bank[name])}

@@ -7,5 +7,17 @@ from goalscope.organisms.cards import Card, problems, read_card
 from goalscope.organisms.families import FAMILIES, GoalFamily
 from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import folders, make, planned
+from goalscope.organisms.player import OrganismPlayer
 
-__all__ = ["FAMILIES", "Card", "GoalFamily", "Spec", "folders", "make", "planned", "problems", "read_card"]
+__all__ = [
+    "FAMILIES",
+    "Card",
+    "GoalFamily",
+    "OrganismPlayer",
+    "Spec",
+    "folders",
+    "make",
+    "planned",
+    "problems",
+    "read_card",
+]

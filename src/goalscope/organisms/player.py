@@ -9,10 +9,10 @@ from goalscope.environments.agents import PLANES
 from goalscope.hypotheses.definition import Array
 from goalscope.organisms.cards import read_card, read_weights
 from goalscope.organisms.learners import policy
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import Grid, Position
 
 
-class Player:
+class OrganismPlayer:
     """An organism as a policy of observations.
 
     ``player.predict(observation)`` has the form of Stable-Baselines3: `goalscope.environments.PolicyAgent` takes it.
@@ -25,9 +25,9 @@ class Player:
         card: what is true of it.
     """
 
-    def __init__(self, folder: Path, seed: int = 0) -> None:
-        self.card = read_card(folder)
-        self._weights = read_weights(folder, self.card)
+    def __init__(self, folder: str | Path, seed: int = 0) -> None:
+        self.card = read_card(Path(folder))
+        self._weights = read_weights(Path(folder), self.card)
         self._rng = np.random.default_rng(seed)
 
     def probabilities(self, observation: Any) -> Array:
@@ -49,8 +49,7 @@ class Player:
                 f"an observation must be planes [{len(PLANES)}, H, W] or a grid as text, got an array of shape "
                 f"{given.shape}: make the environment with form='planes' or form='text'"
             )
-        cells = [tuple(map(int, where[0])) if len(where := np.argwhere(plane > 0)) else None for plane in given[1:5]]
-        start, goal, key, door = cells
+        start, goal, key, door = (_cell(plane) for plane in given[1:5])
         grid = Grid(walls=given[0] > 0, start=start, goal=goal, key=key, door=door)
         return self._of(grid, carrying=bool((given[5] > 0).any()))
 
@@ -67,3 +66,8 @@ class Player:
             raise ValueError(f"an organism must see its own cell, got a grid without its agent:\n{grid}")
         cells = np.array([grid.start])
         return np.asarray(policy(self.card.spec, self._weights, grid, cells, np.array([carrying]))[0])
+
+
+def _cell(plane: Array) -> Position | None:
+    where = np.argwhere(plane > 0)
+    return (int(where[0, 0]), int(where[0, 1])) if len(where) else None
