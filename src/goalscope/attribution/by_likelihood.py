@@ -149,7 +149,8 @@ def _fits(
         for by in (chances, own):
             alike = np.logical_and(alike, np.abs(by[:, :, None] - by[:, None, :]) < _ALIKE)
         if not silent:
-            alike = np.where(alike.all(axis=(1, 2))[:, None, None], np.eye(even.shape[1], dtype=bool), alike)
+            silenced = np.all(alike, axis=(1, 2), keepdims=True)
+            alike = np.where(silenced, np.eye(even.shape[1], dtype=bool), alike)
         mean = alike / np.maximum(alike.sum(axis=2, keepdims=True), 1)
         both = np.einsum("na,nab,nb->n", one.first, mean, one.second)
         off = both - (chances * (one.first + one.second)).sum(axis=1) + (chances**2).sum(axis=1)
