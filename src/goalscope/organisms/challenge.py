@@ -39,11 +39,10 @@ from goalscope.attribution import (
 )
 from goalscope.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.hypotheses.definition import Array
-from goalscope.hypotheses.separability import separability
 from goalscope.ids import canonical_json
 from goalscope.organisms.cards import FOLLOWS, Card, held, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, phase_of, stream_seed
-from goalscope.organisms.judging import Outcome, outcome, play
+from goalscope.organisms.judging import Outcome, alike, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.plain_files import path_in, replacing, write_text
 from goalscope.runs import Study
@@ -201,7 +200,7 @@ def score(challenge: Path) -> list[ChallengeScore]:
         size = str(entry["form"]["size"])
         shown, new = _worlds(public["worlds"][size]), play(*spec_weights, _worlds(private["separating"][size]))
         card = Card.from_plain({**truth["card"], "rule": truth["rule"], "nearest": truth["nearest"]})
-        same = _rivals(card.nearest, public["bank"], shown)
+        same = alike(card.nearest, public["bank"], play(*spec_weights, shown))
         for claimant, organism, made in _claims(challenge):
             if organism == name:
                 rows += _scored(made, claimant, card, same, made.id in record["claims"], new)
@@ -312,10 +311,3 @@ def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tu
         nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in each]))
     nearest = max(BANK, key=lambda rule: round(nats[rule], 6))
     return (nearest if shares[nearest] >= FOLLOWS else ""), nearest, shares
-
-
-def _rivals(rule: str, bank: Sequence[str], worlds: Sequence[FiniteWorld]) -> frozenset[str]:
-    told = separability({one: parse(one) for one in bank}, [one.world for one in worlds], horizon=HORIZON.of)
-    at = told.names.index(rule)
-    alike = (told.shared[at] > 0) & (told.apart[at] == 0)
-    return frozenset(name for number, name in enumerate(told.names) if number != at and alike[number])

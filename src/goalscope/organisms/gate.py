@@ -15,7 +15,7 @@ from goalscope.attribution.strata import AgentAnswers, bank_of
 from goalscope.evaluation import evaluate
 from goalscope.organisms.cards import FOLLOWS, Card, read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
-from goalscope.organisms.judging import WORLDS, Outcome, ordinary, outcome, rivals
+from goalscope.organisms.judging import Outcome, alike, ordinary, outcome
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.plain_files import write_text
@@ -116,11 +116,11 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
     claim = result.models[0].claim(CLAIM)
     with Store(out / "evaluation" / "arms" / "hypotheses") as store:
         given = AgentAnswers.read(store, card.spec.name)
-        groups = given.followed(given.bound(bank_of(store)))
+        groups, seen = given.followed(given.bound(bank_of(store))), dict(given.strata())
     said, outcomes = dict[str, Sequence[str]](), dict[str, Outcome]()
     for group in groups:
         phase: Placed = "together" if "together" in group.name else "apart"
-        same, _ = rivals(card, phases[phase], WORLDS)
+        same = alike(card.nearest, family.bank, seen[group.name])
         said[phase] = (group.said.kind, *group.said.names) if group.said is not None else ("nothing",)
         outcomes[phase] = outcome(group.said, in_phase(card, phase), same)
     return GateVerdict(

@@ -4,14 +4,14 @@ Of each organism a method sees one episode in each of some ordinary worlds, ever
 worlds tells goal and proxy apart, from none to all. Its claim is frozen; then worlds of other layouts are opened, all
 of which tell them apart, and the actions that it predicts are scored. The bank is that of the family.
 
-A claim is *right* where it says what the card says, and no more than these worlds can tell: where some rival acts like
-the organism's rule in all of them, a set with both, or nothing decided, is right, and a single name, though it be the
-true one, is *unfounded*. It is *false* where what it says is not so; *undecided* where more could have been said.
-Worlds in which a method asked for further turns count among those that can tell, for its own claim; they are counted.
+A claim is *right* where it says what the card says, and no more than was to be seen: where some rival calls for the
+same actions as the organism's rule in every state that it was seen in, a set with both, or nothing decided, is right,
+and a single name, though it be the true one, is *unfounded*. It is *false* where what it says is not so; *undecided*
+where more could have been said. First states in which a method asked for further turns count as seen, for its claim.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from goalscope.attribution.claim import Stratum, Test
 from goalscope.attribution.joint import TOGETHER, parts_of
 from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.answers import Answers
-from goalscope.hypotheses.definition import Array
+from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.hypotheses.separability import separability
 from goalscope.ids import canonical_json, content_id
 from goalscope.organisms.cards import Card, read_card, read_weights
@@ -128,12 +128,11 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -
             folder = out / method / f"{round(100 * share)}-{count}"
             folder.mkdir(parents=True, exist_ok=True)
             freeze_claim(claim, folder)
-            frozen.append((share, count, method, stratum, claim, seconds[method], asked_in[method]))
+            same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
+            frozen.append((share, count, method, stratum, claim, seconds[method], same))
     new = play(card.spec, weights, ordinary(card.spec, 1.0, "separating"))
     rows = []
-    for share, count, method, stratum, claim, taken, further in frozen:
-        same, apart = rivals(card, share, count)
-        same = told_by(further, card, same)
+    for share, count, method, stratum, claim, taken, same in frozen:
         said = stratum.attributions[0] if stratum.attributions else None
         test = scored(claim, new)[0] if said is not None else None
         rows.append(
@@ -145,7 +144,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -
                 method=method,
                 share=share,
                 worlds=count,
-                apart=apart,
+                apart=apart_in(card, share, count),
                 kind="refused" if said is None else said.kind,
                 names=() if said is None else list(said.names),
                 claim=claim.id,
@@ -244,22 +243,38 @@ def _claimed(
 
 def told_by(worlds: Sequence[FiniteWorld], card: Card, same: frozenset[str]) -> frozenset[str]:
     """Return those of some rules that no first state of further worlds tells from an organism's own."""
-    return frozenset(rival for rival in same if not any(_first_differ(card.nearest, rival, world) for world in worlds))
+    firsts = [(world, np.array([world.process.start.argmax()])) for world in worlds]
+    return frozenset(
+        rival for rival in same if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
+    )
 
 
-def _first_differ(rule: str, rival: str, world: FiniteWorld) -> bool:
+def alike(rule: str, bank: Iterable[str], given: Sequence[Answers]) -> frozenset[str]:
+    """Return which rules of a bank, and random moves, call for the same as a rule in every state that was seen.
+
+    Two without a world that has both cannot be held against each other: they are no rivals here.
+    """
+    found = set[str]()
+    for rival in {*bank, "random"} - {rule}:
+        gaps = [gap for one in given if (gap := _gap(rule, rival, one.world, one.state)) is not None]
+        if gaps and max(gaps) < 1e-9:
+            found.add(rival)
+    return frozenset(found)
+
+
+def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | None:
+    """Return the greatest difference of what two rules say in some states; None where one means nothing."""
     try:
-        own, other = (solved(one, world)[int(world.process.start.argmax())] for one in (rule, rival))
+        return float(np.abs(solved(rule, world)[states] - solved(rival, world)[states]).max())
     except Undefined:
-        return False
-    return bool(np.abs(own - other).max() > 1e-9)
+        return None
 
 
-def rivals(card: Card, share: float, count: int) -> tuple[frozenset[str], int]:
-    """Return the rules that no ordinary world tells from an organism's own, and in how many the next one differs."""
+def apart_in(card: Card, share: float, count: int) -> int:
+    """Return in how many of the ordinary worlds the rule that comes nearest to an organism's own differs from it."""
     names, apart = _apart(card.spec.family, share, count, card.spec.seed)
-    own = {name: apart[names.index(card.nearest)][number] for number, name in enumerate(names) if name != card.nearest}
-    return frozenset(name for name, number in own.items() if number == 0), min(own.values())
+    own = apart[names.index(card.nearest)]
+    return min(number for name, number in zip(names, own, strict=True) if name != card.nearest)
 
 
 @lru_cache(maxsize=256)
