@@ -137,7 +137,7 @@ def _print_scores(found: "Attributed") -> None:
                 for one in said.details.get("scores", ())
             ]
             if rows:
-                title = f"{stratum.name or 'all worlds'}: score; in parentheses rivals that nobody asked for"
+                title = f"{stratum.name or 'all worlds'}: {said.method}; in parentheses rivals that nobody asked for"
                 heads = ("hypothesis", "strength", "consistency", "steps", "not followed where it is")
                 table(heads, rows, title=title, numbers=range(1, 4))
 
