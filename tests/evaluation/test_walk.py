@@ -22,7 +22,7 @@ class Arrived(BaseException):
     """The first step of an episode was reached; nothing catches it on the way."""
 
 
-@pytest.mark.parametrize("model", ["optimal", "chat:model=theseus,max_tokens=8"])
+@pytest.mark.parametrize("model", ["forgetful:probability=0.3,span=4", "chat:model=theseus,max_tokens=8"])
 def test_one_store_is_opened_and_few_functions_are_passed_to_a_played_episode(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
