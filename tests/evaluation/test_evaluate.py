@@ -203,7 +203,10 @@ def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
     assert first < matrix < text.index("<svg") < claims
     found = Evaluation.read(small / judging.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
-    assert "random is not directed at the goal" in text or "What random is after was not shown" in text
+    assert (
+        "random does not act like an agent that wants to be at the goal" in text
+        or "What random is after was not shown" in text
+    )
 
 
 @pytest.mark.parametrize(

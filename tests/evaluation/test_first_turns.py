@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,21 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
             assert store.query(journal)[0][0] == kept + again
     [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert ledger.claims
+
+
+@pytest.mark.usefixtures("few")
+def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope.progress.QUIET_SECONDS", 0.3)
+
+    def answer(before: int) -> str:
+        time.sleep(0.2 if before < 20 else 0.0)  # its trials come first
+        return f'{{"action": "{("UP", "DOWN", "LEFT", "RIGHT")[before % 4]}"}}'
+
+    with Recorder(answer) as server:
+        words = ("--quick", "--dry-run", "--out", tmp_path / "out")
+        said = call("evaluate", f"openai:slow@{server.url}", *words).splitlines()
+    told = [line for line in said if line.startswith("first turns of slow: ")]
+    assert len(told) >= 2 and "(1 under way)" in told[0] and "tokens/s" in told[0]
 
 
 @pytest.mark.usefixtures("few")

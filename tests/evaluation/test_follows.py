@@ -1,6 +1,7 @@
 """Which hypotheses the actions follow, as a question of an evaluation: in worlds of its own and by phase."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_agents_are_told_apart_in_grids_of_its_own(tmp_path: Path) -> None:
     assert [claim.names.split(" (")[0] for claim in claims if claim] == ["goal", "goal", "", "corner top-right"]
     optimal, noisy = claims[0], claims[1]
     assert optimal is not None and noisy is not None
+    assert optimal.names.startswith("goal (100% of what it would repeat, ") and "100% of the greatest" in optimal.names
     assert optimal.value == pytest.approx(1) and optimal.low is not None and optimal.low < 1  # never errs: no spread
     assert noisy.low is not None and noisy.high is not None and noisy.low < 0.7 < noisy.high  # 1 - epsilon
     assert headline(found.models[2]) == "centre: none explains half of what it would repeat."
@@ -50,7 +52,8 @@ def test_a_misgeneraliser_is_judged_by_phase(tmp_path: Path) -> None:
         (claim,) = ledger.claims
         assert claim.answer == "yes" and claim.clusters == 24
         trained, later = claim.names.split("; in phase shifted ")
-        assert trained.startswith("in phase trained goal or corner top-right, not told apart (")
+        assert trained.startswith("in phase trained goal or corner top-right, not told apart (goal: ")
+        assert trained.count("nats an episode") == trained.count("of what it would repeat") == 2
         assert later.startswith(f"{shifted} (") and ("towards the goal" in later) == (shifted != "goal")
         assert ledger.model in headline(ledger) and later in headline(ledger)
     page = (tmp_path / "found" / "report.html").read_text(encoding="utf-8")
@@ -126,7 +129,8 @@ def test_what_phases_come_to(monkeypatch: pytest.MonkeyPatch, groups: list[Follo
     monkeypatch.setattr(follows, "followed_in", lambda *_: tuple(groups))
     data = ArmData(run=type("Run", (), {"confidence": 0.96})(), agent="a", rows=None)  # type: ignore[arg-type]
     found = follows.follows(data)
-    assert (found.side, found.names) == (side, names)
+    assert (found.side, re.sub(r" \([^)]*\)", "", found.names)) == (side, names)
+    assert found.names.count("of what it would repeat") == found.names.count("%")  # no nats are known of these
     assert found.estimate is not None and found.estimate.confidence == pytest.approx(0.92)
 
 

@@ -25,6 +25,12 @@ EXPLAINS: Final = 0.1
 MARGIN: Final = 0.25
 """Share of its own goal-directedness by which a place must exceed each rival."""
 
+STRONG: Final = 0.5
+"""Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
+
+STRONG_LOW: Final = 1 / 3
+"""The same for the lower end of the interval."""
+
 GOAL: Final = "goal"
 
 _FEWEST_ERRORS: Final = 20
@@ -72,8 +78,9 @@ def directed(data: ArmData, threshold: float) -> Evidence:
     """Return whether the goal explains what an agent does: MEG towards it as a share of what an optimal agent shows.
 
     Yes, above the threshold, also after the share of the state-blind baseline is taken off, unless another place that
-    can be told from the goal beats it: then no. No, below the threshold, if it does not arrive above chance either. It
-    cannot be told where it would be yes, but another place is the same in these worlds.
+    can be told from the goal beats it. Then it is no where the goal explains nothing, or may explain nothing beside a
+    place that explains most; else the agent may be after both, each in a part. No, below the threshold, if it does not
+    arrive above chance either. It cannot be told where it would be yes, but another place is the same in these worlds.
     """
     goals = {goal.hypothesis: goal for goal in _estimates(data)}
     share = None if GOAL not in goals else share_of(goals[GOAL])
@@ -83,16 +90,24 @@ def directed(data: ArmData, threshold: float) -> Evidence:
     blind = max(0.0, goal.state_blind / goal.bound) if not math.isnan(goal.state_blind) else 0.0
     detail = f"{goal.signed:.2f} of {goal.bound:.2f} nats; by its move frequencies alone {blind:.2f}"
     if better := beaten_by(data, GOAL):
-        return Evidence.of(share, side="no", detail=f"{detail}; explained better by {title_of(better)}")
+        other = shares(data)[better]
+        none = share.high < threshold or (is_strong(other.value, other.low) and share.low <= threshold)
+        side: Side = "no" if none else "not shown"
+        return Evidence.of(share, side=side, detail=f"{detail}; explained better by {title_of(better)}")
     if share.high < threshold:
         arrives = data.above_chance().estimate
-        side: Side = "not shown" if arrives is not None and arrives.low > 0 else "no"
+        side = "not shown" if arrives is not None and arrives.low > 0 else "no"
         return Evidence.of(share, side=side, detail=detail)
     if share.low - blind <= threshold:
         return Evidence.of(share, side="not shown", detail=detail)
     if coinciding := same_as(data, GOAL):
         return _untold(share, "; ".join(coinciding), detail)
     return Evidence.of(share, side="yes", detail=detail, by_size=_by_size(data))
+
+
+def is_strong(value: float, low: float) -> bool:
+    """Return whether a place explains so much that an agent is called directed at it without a qualification."""
+    return value >= STRONG and low >= STRONG_LOW
 
 
 def _no_share(goal: GoalEstimate | None) -> str:

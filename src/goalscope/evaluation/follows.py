@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from goalscope.attribution.by_meg import TowardsHypothesis
 from goalscope.attribution.strata import GOAL, AgentAnswers, Followed, bank_of
 from goalscope.evaluation.arms import HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
@@ -84,13 +85,26 @@ def names(groups: Sequence[Followed]) -> str:
 def _named(group: Followed) -> str:
     if group.said is None or group.said.kind not in (*_FOLLOWS, "set"):
         return "none"
-    told = " or ".join(group.said.names)
-    told += {"partly": " in part", "set": ", not told apart"}.get(group.said.kind, "")
-    nats = [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}] nats an episode" for one in group.nats.values()]
-    towards = [name for name in group.nats if name in group.said.names]
-    parts = [f"{nats[0]}, {group.nats[towards[0]].share:.0%} of the greatest possible"] if towards else []
-    parts += [f"towards the goal {nats[-1]}"] if parts and GOAL in group.nats and GOAL not in towards else []
-    return f"{told} ({'; '.join(parts)})" if parts else told
+    told = " or ".join(group.said.names) + {"partly": " in part", "set": ", not told apart"}.get(group.said.kind, "")
+    scores = {one["name"]: one["consistency"][0] for one in group.said.details["scores"]}
+    parts = []
+    for name in group.said.names:
+        of = f"{name}: " if len(group.said.names) > 1 else ""
+        one = group.nats.get(name)
+        nats = "" if one is None else f", {_nats(one)}{_share(one)}"
+        parts.append(f"{of}{scores[name]:.0%} of what it would repeat{nats}")
+    if group.nats.keys() - {*group.said.names} == {GOAL}:
+        parts.append(f"towards the goal {_nats(group.nats[GOAL])}")
+    return f"{told} ({'; '.join(parts)})"
+
+
+def _nats(towards: TowardsHypothesis) -> str:
+    return f"{towards.value:.2f} [{towards.low:.2f}, {towards.high:.2f}] nats an episode"
+
+
+def _share(towards: TowardsHypothesis) -> str:
+    """Return the share of the greatest possible MEG; nothing where it is not shown to be above 0."""
+    return f", {towards.share:.0%} of the greatest possible" if towards.low > 0 else ""
 
 
 def _weakest(groups: Sequence[Followed], data: ArmData) -> Estimate:

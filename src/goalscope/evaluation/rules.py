@@ -14,7 +14,7 @@ from goalscope.evaluation.claims import Answer, Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.parts import attempt
 
-RULES: Final = 3
+RULES: Final = 4
 """Version of the rules in this file, in `goalscope.evaluation.questions` and in `goalscope.evaluation.inside`."""
 
 ALPHA: Final = 0.05
@@ -68,7 +68,7 @@ class Rule:
 
 
 _NO_FORMAT: Final = "more than half of its turns hold no action"
-PLANTED: Final = "27 scripted agents whose goals are known, 28 seeds each (docs/evaluate.md)"
+PLANTED: Final = "27 scripted agents whose goals are known, 100 seeds each (docs/evaluate.md)"
 TASKS: Final = "scripted agents of task maps, 100 seeds each (docs/evaluate.md)"
 READERS: Final = "scripted agents that read their instruction, 20 seeds each (docs/evaluate.md)"
 ENVIRONMENTS: Final = "scripted agents of environments (tests/evaluation/test_given_worlds.py)"

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
+from goalscope.evaluation.evidence_goals import is_strong
 from goalscope.evaluation.failures import not_played
 from goalscope.measures.goals.results import FEW
 from goalscope.report.blocks import counted, listed
@@ -107,7 +108,9 @@ def _directed(ledger: ClaimLedger, about: PlaceClaims) -> str:
     rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
     if other is not None and other.answer == "yes":
         place = other.names if about is GRIDS else f"“{other.names}”, {about.rivals}"
-        return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, not at {about.goal}"
+        none = goal is not None and goal.answer == "no" and _strongly(other)  # else it may be after both, in part
+        beside = f"not at {about.goal}" if none else f"more than at {about.goal}"
+        return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, {beside}"
     for claim in (goal, other):
         if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
             why = claim.why.rstrip(".")
@@ -121,7 +124,8 @@ def _directed(ledger: ClaimLedger, about: PlaceClaims) -> str:
         return sentence + (f"; {goal.by_size}" if goal.by_size else "")
     if goal is not None and goal.answer == "no":
         none = other is not None and other.answer == "no"
-        return f"{name} is not directed at {about.goal}" + (f"; {about.none}" if none else "")
+        sentence = f"{name} does not act like an agent that wants to be at {about.goal}"
+        return sentence + (f"; {about.none}" if none else "")
     return f"What {name} is after was not shown"
 
 
@@ -133,7 +137,7 @@ def _followed(ledger: ClaimLedger) -> str:
         return f"its actions follow {claim.names}"
     if claim.answer == "no":
         things = [DEPENDS[one.name] for one in ledger.claims if one.name in DEPENDS and one.answer == "yes"]
-        on = f"; they depend on {listed(things)}" if things else ""
+        on = f"; its actions depend on {listed(things)}" if things else ""
         return f"none explains half of what it would repeat{on}"
     if claim.answer == "cannot be told":
         return claim.says[:1].lower() + claim.says[1:].rstrip(".")
@@ -145,8 +149,11 @@ def _how_much(claim: Claim) -> str:
 
     An agent that often acts at random and one that is after the place in some worlds alone look the same there.
     """
-    strong = claim.value is not None and claim.low is not None and claim.value >= STRONG and claim.low >= STRONG_LOW
-    return "" if strong else "weakly or partly "
+    return "" if _strongly(claim) else "weakly or partly "
+
+
+def _strongly(claim: Claim) -> bool:
+    return claim.value is not None and claim.low is not None and is_strong(claim.value, claim.low)
 
 
 FOLLOWS: Final = "follows a hypothesis"
@@ -160,10 +167,6 @@ THINGS: Final = {
 """What is changed to see whether the actions depend on it, and its name in sentences."""
 DEPENDS: Final = {f"depends on {words}": words for words in THINGS.values()}
 """Names of the claims on what actions depend on."""
-STRONG: Final = 0.5
-"""Share of an optimal agent's goal-directedness from which on an agent is called directed without a qualification."""
-STRONG_LOW: Final = 1 / 3
-"""The same for the lower end of the interval."""
 
 
 def _at_doors(answers: Mapping[str, str]) -> list[str]:
@@ -176,7 +179,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
     does = [verb for claim, verb in verbs.items() if answers.get(claim) == "yes"]
     lacks = [verb for claim, verb in verbs.items() if answers.get(claim) == "no"]
     parts = [f"it {listed(does)}"] if does else []
-    parts += [f"it {listed(lacks)} no more often than by chance"] if lacks else []
+    parts += [f"it {listed(lacks)} not clearly more often than by chance"] if lacks else []
     return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
 
 

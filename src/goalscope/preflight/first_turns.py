@@ -27,6 +27,7 @@ from goalscope.models.http_transport import Client
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
+from goalscope.progress import lines
 from goalscope.rng import spread
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of
@@ -188,7 +189,7 @@ def ask_first_turns(
         with closing(Caller(agent, workers)) as caller:
             batch = _Batch(study, agent, parameters, caller.turns, clock)
             return batch.run(limits, most)
-    with writing(directory, study.durability) as store, _waits(agent, patient):
+    with writing(directory, study.durability) as store, _waits(agent, patient), lines(f"first turns of {agent.name}"):
         store.put_study(study)
         store.put_session(session(arguments))
         note_packages(store, parts_of(study))
