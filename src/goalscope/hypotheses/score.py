@@ -113,6 +113,7 @@ class ScoreVerdict:
         if self.kind in ("named", "partly"):
             found = self.score(self.names[0])
             values = f"strength {found.strength[0]:.2f}, consistency {found.consistency[0]:.2f}"
+            values = f"{values} of the first" if len(self.names) > 1 else values
             return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values})"
         return {
             "random": "random: it would hardly repeat an answer",
