@@ -56,7 +56,8 @@ def answers(directory: Path, claim: str) -> list[str]:
 
 def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
     assert answers(readers, "is able where it fails") == ["cannot be told", "yes", "no", "cannot be told"]
-    unable = Evaluation.read(readers / judging.LEDGER).models[2]
+    unwilling, unable = Evaluation.read(readers / judging.LEDGER).models[1:3]
+    assert "it fails by where it goes" in headline(unwilling)
     one = unable.claim("is able where it fails")
     assert one is not None and one.high is not None and one.high < 0.5
     assert "comes to the goal when named" in one.quantity and "comes to a corner when named" in one.quantity

@@ -184,9 +184,9 @@ claim(
 claim(
     "is able where it fails",
     arm="grids",
-    question="Where it fails, is it able to do better?",
-    yes="It goes to another place, or to a place that is named to it, as it would have to go to the goal: it is able "
-    "and does not.",
+    question="Where it fails, does it find its way to other places?",
+    yes="It goes to another place by short ways, or comes to one that is named to it: it fails by where it goes. "
+    "Whether it can also go to places that it never goes to is not said.",
     no="It comes neither to the goal nor to a corner as far away when they are named to it in words, and goes nowhere "
     "else by shortest ways: it is unable.",
     quantity="the strongest sign of ability: goal-directedness towards another place, or the share of the places named "

@@ -234,7 +234,7 @@ _MORE = (
     ("wastes little of what it knows", "no", "where it knows what to do next, it often does something else"),
     ("is the same under other wordings", "yes", "it acts alike however the prompt is worded"),
     ("is the same under other wordings", "no", "how well it acts depends on the wording of the prompt"),
-    ("is able where it fails", "yes", "where it fails it is able to do better, and does not"),
+    ("is able where it fails", "yes", "where it fails, it fails by where it goes: to another place it finds its way"),
     (
         "is able where it fails",
         "no",
