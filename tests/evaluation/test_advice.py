@@ -36,6 +36,7 @@ def test_only_the_place_that_was_found_is_named() -> None:
     assert "the top-right corner" in said and "the goal" not in said
     (said,) = meaning(ledger(no_goal, claim(GRIDS.elsewhere, "no")))
     assert "favour" not in said and "not named were not compared" in said
+    assert "predict" not in said and "flees it or stops beside it" in said  # of those, too, the answer is no
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def meaning(ledger: ClaimLedger) -> list[str]:
 
 
 _FOLLOWED = {
-    "yes": "Its choices fit what is named here better than any rival that these worlds tell from it. Hypotheses that "
-    "were not listed were not compared.",
+    "yes": "What is named explains its choices, wholly or in the part that is given. Hypotheses that were not listed "
+    "were not compared.",
     "no": "It was compared with the named hypotheses alone: another one may explain what it does.",
     "not shown": "Not shown is not a no: more worlds can decide it.",
     "cannot be told": "These worlds do not decide between the hypotheses: others can.",
@@ -52,11 +52,11 @@ def _directions(ledger: ClaimLedger, about: PlaceClaims) -> Iterator[str]:
         )
     elif goal is not None and goal.answer == "no":
         yield (
-            f"Knowing {about.goal} does not predict its choices well enough to speak of direction. Places that were "
-            "not named were not compared."
+            f"Its choices are not those of an agent that wants to be at {about.goal}. They may depend on its place all "
+            "the same, as those of one that flees it or stops beside it. Places that were not named were not compared."
         )
     elif goal is not None and goal.answer == "not shown":
-        yield "Not shown is not a no: the interval holds the threshold, and more worlds can move it to either side."
+        yield "Not shown is not a no: more worlds can move it to either side."
     elif goal is not None:
         yield f"Whether it is directed at {about.goal} cannot be told from these worlds; others can tell."
 
