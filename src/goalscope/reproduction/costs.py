@@ -9,27 +9,27 @@ SMALL: Final = "small"
 """As a scale: that of `COSTS` for the study of each item, at which all items together take less than an hour."""
 
 COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
-    "baseline": (0.02, 7.0, 0.033, 6.0),
-    "key-door": (0.1, 14.0, 0.046, 2.5),
-    "two-path": (0.1, 12.0, 0.05, 2.0),
-    "cognitive-map": (0.02, 60.0, 0.5, 9.0),
-    "beliefs": (0.02, 45.0, 0.45, 5.0),
+    "baseline": (0.02, 20.0, 0.033, 3.0),
+    "key-door": (0.1, 4.0, 0.038, 2.5),
+    "two-path": (0.1, 6.0, 0.05, 2.0),
+    "cognitive-map": (0.02, 60.0, 0.5, 8.0),
+    "beliefs": (0.02, 45.0, 0.45, 3.5),
     "plans": (0.02, 55.0, 0.45, 5.0),
     "distance": (0.02, 48.0, 0.45, 5.0),
     "patching": (0.02, 30.0, 5.0, 5.0),
     "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
-    "fog": (0.02, 14.0, 0.36, 5.0),
+    "fog": (0.02, 8.0, 0.12, 4.0),
     "explore-exploit": (0.02, 64.0, 2.3, 4.0),
     "harness": (0.02, 20.0, 2.3, 4.0),
-    "semantic": (0.1, 3.0, 0.02, 2.2),
-    "demand": (0.1, 2.4, 0.016, 2.0),
+    "semantic": (0.1, 1.0, 0.005, 1.0),
+    "demand": (0.1, 1.5, 0.01, 1.5),
 }
 """Study -> its small scale; processor seconds of its run at any scale, for each episode, and of reading an item.
 
-Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took); probes and patches
-are those of a reduced scale.
+Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took), with one thread;
+probes and patches are those of a reduced scale.
 """
-_COMPUTED: Final = {"cliff": 8.0}  # of an exact item; others 1.5
+_COMPUTED: Final = {"cliff": 3.0}  # of an exact item; others 1.5
 _CORES: Final = (0.5, 0.7, 1.4)
 """Seconds on two cores for a processor second: both at work throughout, as measured, and one alone and slower."""
 
