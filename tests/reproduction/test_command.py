@@ -73,7 +73,7 @@ def test_the_sentence_says_whose_worlds_they_are() -> None:
     assert "not the source's own" in own and "key-door" in own and "at the published size" in own
     assert "that were given" in given and "key-door" not in given and "published" not in given
     other = sentence(item, [], ["Theseus of somebody else"], made_here=False, scale=1)
-    assert "a small network of this project" in own and "of this project, trained" not in other
+    assert "Theseus, a small network of this project" in own and "small network" not in other
 
 
 def test_a_model_is_of_this_project_by_its_files_and_not_by_its_name() -> None:

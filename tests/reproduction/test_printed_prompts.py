@@ -131,6 +131,8 @@ def test_a_recognised_template_is_sent_letter_for_letter_with_the_sampling_of_th
         (message,) = request["messages"]
         middle = message["content"].removeprefix(before).removesuffix(f"{between}no{after}")
         assert message["content"].startswith(before) and re.fullmatch(r"[#_AGKD\d\s]+", middle), message["content"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "at 0.02 of the published size" in page and "small network" not in page
     line = next(line for line in told(tmp_path / "out") if line["label"] == "Success Rate (%)")
     assert line["within"] is None and line["differs"] == ["2 grids, fewer than 10"] and "fewer than 10" in printed
 
@@ -152,6 +154,8 @@ def test_both_arms_of_the_memory_summary_take_their_printed_prompts(tmp_path: Pa
     assert all(one["temperature"] == 0 and one["top_p"] == 1 for one in server.requests)
     first = {request["messages"][1]["content"] for request in server.requests if len(request["messages"]) == 2}
     assert all(text.startswith("OBSERVATION: ") and "action" not in text for text in first)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "worlds that were given" in page and "published size" not in page  # --set changed them
     assert any("observations in our words" in reason for line in told(tmp_path / "out") for reason in line["differs"])
 
 

@@ -17,7 +17,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, ma
     Args:
         item, lines, agents: the item and what came out.
         made_here: whether all of them are models that come with this package.
-        scale: part of the published size, 0 where a run or logs were given.
+        scale: part of the published size, 0 where a run, logs, or other worlds were given.
     """
     printed = [line for line in lines if any(value is not None for value in line.published.values())]
     if item.exact:
@@ -28,11 +28,12 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, ma
     every = dict.fromkeys(reason for line in printed for reason in line.differs)
     shared = [reason for reason in every if all(reason in line.differs for line in printed)]
     reasons = [*shared, *(f"for some of them {reason}" for reason in every if reason not in shared)]
-    made = f"in worlds that this project makes after the source, not the source's own (study {item.study}), at "
     size = "the published size" if scale == 1 else f"{scale:g} of the published size"
-    who = f"Read here: {listed(list(agents))}, {made + size if scale else 'in a run or logs that were given'}. "
-    if made_here:
-        who += "That is a small network of this project, trained for such worlds, and no model of the papers. "
+    made = f"in worlds that this project makes after the source, not the source's own (study {item.study}), at {size}"
+    each = "each " if len(agents) > 1 else ""
+    own = f", {each}a small network of this project trained for such worlds and no model of the papers," * made_here
+    where = made if scale else "in worlds that were given (a run, logs, or settings of one's own)"
+    who = f"Read here: {listed(list(agents))}{own} {where}. "
     if not printed:
         return f"{who}The source draws this item and prints no numbers of it."
     if not compared:

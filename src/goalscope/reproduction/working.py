@@ -102,13 +102,14 @@ def _run(
     study = published_study(item, scale, model)
     if model or templates:
         study = as_printed(item, study, templates)
-    study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
+    sized, study = study, Overrides(settings=settings).apply(study)  # after the scale: they can be smaller than it
     if model or templates:
         study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
     passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
     run_item(item, study, out, scale, workers, passed)
-    return read_run(item, out, out, asked_in(study), scale=scale)
+    at_size = all(sized.dump().get(name) == study.dump().get(name) for name in ("worlds", "trajectories", "horizon"))
+    return read_run(item, out, out, asked_in(study), scale=scale if at_size else 0)
 
 
 def asked_in(study: "Study") -> list[str]:
