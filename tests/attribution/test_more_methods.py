@@ -179,6 +179,11 @@ def test_the_likelihood_does_not_choose_between_hypotheses_that_act_alike_wherev
     assert (found.kind, set(found.names)) == ("set", {"goal", "corner top-right"}), found.sentence
 
 
+def test_the_likelihood_names_nothing_of_an_agent_that_repeats_nothing() -> None:
+    found = said(trial_of(worlds("anywhere"), twin("random", 0.0), "goal;corner top-left;flee goal"), "likelihood")
+    assert found.kind in ("undecided", "not explained"), found.sentence
+
+
 def test_a_name_of_the_likelihood_is_held_to_the_worlds_in_which_a_rival_acts_differently() -> None:
     def half(world: FiniteWorld) -> Any:
         """Go to the goal at the top right, and where it is another cell to the corner bottom-left."""

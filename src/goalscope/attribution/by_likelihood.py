@@ -89,7 +89,8 @@ def by_likelihood(trial: Trial) -> Attribution:
             fits[name] = _fits(trial, fitted, strict[name], apart[name], silent=soft[name])
         shown = {name: min(high for _, high in fits[name].values()) < FITS for name in named}  # not to fit somewhere
         whole = [name for name in named if fits[name][""][0] >= FITS]
-        if kept := [name for name in whole if not shown[name]]:
+        kept = [name for name in named if not shown[name]]
+        if set(kept) & set(whole):
             kind, named = "named" if len(kept) == 1 and NONE not in names else "set", kept
         elif whole:
             kind, named = "partly", whole
@@ -159,9 +160,11 @@ def _fits(
     weights, found = np.concatenate([np.ones((1, len(sums))), drawn]), dict[str, tuple[float, float]]()
     for rival, where in {"": np.ones(len(sums), dtype=bool), **apart}.items():
         off, scale = (weights @ np.where(where[:, None], sums, 0.0)).T
-        value = np.where(scale > 0, 1 - off / np.where(scale > 0, scale, 1.0), np.inf)  # nothing is repeated: no test
+        # Where nothing is repeated of what the hypothesis speaks of, it is not named, and not shown to fail either.
+        value = np.where(scale > 0, 1 - off / np.where(scale > 0, scale, 1.0), np.inf)
         if not rival or where.sum() >= FEWEST:
-            found[rival] = float(value[0]), float(np.quantile(value[1:], 1 - trial.level, method="higher"))
+            high = float(np.quantile(value[1:], 1 - trial.level, method="higher"))
+            found[rival] = float(value[0]) if scale[0] > 0 else 0.0, high
     return found
 
 
