@@ -543,6 +543,7 @@ ELSEWHERE = {
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "oracle.md": "tests/environments/test_oracle.py",
     "policies.md": "tests/environments/test_policies.py",
+    "verifiers.md": "tests/verifiers_worlds/test_verifiers_worlds.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }
 """Pages whose Python is run by another test, which also compares what it prints, or its source, with the page."""

@@ -57,6 +57,7 @@ FLOORS = {
     "studies": 10,
     "reproduction": 10,
     "inspect_ai": 10,
+    "verifiers": 10,
 }
 # The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
 # read rows.
