@@ -87,7 +87,7 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
                     "trajectory": trajectory,
                     "settings": settings,
                 }
-                asking = Player(WorldData(**data))
+                asking = WorldDialogue(WorldData(**data))
                 yield WorldTask(
                     WorldData(**data, id=f"{world.id} {trajectory}", name=world.id, prompt=asking.question()),
                     self.config.task,
@@ -105,7 +105,7 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):  # type: ignore[misc]
 
     async def run(self, task: WorldTask, agents: Any) -> None:
         """Play an episode."""
-        playing = Player(task.data)
+        playing = WorldDialogue(task.data)
         playing.question()
         async with agents.player.interaction(task) as interaction:
             segment = await interaction.turn()  # the task's prompt is the first question
@@ -139,7 +139,7 @@ class _Asked:
         raise TypeError("the model of an environment of verifiers must be asked by verifiers")
 
 
-class Player:
+class WorldDialogue:
     """One episode as a conversation: questions out, answers in.
 
     Args:
