@@ -35,7 +35,6 @@ from goalscope.measures import (
 )
 from goalscope.measures.key import stage_accuracy
 from goalscope.measures.performance import with_distance_bands
-from goalscope.measures.visits import paired_overlap
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Action, Grid
 
@@ -195,19 +194,6 @@ def test_attraction_to_the_key_and_its_matched_control() -> None:
     assert rows.select(control=False).value.tolist() == [0.5]
     assert len(key_attraction.rows(StepTable.from_episodes([control]))) == 0, "a control alone has no key's cell"
     assert math.isnan(value(key_attraction, played(KEYED, "R")))
-
-
-def test_overlap_of_two_conditions() -> None:
-    keyed = StepTable.from_episodes([played(KEYED, "LUR", 0), played(KEYED, "R", 1)])
-    control = StepTable.from_episodes([played(CONTROL, "UR", 0), played(CONTROL, "R", 1), played(CONTROL, "R", 2)])
-    rows = paired_overlap(keyed, control)
-    assert rows.value.tolist() == pytest.approx([2 / 5, 1.0])
-    assert set(rows.tags) == {"agent", "size"}
-    assert rows.cluster.tolist() == [KEYED.cluster_id] * 2
-    with pytest.raises(ValueError, match="without a pair"):
-        paired_overlap(keyed, StepTable.from_episodes([played(CORRIDOR, "R")]))
-    with pytest.raises(ValueError, match="one episode for each grid"):
-        paired_overlap(StepTable.from_episodes([played(KEYED, "L", 0), played(KEYED, "L", 0)]), control)
 
 
 def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:

@@ -15,7 +15,6 @@ from goalscope.measures.key import (
     key_path_taken,
     two_paths,
 )
-from goalscope.measures.visits import paired_overlap
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld
@@ -92,14 +91,12 @@ def test_errors_towards_the_key_by_hand() -> None:
     assert values(errors_towards_key, both[1]) == []
 
 
-def test_paired_overlap_by_hand_and_by_the_function_for_two_tables() -> None:
+def test_overlap_with_the_control_by_hand() -> None:
     keyed = [played("LDDR", number=0), played("RDDL", number=1), played("RDDL", number=2)]
     free = [played("LDDR", FREE, 0), played("LDDR", FREE, 1)]
     found = control_overlap.rows(StepTable.from_episodes([*free, *keyed]))
     assert found.value.tolist() == [1.0, 2 / 8]
     assert found.episode_id.tolist() == [episode.id for episode in keyed[:2]]
-    other = paired_overlap(StepTable.from_episodes(keyed[:2]), StepTable.from_episodes(free))
-    assert other.value.tolist() == found.value.tolist()
     assert len(control_overlap.rows(StepTable.from_episodes(free))) == 0
 
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from goalscope.measures.definition import PAPER, Values, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.rng import stream
-from goalscope.rows import Rows
 
 Counts = npt.NDArray[np.int64]
 
@@ -249,46 +248,6 @@ def _sampled_overlap(present: npt.NDArray[np.bool_]) -> float:
     return total / _PAIRS
 
 
-def paired_overlap(first: StepTable, second: StepTable) -> Rows:
-    """Return the Jaccard similarity of the paired trajectories of two conditions, e.g. with a key and without.
-
-    Trajectories are paired by grid, agent and number of the trajectory. Cells are compared, since the phases of worlds
-    with and without a key are not comparable.
-
-    Args:
-        first: the episodes of one condition.
-        second: the episodes of the other one.
-
-    Returns:
-        One row for each pair, with the tags that both conditions share.
-
-    Raises:
-        ValueError: two episodes of one condition have the same grid, agent and number, or no pair is found.
-    """
-    keys, others = _pairing(first, "first"), _pairing(second, "second")
-    pairs = [(index, others[key]) for key, index in keys.items() if key in others]
-    if not pairs:
-        raise ValueError(
-            f"paired trajectories must share grid, agent and number of the trajectory, got {len(keys)} and "
-            f"{len(others)} episodes without a pair: check that both conditions have the same cluster"
-        )
-    sets, other_sets = visited_cells(first), visited_cells(second)
-    first_rows, second_rows = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
-    shared = [name for name in first.tags if name in second.tags]
-    return Rows.from_columns(
-        measure="Jaccard similarity between conditions",
-        unit="share",
-        value=[jaccard(sets[index], other_sets[other_index]) for index, other_index in pairs],
-        cluster=first.cluster[first_rows],
-        episode_id=first.episode_id[first_rows],
-        tags={
-            name: first.tags[name][first_rows]
-            for name in shared
-            if (first.tags[name][first_rows] == second.tags[name][second_rows]).all()
-        },
-    )
-
-
 def jaccard(first: set[tuple[int, ...]], second: set[tuple[int, ...]]) -> float:
     """Return the size of the intersection of two sets over that of their union."""
     return len(first & second) / len(first | second)
@@ -306,16 +265,3 @@ def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
 def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the episode and the state ``[., S]`` of every visit, the final states included."""
     return np.concatenate([table.episode, np.arange(len(table.length))]), np.concatenate([table.state, table.final])
-
-
-def _pairing(table: StepTable, which: str) -> dict[tuple[str, str, int], int]:
-    index_of: dict[tuple[str, str, int], int] = {}
-    columns = (table.cluster, table.agent, table.trajectory)
-    for index, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        if key in index_of:
-            raise ValueError(
-                f"a condition must hold one episode for each grid, agent and trajectory, the {which} one has two for "
-                f"{key}: select one condition by its tags"
-            )
-        index_of[key] = index
-    return index_of
