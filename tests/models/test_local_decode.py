@@ -16,6 +16,7 @@ from tiny_models import gpt_oss, llama
 from transformers import DynamicCache, GptOssConfig, Qwen3NextConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
+from goalscope.models import _fast
 from goalscope.models._fast import all_experts, use_grouped_attention
 from goalscope.models.cache import CacheRows, check_layers, join, rearrange
 from goalscope.models.decode import Decoded, Decoding, common_prefix, score
@@ -100,6 +101,33 @@ def test_grouped_attention_equals_the_reference(window: int) -> None:
     torch.testing.assert_close(grouped[alive], reference[alive], rtol=1e-5, atol=1e-5)
     assert_same(decode(gpt_oss(window), prompts(8), temperature=0.7), decode(model, prompts(8), temperature=0.7))
     assert not use_grouped_attention(llama())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [8, 1024])
+def test_blocks_of_rows_and_their_masks_change_rounding_alone(
+    window: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = torch.tensor([prompt[:26] for prompt in prompts(5)])
+    mask = torch.ones_like(ids)
+    mask[1, :7] = 0
+    positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+    model = gpt_oss(window).to(dtype)
+    assert use_grouped_attention(model)
+    with torch.no_grad():
+        whole = model(ids, attention_mask=mask, position_ids=positions).logits
+        monkeypatch.setattr(_fast, "_MOST_MASK", 10)
+        monkeypatch.setattr(_fast, "_MOST_SCORES", {"cpu": 2000, "cuda": 2000})
+        monkeypatch.setattr(_fast, "_STEP", 4)
+        attended, computed = _fast._attended, []
+        monkeypatch.setattr(_fast, "_attended", lambda *given: computed.append(given[0].shape[2]) or attended(*given))
+        blocks = model(ids, attention_mask=mask, position_ids=positions).logits
+        cache = model(ids[:, :11], attention_mask=mask[:, :11], position_ids=positions[:, :11]).past_key_values
+        rest = model(ids[:, 11:], attention_mask=mask, position_ids=positions[:, 11:], past_key_values=cache).logits
+    assert max(computed) < 11, "texts are read in blocks of rows"
+    alive, near = mask.bool(), 1e-5 if dtype == torch.float32 else 0.15
+    torch.testing.assert_close(blocks[alive], whole[alive], rtol=near, atol=near)
+    torch.testing.assert_close(rest[alive[:, 11:]], whole[:, 11:][alive[:, 11:]], rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("tokens", [1, 26])

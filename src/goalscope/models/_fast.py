@@ -3,6 +3,8 @@
 Attention: the reference repeats keys and values for each query head, which takes most of a decode step: eight times the
 memory traffic for GPT-OSS-20B. Here the query heads of a group are rows of one matrix product. Many tokens at once in
 float32 go through PyTorch's fused attention, which never writes the scores down: five times faster on a processor.
+Long texts are attended to a block of rows at a time, and their masks are made a block at a time, so that memory grows
+with the length of a text, not with its square; a sliding window reads the columns within it alone.
 
 Experts: the reference sorts tokens by expert, some thirty small operations a layer. Where few experts are left out,
 all of them compute every token in two matrix products.
@@ -10,6 +12,7 @@ all of them compute every token in two matrix products.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 NAME: Final = "goalscope_grouped"
@@ -18,26 +21,92 @@ KINDS: Final = ("gpt_oss",)
 """Model types whose attention is exactly the one below."""
 
 
+_MOST_MASK: Final = 1 << 22  # entries of a mask that is made at once
+_STEP: Final = 2048  # columns; blocks of ever new sizes would leave memory in pieces
+_MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # scores of a block, of about 14 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LongMask:
+    """A mask that is made a block of rows at a time: the arguments of `transformers.masking_utils.eager_mask`."""
+
+    arguments: dict[str, Any]
+
+    def block(self, first: int, end: int, device: Any) -> tuple[Any, int, int]:
+        """Return the mask of some rows ``[B, 1, end - first, columns]``, and the first and end of its columns.
+
+        Columns left out are hidden from all of these rows.
+        """
+        from transformers.masking_utils import eager_mask
+
+        given = self.arguments
+        offset = given.get("q_offset", 0) - given.get("kv_offset", 0)
+        window, columns = given.get("local_size"), given["kv_length"]
+        low = 0 if window is None else max(0, offset + first - int(window) + 1) // _STEP * _STEP
+        high = min(columns, -(-max(offset + end, low + 1) // _STEP) * _STEP)
+        padding = given.get("attention_mask")
+        changed = {
+            "q_length": end - first,
+            "q_offset": given.get("q_offset", 0) + first,
+            "attention_mask": padding if padding is None else padding.to(device),
+            "device": device,
+        }
+        # Masks of some columns are cut from those of all: what hides padding counts columns from the first one.
+        return eager_mask(**(given | changed))[..., low:high], low, high
+
+
+def long_mask(**arguments: Any) -> Any:
+    """Return the mask that is added to the scores, or its arguments where it would be large."""
+    from transformers.masking_utils import eager_mask
+
+    entries = arguments["batch_size"] * arguments["q_length"] * arguments["kv_length"]
+    return LongMask(arguments=arguments) if entries > _MOST_MASK else eager_mask(**arguments)
+
+
 def grouped_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float, **others: Any
 ) -> tuple[Any, Any]:
-    """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]``, None where fused.
+    """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]``, None in blocks.
 
     Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``, the mask that is added to the
-    scores ``[B, 1, T, columns]``. Query heads of one group stand next to each other; the window is in the mask already.
-    The sinks of the attention block take part in each softmax and add no value.
+    scores ``[B, 1, T, columns]`` or a `LongMask`. Query heads of one group stand next to each other; the window is in
+    the mask already. The sinks of the attention block take part in each softmax and add no value.
     """
     import torch
 
+    batch, heads, count, _ = query.shape
+    fused = count > 1 and query.dtype == torch.float32
+    long = isinstance(attention_mask, LongMask)
+    most = _MOST_SCORES.get(query.device.type, _MOST_SCORES["cuda"])
+    if not long and (fused or batch * heads * count * key.shape[2] <= most):
+        return _attended(query, key, value, attention_mask, scaling, module.sinks, fused)
+    each = max(1, most // (batch * heads * key.shape[2]))
+    parts = []
+    for first in range(0, count, each):
+        end, low, high = min(first + each, count), 0, key.shape[2]
+        mask = attention_mask
+        if long:
+            mask, low, high = attention_mask.block(first, end, query.device)
+        elif mask is not None:
+            mask = mask[:, :, first:end]
+        columns = (key[:, :, low:high], value[:, :, low:high])
+        parts.append(_attended(query[:, :, first:end], *columns, mask, scaling, module.sinks, fused)[0])
+    return torch.cat(parts, dim=1), None
+
+
+def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any, fused: bool) -> tuple[Any, Any]:
+    """Return outputs and weights of some rows, see `grouped_attention`."""
+    import torch
+
+    if fused:
+        return _fused(query, key, value, mask, scaling, sinks), None
     batch, heads, count, width = query.shape
     groups = key.shape[1]
-    if count > 1 and query.dtype == torch.float32:
-        return _fused(query, key, value, attention_mask, scaling, module.sinks), None
     rows = query.reshape(batch, groups, heads // groups * count, width)
     scores = torch.matmul(rows, key.transpose(2, 3)).view(batch, heads, count, -1).float() * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    sinks = module.sinks.float().reshape(1, -1, 1, 1)
+    if mask is not None:
+        scores = scores + mask
+    sinks = sinks.float().reshape(1, -1, 1, 1)
     largest = torch.maximum(scores.amax(dim=-1, keepdim=True), sinks)
     weights = (scores - largest).exp_()
     weights = (weights / (weights.sum(dim=-1, keepdim=True) + (sinks - largest).exp())).to(value.dtype)
@@ -73,13 +142,12 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
 def use_grouped_attention(model: Any) -> bool:
     """Let a model of a known type attend this way unless it runs another implementation; return whether it does."""
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
 
     config = model.config
     if config.model_type not in KINDS or config._attn_implementation not in ("eager", NAME):
         return False
     AttentionInterface.register(NAME, grouped_attention)
-    AttentionMaskInterface.register(NAME, eager_mask)
+    AttentionMaskInterface.register(NAME, long_mask)
     model.set_attn_implementation(NAME)
     return True
 
