@@ -287,6 +287,7 @@ def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours
     for page in (run / "report.html", verdict / "report.html"):
         text = page.read_text(encoding="utf-8")
         assert "Measures of other packages" in text and "Edge of the field" in text
+        assert 'results-figure-1">' in text, "and a picture of it"
     (claim,) = [one for one in json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"] if one["names"]]
     assert claim["names"] == "gem a" and claim["answer"] == "yes"
     # Without the package its runs say which one they need; what needs no code of it is read.

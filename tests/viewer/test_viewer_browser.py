@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 import goalscope
+from goalscope.activations.load import captures, load_activations
 from goalscope.agents import Observation, Turn
 from goalscope.evaluation.claims import runs_in
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.planning.shortest import solve
+from goalscope.probing.maps import decode_maps
 from goalscope.probing.pipeline import study_inside
+from goalscope.probing.probe_store import stored_probes
+from goalscope.probing.scores import AREA
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Inside
@@ -382,8 +386,23 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
     decoders = {"layers": [2], "width": 32, "feedforward": 64, "epochs": 2}
     reads = {"reads": ["cognitive-map", "plans"], "sites": ["pre"], "layers": [4], "decoders": decoders}
     study_inside(place, Inside.parse({**reads, **kinds}))
+    # Probes of another split, which were fitted on grids that are tested now, stay stored and are not taken.
+    study_inside(place, Inside.parse({"reads": ["cognitive-map"], "sites": ["pre"], "layers": [4], **kinds, "seed": 9}))
+    study_inside(place, Inside.parse({**reads, **kinds}))
     with Store(place) as store:
         found = read_inside(store)
+        rows = store.rows().select(measure=AREA, head="percell", control="none", reading="natural")
+        (identity,) = set(rows["probe"].tolist())
+        (probe,) = (one for _, one in stored_probes(place) if one.id == identity)
+        own = [one for one in captures(store) if one.untrained is None]
+        taken = [load_activations(store, site="pre", layer=4, capture=one.id) for one in own]
+    percell = [one for _, one in stored_probes(place) if (one.head, one.tags["control"]) == ("percell", "none")]
+    assert len(own) == len(percell) == 2
+    for read in taken:
+        decoded = decode_maps(probe.predict(read).maps("natural"))
+        for at, key in enumerate(zip(read.episode_id.tolist(), read.step.tolist(), strict=True)):
+            if key in found.maps:
+                assert found.maps[key].own == tuple(line[:7] for line in decoded.text(at)[:7])
     assert found.maps and "permuted" in found.about["cells"]
     page.goto(write_view([place], folder / "inside.html").page.as_uri())
     page.locator("[data-filter=belief]").select_option("decoded")

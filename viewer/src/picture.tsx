@@ -49,14 +49,17 @@ export function Cells({ drawing, agent, overlay }: { drawing: Drawing; agent?: [
             class={wrong ? "path wrong" : "path"} />
         );
       })}
-      {drawing.labels?.map(([row, col, name]) => (
-        <g><title>{visible(name)}</title>
-          <text x={(col + 0.5) * SIDE} y={(row + 0.62) * SIDE} class="label">{visible(name).slice(0, 7)}</text></g>
-      ))}
       {agent && (
         <g><circle cx={(agent[1] + 0.5) * SIDE} cy={(agent[0] + 0.5) * SIDE} r={SIDE * 0.36} class="agent" />
           <text x={(agent[1] + 0.5) * SIDE} y={(agent[0] + 0.7) * SIDE} class="symbol me">A</text></g>
       )}
+      {drawing.labels?.map(([row, col, name]) => {
+        const low = agent?.[0] === row && agent[1] === col ? 0.96 : 0.62; // below the agent where it stands there
+        return (
+          <g><title>{visible(name)}</title>
+            <text x={(col + 0.5) * SIDE} y={(row + low) * SIDE} class="label">{visible(name).slice(0, 7)}</text></g>
+        );
+      })}
     </svg>
   );
 }

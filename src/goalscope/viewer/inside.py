@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.activations.capture_schedule import plan_id, some_steps
 from goalscope.activations.load import Capture, captures, load_activations
 from goalscope.measures.transcript import agent_of
 from goalscope.models.initialisation import RANDOM_WEIGHTS
@@ -25,6 +26,11 @@ HEADS: Final = ("percell", "mlp")
 
 _STRICTEST: Final = ("initial", "permuted", *RANDOM_WEIGHTS)
 """Random networks that stand beside, the first that a run holds."""
+
+_NOTHING: Final = (
+    "Decoded maps are left out: no stored probe, with the same of a random network beside it, fits the stored "
+    "activations of these episodes (goalscope probe RUN reads them again)"
+)
 
 StepKey = tuple[str, int]
 """Episode and step."""
@@ -74,7 +80,7 @@ def inside_of(run: Run) -> tuple[Readings, str]:
             found = read_inside(store)
         except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
             return Readings(), f"Decoded maps are left out: {error}"
-    return found, "; ".join(found.about.values())
+    return found, "; ".join(found.about.values()) or _NOTHING
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -101,17 +107,22 @@ def read_inside(store: Store) -> Readings:
         OSError, ValueError, KeyError: a file is missing or damaged, or of another version.
     """
     notes = store.info().get(INFO)
-    by_network = {_network(one): one for one in captures(store) if one.complete}
-    own = by_network.get(OWN)
-    if not isinstance(notes, Mapping) or own is None:
+    if not isinstance(notes, Mapping):
         return Readings()
-    probes = [probe for _, probe in stored_probes(store.path)]
-    maps, plans, about = {}, {}, dict[str, str]()
+    # Probes of earlier readings, which may have been fitted on grids that are tested now, are still stored: those of
+    # the last one are named by its rows. Probes of one size read grids of that size alone.
+    rows = store.rows()
+    used = set(rows.where(rows.among("scope", ["general", None]))["probe"].tolist()) if "probe" in rows.tags else set()
+    probes = [probe for _, probe in stored_probes(store.path) if probe.id in used]
+    maps, plans, about, own = {}, {}, dict[str, str](), None
     for name, target in (("cognitive-map", "cells"), ("plans", "plan")):
         if name not in notes:
             continue
         settings = Inside.parse(notes[name]["settings"])
         layers = [int(layer) for layer in notes[name]["layers"]]
+        by_network = _captures(store, settings, str(notes[name]["agent"]), layers)
+        if (own := by_network.get(OWN)) is None:
+            continue
         dataset = probe_dataset(store, {OWN: own}, layers, settings, shuffled=False)
         pair = _pair([one for one in probes if one.target == target], dataset, by_network)
         if pair is None:
@@ -125,11 +136,20 @@ def read_inside(store: Store) -> Readings:
             own_plan, control = ((probe.predict_plan(one)) for (probe, _), one in zip(pair, given, strict=True))
             for at, key in enumerate(zip(given[0].episode_id.tolist(), given[0].step.tolist(), strict=True)):
                 plans[key] = tuple(tuple(one.tokens[at, : one.length[at]].tolist()) for one in (own_plan, control))
+    if own is None:
+        return Readings()
     return Readings(maps=maps, plans=plans, sites=_sites(store, own), about=about, tokenizer=_tokenizer(store, own))  # type: ignore[arg-type]
 
 
-def _network(capture: Capture) -> Network:
-    return OWN if capture.untrained is None else (capture.random_weights, capture.untrained)
+def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int]) -> dict[Network, Capture]:
+    """Return the captures that a reading was made of: those of its steps, sites and layers, by network."""
+    scope = "all" if settings.steps is None else some_steps(settings.steps, settings.seed)
+    found = dict[Network, Capture]()
+    for one in captures(store):
+        holds = set(one.layers) >= set(layers) and set(one.sites) >= set(settings.wanted_sites)
+        if one.complete and holds and one.agent == agent and one.plan == plan_id(store, one.agent_id, scope):
+            found.setdefault(OWN if one.untrained is None else (one.random_weights, one.untrained), one)
+    return found
 
 
 def _pair(
