@@ -391,8 +391,8 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
     study_inside(place, Inside.parse({**reads, **kinds}))
     with Store(place) as store:
         found = read_inside(store)
-        rows = store.rows().select(measure=AREA, head="percell", control="none", reading="natural")
-        (identity,) = set(rows["probe"].tolist())
+        named = store.rows().select(measure=AREA, head="percell", control="none", reading="natural")
+        (identity,) = set(named["probe"].tolist())
         (probe,) = (one for _, one in stored_probes(place) if one.id == identity)
         own = [one for one in captures(store) if one.untrained is None]
         taken = [load_activations(store, site="pre", layer=4, capture=one.id) for one in own]
