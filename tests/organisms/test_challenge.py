@@ -1,6 +1,7 @@
 """Sealed truths: none of them in the clear, claims before and after opening, keys that do not fit; organisms play."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.environments.agents import planes
+from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy
 from goalscope.organisms.player import OrganismPlayer
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import GridView
 
 NAMES = {"goal-table-75-0", "place-table-75-0"}
@@ -167,3 +169,18 @@ def test_an_organism_plays_in_gymnasium(made: Path) -> None:
             observation, _, ended, cut, _ = env.step(player.predict(observation)[0])
         arrived += ended
     assert arrived >= 12
+
+
+@pytest.mark.full
+def test_a_language_model_is_a_folder_that_transformers_reads_by_itself(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "elsewhere"
+    shipped = model_folder("organism-goal")
+    assert shipped is not None
+    shutil.copytree(shipped, folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    assert type(model).__name__ == "GPT2LMHeadModel" and len(tokenizer) <= model.config.vocab_size
+    player = OrganismPlayer(folder)
+    assert player.card.rule == "goal" and player.probabilities(GRID).sum() == pytest.approx(1.0)
+    assert player.predict(GRID, deterministic=True)[0] == int(Action.RIGHT)
