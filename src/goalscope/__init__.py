@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     open = open_results
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 _OFFERED: Final = {
     "evaluate": ("evaluation.evaluating", "evaluate"),
