@@ -32,6 +32,7 @@ from goalscope.worlds import (
     step_batch,
     transitions_batch,
 )
+from goalscope.worlds.gridworld import GridWorld
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent / "build" / "peers" / ".venv"
@@ -84,6 +85,11 @@ def minigrid() -> float | None:
 def minigrid_dynamics() -> float | None:
     """Return MiniGrid's steps a second without observations: what a step does to the world alone."""
     return peer("minigrid_rate.py", "dynamics")
+
+
+def minigrid_text() -> float | None:
+    """Return MiniGrid's steps a second, each with the text of the grid in place of an observation."""
+    return peer("minigrid_rate.py", "text")
 
 
 def install_peers() -> None:
@@ -188,6 +194,21 @@ def steps_single() -> float:
     return rate(play, len(actions), 3)
 
 
+def steps_text() -> float:
+    """Return steps a second of one agent in one world, each with the grid as the agent's prompt shows it."""
+    world = GridWorld(grid=generate(SIZE, DENSITY, rng=stream(SEED, "benchmark steps one by one")))
+    actions = [Action(int(action)) for action in stream(SEED, "benchmark actions").integers(0, 4, size=2000)]
+
+    def play() -> None:
+        session = world.begin()
+        for action in actions:
+            session.step(action)
+            _ = session.view.text
+            session = world.begin() if session.done else session
+
+    return rate(play, len(actions), 3)
+
+
 def steps() -> float:
     """Return world steps a second: many agents in many worlds, random actions, back to the start at the goal."""
     agents, rounds = 16384, 64
@@ -225,6 +246,7 @@ ROWS: tuple[Row, ...] = (  # what, ours, peer, theirs, target: a ratio, or witho
     ("optimal sets, one by one", planning_single, "networkx BFS", planning_networkx, None),
     ("steps, one by one", steps_single, "MiniGrid, no observations", minigrid_dynamics, None),
     ("steps, one by one", steps_single, "MiniGrid, observations", minigrid, None),
+    ("steps with text, one by one", steps_text, "MiniGrid, pprint_grid", minigrid_text, 3),
     ("steps, batched", steps, "MiniGrid, no observations", minigrid_dynamics, None),
     ("steps, batched", steps, "", None, 1e6),
     ("looks under fog, one by one", looks, "", None, 20_000),
