@@ -90,8 +90,8 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
                 store.sums.refuse("each episode once and in order")
             add([("episode", *header)])
             if steps[number].said or steps[number].walk[:1] == b"[":
-                cells = step_cells(steps[number])
-                add([("step", *step[:-1], _without_attempts(step[-1])) for step in cells])
+                said = step_cells(steps[number])
+                add([("step", *step[:-1], _without_attempts(step[-1])) for step in said])
             else:
                 digest.update(_walk_lines(steps[number].walk))
             last, count = header[0], count + 1
