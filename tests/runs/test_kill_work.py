@@ -20,6 +20,7 @@ from test_kill import check_resumed, hash_of, kill_at
 from goalscope.agents import Optimal
 from goalscope.front.measuring import measure_run
 from goalscope.runs import Store, run
+from stored_steps import steps_as_table
 
 ENDS = {"kill": {-signal.SIGKILL}, "term": {-signal.SIGTERM}, "interrupt": {130, 0, -signal.SIGINT}}
 """How a process that was ended so may end: Ctrl-C may come too late, while nothing can be raised, or at the exit."""
@@ -58,7 +59,8 @@ WORKS: Mapping[str, Work] = {
 
 def damage(directory: Path) -> None:
     with sqlite3.connect(directory / "run.db") as database:
-        database.execute("UPDATE steps SET col = 6 - col WHERE episode = 2")
+        with steps_as_table(database):
+            database.execute("UPDATE steps SET col = 6 - col WHERE episode = 2")
         database.execute("UPDATE row_groups SET data = substr(data, 2) WHERE number = 0")
     database.close()
 
