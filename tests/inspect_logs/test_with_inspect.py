@@ -407,8 +407,10 @@ def test_a_reader_of_ten_lines_imports_it(foreign: Path, tmp_path: Path) -> None
 def test_the_page_runs_as_it_stands_there(foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
-    [asked] = [line for line in lines if line.startswith("inspect eval")]
-    [reader] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [asked] = [line for line in lines if line.startswith("inspect eval ")]
+    [of_a_set] = [line for line in lines if line.startswith("inspect eval-set ")]
+    scripts = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [reader] = [script for script in scripts if "RecordedEpisode" in script]
     assert len(reader.strip().splitlines()) <= 11
     monkeypatch.chdir(tmp_path)
     Path("reading.py").write_text(reader)
@@ -416,6 +418,8 @@ def test_the_page_runs_as_it_stands_there(foreign: Path, tmp_path: Path, monkeyp
     Path("treasure.eval").write_bytes(log.read_bytes())
     program = Path(sys.executable).with_name("inspect")
     done = subprocess.run([program, *shlex.split(asked)[1:], "--limit", "2", "--display", "none"], check=False)
+    assert done.returncode == 0
+    done = subprocess.run([program, *shlex.split(of_a_set)[1:], "--limit", "1", "--display", "none"], check=False)
     assert done.returncode == 0
     for line in lines:
         if line.startswith("goalscope") and not line.startswith("goalscope run"):

@@ -4,6 +4,7 @@ For a sample of goalscope's tasks the world is restarted, the answers are parsed
 the recorded one.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,27 +34,42 @@ _MOST_LOST: Final = 100
 """Samples in a row that cannot be read, after which no more are tried."""
 
 _HEAD: Final = 4096
+_MANIFESTS: Final = ("eval-set.json", "logs.json")
+"""Files that an eval set of Inspect writes beside its logs: its plan, and the headers of the logs."""
+_MANIFEST: Final = re.compile(rb'\s*\{\s*"(eval_set_id"|[^"]*\.(eval|json)"\s*:\s*\{)')
 _MOST_MESSAGE: Final = 300
 
 
 def is_inspect_log(path: Path) -> bool:
-    """Return whether a file is a log of Inspect: by its ending, or a JSON file by its beginning."""
+    """Return whether a file is a log of Inspect or a manifest: by its ending, or a JSON file by its beginning."""
     if path.suffix.lower() == ".eval":
         return True
+    head = _head(path)
+    is_log = b'"eval"' in head and (b'"eval_id"' in head or b'"run_id"' in head) and b'"status"' in head
+    return is_log or _is_manifest(path)
+
+
+def _is_manifest(path: Path) -> bool:
+    return path.name in _MANIFESTS and _MANIFEST.match(_head(path)) is not None
+
+
+def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            head = stream.read(_HEAD)
+            return stream.read(_HEAD)
     except OSError:
-        return False  # reported by the reader that opens it
-    return b'"eval"' in head and (b'"eval_id"' in head or b'"run_id"' in head) and b'"status"' in head
+        return b""  # reported by the reader that opens it
 
 
 def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log; unusable samples are reported.
+    """Yield the episodes of one log; unusable samples are reported. The manifests of an eval set are left alone.
 
     Raises:
         ImportError: inspect-ai is not installed.
     """
+    if _is_manifest(path):
+        context.ledger.counts["other files left alone"] += 1
+        return
     context.ledger.counts["files read"] += 1
     with context.ledger.reporting(name):
         yield from _Log(path, name, context).episodes()

@@ -1,0 +1,160 @@
+"""MEG as a scorer of Inspect: its figures are those of `goalscope meg` on the same episodes."""
+
+import gc
+import math
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goalscope.front.goals import meg as meg_of_run
+from goalscope.importers import import_into
+from goalscope.measures.goals import GoalFindings
+
+inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
+
+MOVES = ("UP", "DOWN", "LEFT", "RIGHT", "?")
+
+
+@pytest.fixture(autouse=True)
+def _streams_are_collected_here() -> Iterator[None]:
+    """Collect what Inspect leaves open, so that its warnings belong to these tests and to no later one."""
+    yield
+    gc.collect()
+
+
+def played(folder: Path, moves: tuple[str, ...] = MOVES, task: Any = None, **settings: Any) -> Any:
+    """Return the log of a model that draws its moves."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from goalscope.inspect_ai.tasks import grids
+
+    draws = random.Random(1)
+
+    def output(*asked: Any) -> Any:
+        found = ModelOutput.from_content("mockllm", f'{{"action": "{draws.choice(moves)}"}}')
+        found.usage = ModelUsage(input_tokens=5, output_tokens=2, total_tokens=7)
+        return found
+
+    task = task or grids(sizes="5,7", densities="0.3", count=3, trajectories=2)
+    model = get_model("mockllm/model", custom_outputs=output)
+    [log] = inspect_ai.eval(task, model=model, log_dir=str(folder), display="none", **settings)
+    assert log.status == "success"
+    return log
+
+
+def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
+    """Return the figures that the scorer adds to a log."""
+    from goalscope.inspect_ai.meg import meg
+
+    scored = inspect_ai.score(log, meg(**options), action="append", display="none")
+    [found] = [one for one in scored.results.scores if one.name == name]
+    return {name: metric.value for name, metric in found.metrics.items()}
+
+
+def expected(findings: GoalFindings) -> dict[str, float]:
+    """Return what Inspect must show of the findings of a run."""
+    shown = {}
+    for one in findings.estimates:
+        cell = ", ".join(f"{name} {value}" for name, value in one.cell.items())
+        title = f"{one.hypothesis} ({cell})" if cell else one.hypothesis
+        shown |= {
+            title: one.signed,
+            f"{title} low": one.low,
+            f"{title} high": one.high,
+            f"{title} random": one.null_high,
+            f"{title} p": one.null_p,
+            f"{title} bound": one.bound,
+            f"{title} grids": one.grids,
+            f"{title} episodes": one.n,
+        }
+    return {name: value for name, value in shown.items() if not math.isnan(value)}
+
+
+@pytest.mark.parametrize("options", [{"hypotheses": "goal, top-left,key"}, {"utility": "arrival", "invalid": "action"}])
+def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_path: Path) -> None:
+    log = played(tmp_path / "logs")
+    shown = figures(log, **options)
+    assert shown.pop("left out") == 0
+    assert not import_into(tmp_path / "logs", tmp_path / "run").problems
+    asked = tuple(name.strip() for name in options.get("hypotheses", "").split(",") if name)
+    findings = meg_of_run(tmp_path / "run", **{**options, "hypotheses": asked})
+    assert shown == pytest.approx(expected(findings), abs=1e-12)
+    assert shown["goal episodes"] == 12 and shown["goal grids"] == 6
+    assert not any(name.startswith("key") for name in shown)  # these grids have none
+
+
+def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import grids
+
+    task = grids(sizes=5, densities=0.3, count=3, transforms="identity,rotate")
+    shown = figures(played(tmp_path / "logs", task=task), hypotheses="goal")
+    assert shown.pop("left out") == 0
+    import_into(tmp_path / "logs", tmp_path / "run")
+    assert shown == pytest.approx(expected(meg_of_run(tmp_path / "run", hypotheses=("goal",))), abs=1e-12)
+    assert {"goal (transform identity)", "goal (transform rotate)"} <= set(shown)
+
+
+def test_worlds_that_name_their_goals_are_scored_towards_these(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import task_maps
+
+    shown = figures(played(tmp_path / "logs", ("go east", "go west"), task_maps(count=2)))
+    assert shown.pop("left out") == 0
+    import_into(tmp_path / "logs", tmp_path / "run")
+    assert shown == pytest.approx(expected(meg_of_run(tmp_path / "run")), abs=1e-12)
+
+
+def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Path) -> None:
+    idle = figures(played(tmp_path / "none", ("?",)), hypotheses="goal")
+    assert idle["goal episodes"] == 12 and not {"goal", "goal low"} & set(idle)
+    log = played(tmp_path / "cut", ("?",), token_limit=15)
+    outcomes = [sample.store["goalscope"]["outcome"] for sample in log.samples]
+    cut = figures(log, hypotheses="goal")
+    assert 0 < outcomes.count("stopped") == cut["left out"]
+    assert cut.get("goal episodes", 0) == 12 - cut["left out"]
+
+
+def test_an_unknown_hypothesis_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="hypotheses must be different ones of goal"):
+        figures(played(tmp_path / "logs"), hypotheses="gaol")
+
+
+def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
+    from inspect_ai import Task
+    from inspect_ai.dataset import Sample
+
+    log = played(tmp_path / "logs", task=Task(dataset=[Sample(input="Go.", target="gold")]))
+    from goalscope.inspect_ai.meg import meg
+
+    scored = inspect_ai.score(log, meg(), action="append", display="none")
+    assert scored.results.scores[-1].unscored_samples == 1
+    assert "no episode" in scored.samples[0].scores["meg"].explanation
+
+
+def test_the_script_and_the_command_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import subprocess
+
+    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    [script] = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "meg_in_inspect" in one]
+    assert len(script.splitlines()) <= 30
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "meg_in_inspect.py", "exec"), {})
+    assert re.search(r"^goal grids +6\.000$", capsys.readouterr().out, re.MULTILINE)
+    [command] = re.findall(r"`(inspect score [^`]*)`", page)
+    [log] = (tmp_path / "logs").glob("*.eval")
+    program = Path(sys.executable).with_name("inspect")
+    words = [str(log) if word == "LOG" else word for word in command.split()[1:]]
+    done = subprocess.run([program, *words, "--overwrite", "--display", "none"], check=False)
+    assert done.returncode == 0
+    from inspect_ai.log import read_eval_log
+
+    assert "meg" in {one.name for one in read_eval_log(log, header_only=True).results.scores}
+    assert not import_into(tmp_path / "logs", tmp_path / "run").problems
