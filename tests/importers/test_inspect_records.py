@@ -13,7 +13,7 @@ from goalscope.cli import app
 from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
-from goalscope.inspect_ai.log import is_inspect_log, replayed
+from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, replayed
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
@@ -253,6 +253,20 @@ def test_json_logs_are_told_from_trajectories(tmp_path: Path) -> None:
     assert is_inspect_log(tmp_path / "log.json")
     assert not is_inspect_log(tmp_path / "trajectory.json")
     assert not is_inspect_log(tmp_path / "none.json")
+
+
+def test_the_manifests_of_an_eval_set_are_left_alone(tmp_path: Path) -> None:
+    header = {"version": 2, "status": "success", "eval": {"eval_id": "a", "run_id": "b"}}
+    (tmp_path / "eval-set.json").write_text(json.dumps({"eval_set_id": "s", "tasks": []}, indent=2))
+    (tmp_path / "logs.json").write_text(json.dumps({"2026_grids.eval": header}, indent=2))
+    context = Context(ledger=ImportLog())
+    for path in tmp_path.iterdir():
+        assert is_inspect_log(path)
+        assert not list(inspect_episodes(path, path.name, context))
+    assert context.ledger.counts == {"other files left alone": 2}
+    assert not context.ledger.problems
+    (tmp_path / "mine.json").write_text(json.dumps({"eval_set_id": "s"}))
+    assert not is_inspect_log(tmp_path / "mine.json")
 
 
 def test_a_damaged_archive_is_a_problem_that_names_it(tmp_path: Path) -> None:

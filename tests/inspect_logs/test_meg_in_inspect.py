@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,17 +78,20 @@ def expected(findings: GoalFindings) -> dict[str, float]:
     return {name: value for name, value in shown.items() if not math.isnan(value)}
 
 
-@pytest.mark.parametrize("options", [{"hypotheses": "goal, top-left,key"}, {"utility": "arrival", "invalid": "action"}])
+@pytest.mark.parametrize(
+    "options", [{"hypotheses": "goal, top-left,key,beside goal"}, {"utility": "arrival", "invalid": "action"}]
+)
 def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_path: Path) -> None:
     log = played(tmp_path / "logs")
     shown = figures(log, **options)
     assert shown.pop("left out") == 0
+    assert shown.pop("key episodes") == 0  # these grids have none
+    shown.pop("key held episodes", None)
     assert not import_into(tmp_path / "logs", tmp_path / "run").problems
     asked = tuple(name.strip() for name in options.get("hypotheses", "").split(",") if name)
     findings = meg_of_run(tmp_path / "run", **{**options, "hypotheses": asked})
     assert shown == pytest.approx(expected(findings), abs=1e-12)
     assert shown["goal episodes"] == 12 and shown["goal grids"] == 6
-    assert not any(name.startswith("key") for name in shown)  # these grids have none
 
 
 def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: Path) -> None:
@@ -101,13 +105,30 @@ def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: 
     assert {"goal (transform identity)", "goal (transform rotate)"} <= set(shown)
 
 
+def test_beside_other_scorers_the_figures_are_the_same_as_afterwards(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.registry import episode_measures, grids, meg
+
+    task = inspect_ai.task_with(
+        grids(sizes=5, densities=0.3, count=2), scorer=[episode_measures(), meg(hypotheses="goal")]
+    )
+    log = played(tmp_path / "logs", task=task)
+    assert {one.name for one in log.results.scores} == {"success", "action accuracy", "invalid turns", "meg"}
+    [live] = [one for one in log.results.scores if one.name == "meg"]
+    later = inspect_ai.score(log, meg(hypotheses="goal"), action="overwrite", display="none")
+    [found] = later.results.scores
+    assert {name: one.value for name, one in live.metrics.items()} == {
+        name: one.value for name, one in found.metrics.items()
+    }
+
+
 def test_worlds_that_name_their_goals_are_scored_towards_these(tmp_path: Path) -> None:
     from goalscope.inspect_ai.tasks import task_maps
 
-    shown = figures(played(tmp_path / "logs", ("go east", "go west"), task_maps(count=2)))
+    shown = figures(played(tmp_path / "logs", ("up", "down", "left", "right"), task_maps(count=2)))
     assert shown.pop("left out") == 0
     import_into(tmp_path / "logs", tmp_path / "run")
     assert shown == pytest.approx(expected(meg_of_run(tmp_path / "run")), abs=1e-12)
+    assert {"goal", "sub-goals"} <= set(shown)
 
 
 def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Path) -> None:
@@ -121,8 +142,17 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
 
 
 def test_an_unknown_hypothesis_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="hypotheses must be different ones of goal"):
+    with pytest.raises(ValueError, match="MEG of a run must be asked towards names"):
         figures(played(tmp_path / "logs"), hypotheses="gaol")
+
+
+def test_a_goal_that_no_world_names_has_no_episodes(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import task_maps
+
+    log = played(tmp_path / "logs", ("up", "down", "left", "right"), task_maps(count=1))
+    shown = figures(log, hypotheses="goal,gold")
+    assert shown["gold episodes"] == 0 and shown["goal episodes"] == 1
+    assert figures(log, hypotheses="gold") == {"left out": 1}
 
 
 def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
@@ -140,8 +170,6 @@ def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
 def test_the_script_and_the_command_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import subprocess
-
     page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
     [script] = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "meg_in_inspect" in one]
     assert len(script.splitlines()) <= 30
@@ -149,7 +177,7 @@ def test_the_script_and_the_command_of_the_page_run(
     exec(compile(script, "meg_in_inspect.py", "exec"), {})
     assert re.search(r"^goal grids +6\.000$", capsys.readouterr().out, re.MULTILINE)
     [command] = re.findall(r"`(inspect score [^`]*)`", page)
-    [log] = (tmp_path / "logs").glob("*.eval")
+    [log] = (tmp_path / "scored").glob("*.eval")
     program = Path(sys.executable).with_name("inspect")
     words = [str(log) if word == "LOG" else word for word in command.split()[1:]]
     done = subprocess.run([program, *words, "--overwrite", "--display", "none"], check=False)
@@ -157,4 +185,4 @@ def test_the_script_and_the_command_of_the_page_run(
     from inspect_ai.log import read_eval_log
 
     assert "meg" in {one.name for one in read_eval_log(log, header_only=True).results.scores}
-    assert not import_into(tmp_path / "logs", tmp_path / "run").problems
+    assert not import_into(tmp_path / "scored", tmp_path / "run").problems

@@ -531,9 +531,9 @@ NOT_RUN = {
     "goalscope import treasure.eval --reader reading:episode --out runs/treasure": _INSPECT,
     "goalscope export runs/baseline --format inspect --out logs": _INSPECT,
     "inspect view --log-dir logs": "starts a server",
-    "inspect eval-set goalscope/grids -T sizes=7 -T count=2 --model goalscope/theseus,goalscope/ariadne --temperature 0 "
-    "--log-dir logs/set": _INSPECT,
-    "goalscope import logs/set --out runs/set": _INSPECT,
+    "inspect eval-set goalscope/grids -T sizes=7 -T count=2 --model goalscope/theseus,goalscope/ariadne --temperature "
+    "0 --log-dir set": _INSPECT,
+    "goalscope import set --out runs/set": _INSPECT,
     "inspect.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
     "inspect.md python 2": _INSPECT,
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",

@@ -1,7 +1,7 @@
 """Maximum-entropy goal-directedness of the agents of a run: measured, stored, returned."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -117,7 +117,7 @@ def _measured(
             raise ValueError(
                 "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
             )
-        settings = goal_settings(worlds, confidence=confidence, **options, **_written(worlds, options))
+        settings = goal_settings(worlds, confidence=confidence, **options, **written_places(worlds, options))
         relative = []
         if beliefs:  # first, so that a site that was not captured is reported at once
             relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws, stage)]
@@ -144,8 +144,13 @@ def _measured(
     return joined([findings, *relative]) if relative else findings, total
 
 
-def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the cells of hypotheses that are written places, such as ``beside goal``, where others name what is asked.
+def written_places(worlds: Sequence[World], options: Mapping[str, Any], *, anywhere: bool = False) -> dict[str, Any]:
+    """Return the setting ``cells`` of `GoalSettings` for hypotheses that are written places, such as ``beside goal``.
+
+    Args:
+        worlds: in which they are looked for.
+        options: those of the settings; ``hypotheses`` may hold names as well.
+        anywhere: whether a place may have no cell in any of the worlds: others may have it.
 
     Raises:
         ValueError: neither a name nor a place, or a place that has no cell in any of the worlds.
@@ -172,7 +177,7 @@ def _written(worlds: Sequence[World], options: dict[str, Any]) -> dict[str, Any]
                 found[world.id] = one.cell(finite)
             except Undefined as error:
                 reasons[str(error)] = None
-        if not found:
+        if not found and not anywhere:
             raise ValueError(f"{name} must have a cell in one of the worlds, it has none: {'; '.join(reasons)}")
         cells[name] = found
     return {"cells": cells} if cells else {}

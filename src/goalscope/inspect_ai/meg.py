@@ -1,7 +1,7 @@
 """MEG as a scorer of Inspect: the utility of each episode under each hypothesis, and over all of them the MEG.
 
-One episode has no MEG: one rationality is fitted to all worlds. The scorer therefore keeps the record of an episode with
-its score, and the metric measures the episodes of all samples and epochs together, as ``goalscope meg`` does.
+One episode has no MEG: one rationality is fitted to all worlds. The scorer therefore keeps the record of an episode
+with its score, and the metric measures the episodes of all samples and epochs together, as ``goalscope meg`` does.
 """
 
 import math
@@ -11,9 +11,10 @@ from typing import Any, Final
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
 
+from goalscope.front.goals import written_places
 from goalscope.inspect_ai.episode import recorded_episode
 from goalscope.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
-from goalscope.measures.goals import GoalEstimate, goal_settings, measure_goals
+from goalscope.measures.goals import GoalEstimate, GoalSettings, goal_settings, measure_goals
 from goalscope.measures.goals.returns import work_items
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode
@@ -37,6 +38,8 @@ def directedness() -> Metric:
     """Return the signed MEG towards each hypothesis in nats, with the figures of `FIGURES` beside it.
 
     A figure that is not defined is left out: one grid has no interval over grids, an agent without any action no MEG.
+    A hypothesis that means nothing in any world has 0 episodes and no other figure. Inspect also shows the metric while
+    an evaluation runs, of the samples that are there by then.
     """
 
     def compute(scores: list[SampleScore]) -> Value:
@@ -45,9 +48,11 @@ def directedness() -> Metric:
             return {"left out": len(scores)}
         options = (defined[0].score.metadata or {})[_OPTIONS]
         table = _table([_episode(found.sample_metadata, found.score.metadata) for found in defined])
-        findings = measure_goals(table, goal_settings(table.worlds, **options))
-        figures: dict[str, float] = {}
-        for estimate in findings.estimates:
+        settings = _settings(table, options)
+        estimates = measure_goals(table, settings).estimates
+        measured = {estimate.hypothesis for estimate in estimates}
+        figures: dict[str, float] = {f"{name} episodes": 0 for name in settings.hypotheses if name not in measured}
+        for estimate in estimates:
             figures |= _figures(estimate)
         return {**figures, "left out": len(scores) - len(defined)}
 
@@ -59,7 +64,8 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
     """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
     Args:
-        hypotheses: names of goals, e.g. ``"goal,top-left"``; all that make sense in a world where empty.
+        hypotheses: names of goals or, in grids, written places, e.g. ``"goal,top-left,beside goal"``; all names that
+            make sense in a world where empty.
         utility: "steps" (spent there) or "arrival" (being there last).
         invalid: what a turn without an action is: "no-op" or "action".
     """
@@ -88,13 +94,19 @@ def _table(episodes: Sequence[Episode]) -> StepTable:
     return StepTable.from_episodes(episodes, tasks=any("tasks" in episode.world.offers for episode in episodes))
 
 
+def _settings(table: StepTable, options: Mapping[str, Any]) -> GoalSettings:
+    """Return the settings; hypotheses that mean nothing in these worlds are kept: later ones may have them."""
+    if known := goal_settings(table.worlds).named:
+        further: dict[str, Any] = {"named": tuple(dict.fromkeys((*known, *options.get("hypotheses", ()))))}
+    else:
+        further = written_places(table.worlds, options, anywhere=True)
+    return goal_settings(table.worlds, **options, **further)
+
+
 def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the utility of an episode by hypothesis, NaN where its world or its record has none."""
     table = _table([episode])
-    known = goal_settings(table.worlds).named
-    if known:  # another world of the log may name the others; the metric refuses what none of them names
-        options = {**options, "named": tuple(dict.fromkeys((*known, *options.get("hypotheses", ()))))}
-    settings = goal_settings(table.worlds, **options)
+    settings = _settings(table, options)
     _, returns, _ = work_items(table, settings, None)
     return {name: float(returns[name].values[name][0]) for name in settings.hypotheses}
 
