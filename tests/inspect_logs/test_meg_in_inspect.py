@@ -61,7 +61,7 @@ def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
 
 def expected(findings: GoalFindings) -> dict[str, float]:
     """Return what Inspect must show of the findings of a run."""
-    shown = {}
+    shown = dict[str, float]()
     for one in findings.estimates:
         cell = ", ".join(f"{name} {value}" for name, value in one.cell.items())
         title = f"{one.hypothesis} ({cell})" if cell else one.hypothesis
@@ -89,7 +89,9 @@ def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_
     shown.pop("key held episodes", None)
     assert not import_into(tmp_path / "logs", tmp_path / "run").problems
     asked = tuple(name.strip() for name in options.get("hypotheses", "").split(",") if name)
-    findings = meg_of_run(tmp_path / "run", **{**options, "hypotheses": asked})
+    findings = meg_of_run(
+        tmp_path / "run", hypotheses=asked, utility=options.get("utility", ""), invalid=options.get("invalid", "")
+    )
     assert shown == pytest.approx(expected(findings), abs=1e-12)
     assert shown["goal episodes"] == 12 and shown["goal grids"] == 6
 
