@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import planted_agents
 from planted_truth import AFTER
@@ -175,7 +176,8 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
         sizes = {one.name: getattr(one, size) for one in arms() if one.name in asked.arms}
         run = judging.prepare(folder, subjects, sizes, seed=seed)
         judging.play(run, quiet)
-        with judging.opened(run) as data:
+        # No answer of a ledger stands on the differences of the agents, a fifth of the time.
+        with judging.opened(run) as data, patch.object(judging, "differences", lambda *_: ()):
             found = judging.judge(run, data)
     finally:
         shutil.rmtree(folder)

@@ -1,8 +1,10 @@
 """Holm's correction inside a family of tests that was declared beforehand."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +87,16 @@ def holm(
         raise ValueError(f"p values must lie in [0, 1] and the level in (0, 1), got {bad} and {level!r}")
     used = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
     adjusted = _adjusted(used)
+    ordered = sorted(used.values())
+    reached = [0.0, *accumulate((min(1.0, (len(used) - rank) * p) for rank, p in enumerate(ordered)), max)]
 
     def note(name: str) -> str:
         if math.isnan(p_values[name]):
             return "undefined test: counted in the family, never rejected"
-        lowest = (least or {}).get(name, 0.0)
-        if adjusted[name] <= level or _adjusted({**used, name: lowest})[name] <= level:
+        # Those with a smaller p value keep their ranks where this one falls to the lowest that it can have.
+        lowest = min(used[name], (least or {}).get(name, 0.0))
+        rank = bisect_left(ordered, lowest)
+        if adjusted[name] <= level or max(reached[rank], (len(used) - rank) * lowest) <= level:
             return ""
         return f"too few clusters: no p below {lowest:.2g}, which cannot reach the level of this family"
 
