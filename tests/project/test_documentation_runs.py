@@ -189,7 +189,6 @@ SCENARIOS = {
             "capture.md python 1",
             "probes.md python 1",
             "probes.md python 2",
-            "probes.md python 3",
             "beliefs.md python 1",
             "beliefs.md python 2",
             "plans.md python 1",
@@ -464,7 +463,7 @@ NOT_RUN = {
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
     "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
-    "probes.md python 4": "tests/probing/test_labelled.py runs it",
+    "probes.md python 3": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
