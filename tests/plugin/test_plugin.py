@@ -256,15 +256,21 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
         check_measure(registry.resolve("measure", MEASURE))
 
 
-def test_the_page_is_this_package_explained() -> None:
+def test_the_page_explains_every_file_of_this_package() -> None:
     page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
     shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-    code = [path.read_text(encoding="utf-8") for path in (HERE / "goalscope_compass").glob("[a-z]*.py")]
-    assert sorted(text for language, text in shown if language == "python") == sorted(code)
-    studies = [path.read_text(encoding="utf-8") for path in HERE.glob("*.yaml")]
-    assert all(any(text in study for study in studies) for language, text in shown if language == "yaml")
-    project = (HERE / "pyproject.toml").read_text(encoding="utf-8")
-    assert all(text in project for language, text in shown if language == "toml")
+    code = sorted((HERE / "goalscope_compass").glob("[a-z]*.py"))
+    studies = sorted(HERE.glob("*.yaml"))
+    assert not [
+        path.name
+        for path in (*code, *studies)
+        if f"]({path.relative_to(HERE.parent).as_posix()})" not in page.replace("../tests/", "")
+    ]
+    texts = {"python": code, "yaml": studies, "toml": [HERE / "pyproject.toml"]}
+    whole = {language: [path.read_text(encoding="utf-8") for path in paths] for language, paths in texts.items()}
+    assert {language for language, _ in shown} == set(texts)
+    assert all(text in whole[language] for language, text in shown if language == "python")
+    assert all(any(text in one for one in whole[language]) for language, text in shown)
 
 
 @pytest.mark.full
