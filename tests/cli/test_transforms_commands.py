@@ -220,6 +220,7 @@ def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path
     ("margin", "words"),
     [
         ("{sucess: 0.1}", "one for 'sucess'; did you mean success?"),
+        ("{MEG of the goal: 0.1}", "one for 'MEG of the goal'; did you mean MEG towards the goal?"),
         ("{success: 1}", "must be below the greatest difference there can be (1), got 1"),
     ],
 )
@@ -230,6 +231,15 @@ def test_a_declared_margin_that_cannot_be_tested_is_refused_before_anything_is_r
     for command in (("estimate", "iso-difficulty"), ("run", "iso-difficulty", "--out", tmp_path / "run")):
         assert words in " ".join(call(*command, *small, status=2).split())
     assert not (tmp_path / "run").exists()
+
+
+def test_margins_may_be_declared_for_meg_towards_known_and_own_hypotheses() -> None:
+    own: dict[str, Any] = {"name": "the right side", "is": "goal +0,+2"}
+    margin = {"MEG towards the goal": 0.1, "MEG towards the the right side": 0.2}
+    declared = biased_study(analysis={"invariance": {"margin": margin}, "hypotheses": [own]})
+    assert studies.load("iso-difficulty", lambda _: declared) is declared
+    with pytest.raises(ValueError, match="the right side"):
+        studies.load("iso-difficulty", lambda _: biased_study(analysis={"invariance": {"margin": margin}}))
 
 
 def test_one_grid_with_one_trajectory_says_undefined_in_every_cell(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from goalscope.stats.compare import least_p
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"
-_MEG = "MEG "  # prefix of the measure names of `goalscope meg`
 APART = tuple(name for name in CONDITIONS if name != "transform")
 """Tags of worlds that are never averaged: each of their combinations is compared with itself alone."""
 
@@ -165,20 +164,24 @@ def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
         )
 
 
-def check_declared(margin: Mapping[str, float]) -> None:
+def check_declared(margin: Mapping[str, float], unbounded: Sequence[str] = ()) -> None:
     """Check the margins that a study declares before it runs; they cannot be changed afterwards.
+
+    Args:
+        margin: measure -> margin.
+        unbounded: measures that it may have beside the registered ones, e.g. those of MEG.
 
     Raises:
         ValueError: an unknown measure, or a margin within which any two conditions are equal.
     """
-    bounds = measure_bounds() if margin else {}
+    bounds = measure_bounds() | dict.fromkeys(unbounded, UNBOUNDED) if margin else {}
     for measure, width in margin.items():
-        if measure not in bounds and not measure.startswith(_MEG):
+        if measure not in bounds:
             raise ValueError(
                 "the margins that a study declares must be those of measures, got one for "
                 f"{measure!r}{near_miss(measure, list(bounds))}"
             )
-        low, high = bounds.get(measure, UNBOUNDED)
+        low, high = bounds[measure]
         if width >= high - low:
             raise ValueError(
                 f"the equivalence margin of {measure!r} must be below the greatest difference there can be "
