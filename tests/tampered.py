@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from goalscope.runs import checksums
+from goalscope.runs.stored_rows import StoredRows
 from stored_steps import steps_as_table
 
 
@@ -26,9 +27,10 @@ def reseal(database: sqlite3.Connection) -> None:
         keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}")]
         checksums.seal(database, kind, keys)
     checksums.seal_episodes(database, [number for (number,) in database.execute("SELECT number FROM episodes")])
+    stored = StoredRows(database, checksums.Comparison(database, Path()))
     for source in [source for (source,) in database.execute("SELECT DISTINCT source FROM row_groups")]:
         select = "SELECT number, count, measures, data FROM row_groups WHERE source = ? ORDER BY number"
         groups = database.execute(select, (source,)).fetchall()
         for number, *cells in groups:
-            checksums.seal_group(database, source, number, tuple(cells))
-        checksums.seal_index(database, source, [group[:3] for group in groups])
+            stored.seal_group(source, number, tuple(cells))
+        stored.seal_index(source, [group[:3] for group in groups])

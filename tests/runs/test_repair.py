@@ -128,7 +128,7 @@ def attack(sound: Path, folder: Path, seeds: range) -> int:
             continue
         run(study, place)
         with Store(place, "w") as store:
-            if store.sums.counted_sources() == set():
+            if store.stored_rows.counted() == set():
                 store.put_rows(measure_store(store), source="behaviour")
         assert hash_of(place) == clean, f"seed {seed}"
         shutil.rmtree(place)

@@ -15,7 +15,7 @@ from command_line import call
 from goalscope.cli import app
 from goalscope.rows import Rows
 from goalscope.runs.checksums import Comparison
-from goalscope.runs.stored_rows import read_groups, sources_of, write_rows
+from goalscope.runs.stored_rows import StoredRows
 from tampered import tampered
 
 NAMES = {
@@ -48,9 +48,10 @@ def column(table: str, name: str) -> Change:
 
 def measure_of_rows(database: sqlite3.Connection, name: str) -> None:
     comparison = Comparison(database, Path("run.db"))
-    for source in sources_of(database, comparison):
-        listed = [replace(row, measure=name) for rows in read_groups(database, comparison, source) for row in rows]
-        write_rows(database, [Rows.from_rows(listed)], source)
+    stored = StoredRows(database, comparison)
+    for source in stored.sources():
+        listed = [replace(row, measure=name) for rows in stored.groups(source) for row in rows]
+        stored.write([Rows.from_rows(listed)], source)
 
 
 def packages(database: sqlite3.Connection, name: str) -> None:

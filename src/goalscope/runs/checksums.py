@@ -39,7 +39,8 @@ EPISODES: Final = ("walk", "said", "cost")
 """Kinds of checksums of an episode; its key is its number, that of its cost its id."""
 
 _MAX_VALUES: Final = 500  # of one SQL statement
-_COUNT, _ROWS = "count", "rows "
+COUNT: Final = "count"
+"""Kind of the stored numbers: of episodes, and of the rows of each source."""
 _PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
 
 
@@ -74,7 +75,7 @@ def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict
 
 def number_of(database: sqlite3.Connection, what: str) -> int | None:
     """Return how many episodes, or rows of a source, there are; None where the file does not say so."""
-    found = known(database, _COUNT, [what])
+    found = known(database, COUNT, [what])
     return found.get(what)
 
 
@@ -94,12 +95,12 @@ class Comparison:
         with explained(self._file):
             return number_of(self._database, what)
 
-    def counted_sources(self) -> set[str]:
-        """Return the sources with a stored number of rows above 0."""
+    def counted(self, prefix: str) -> set[str]:
+        """Return what has a stored number above 0 and a name that begins so, without the prefix."""
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
-            keys = [str(key) for (key,) in self._database.execute(select, (_COUNT,))]
-        return {key.removeprefix(_ROWS) for key in keys if key.startswith(_ROWS)}
+            keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]
+        return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
 
     def check(self, what: str, computed: int, stored: int | None) -> None:
         """Raise a ValueError unless a computed checksum equals the stored one."""
@@ -163,7 +164,7 @@ class Comparison:
 def clear(database: sqlite3.Connection) -> None:
     """Forget all checksums of a file whose tables were emptied."""
     database.execute("DELETE FROM checksums")
-    _put(database, _COUNT, [("episodes", 0)])
+    put(database, COUNT, [("episodes", 0)])
 
 
 def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
@@ -172,7 +173,7 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
     for part in _parts(list(keys)):
         marks = ", ".join("?" * len(part))
         rows = database.execute(f"SELECT {name}, * FROM {table} WHERE {name} IN ({marks})", part).fetchall()
-        _put(database, kind, [(row[0], checksum(row[1:])) for row in rows])
+        put(database, kind, [(row[0], checksum(row[1:])) for row in rows])
         if len(rows) < len(part):
             removed = [(kind, key) for key in set(part) - {row[0] for row in rows}]
             database.executemany("DELETE FROM checksums WHERE kind = ? AND key = ?", removed)
@@ -198,15 +199,15 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
             identities.append(header[0])
         sums["cost"] += cost_sums(database, identities).items()
     for kind, pairs in sums.items():
-        _put(database, kind, pairs)
-    _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) + len(numbers))])
+        put(database, kind, pairs)
+    put(database, COUNT, [("episodes", (number_of(database, "episodes") or 0) + len(numbers))])
 
 
 def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> None:
     """Remove the checksums of an episode that was removed."""
     for kind, key in zip(EPISODES, (number, number, identity), strict=True):
         database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (kind, key))
-    _put(database, _COUNT, [("episodes", (number_of(database, "episodes") or 0) - 1)])
+    put(database, COUNT, [("episodes", (number_of(database, "episodes") or 0) - 1)])
 
 
 def cost_sums(database: sqlite3.Connection, identities: Sequence[Cell]) -> dict[Cell, int]:
@@ -236,37 +237,10 @@ def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
         yield str(min(map(str, costs)))
 
 
-def seal_group(database: sqlite3.Connection, source: str, number: int, cells: Sequence[Cell]) -> None:
-    """Store the checksum of a packed group of rows: their number, measures and columns."""
-    _put(database, "rows", [(page_key(source, number), checksum(*cells))])
-
-
-def seal_index(database: sqlite3.Connection, source: str, index: Sequence[tuple[Any, ...]]) -> None:
-    """Store the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
-    _put(database, "rows", [(index_key(source), checksum(list(index)))])
-    _put(database, _COUNT, [(_ROWS + source, sum(int(count) for _, count, _ in index))])
-
-
-def forget_rows(database: sqlite3.Connection, source: str) -> None:
-    """Remove the checksums of the rows of a source."""
-    begin, end = page_key(source, 0)[:-1], f"{source}\x01"
-    database.execute("DELETE FROM checksums WHERE kind = 'rows' AND key >= ? AND key < ?", (begin, end))
-    database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (_COUNT, _ROWS + source))
-
-
-def _put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
+def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
+    """Store checksums, or numbers, of a kind by their keys."""
     cells = [(kind, key, value) for key, value in sums]
     database.executemany(_PUT, cells)
-
-
-def page_key(source: str, number: int) -> str:
-    """Return the key of a group of rows by its number."""
-    return f"{source}\0{number}"
-
-
-def index_key(source: str) -> str:
-    """Return the key of the checksum of a source's index of groups."""
-    return f"{source}\0index"
 
 
 def _parts(keys: Sequence[Cell]) -> Iterator[Sequence[Cell]]:

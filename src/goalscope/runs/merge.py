@@ -16,7 +16,6 @@ from goalscope.runs.opening import sync
 from goalscope.runs.provenance import FIRST_TURNS, session
 from goalscope.runs.server_checks import INFO as SERVERS
 from goalscope.runs.store import Store
-from goalscope.runs.stored_rows import forget
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, episodes_of, listed_units, shard_of
 from goalscope.runs.tables import DATABASE, insert_study, marks, remove_episodes
@@ -127,7 +126,7 @@ def grow(store: Store, study: Study) -> None:
     with store.transaction() as database:
         remove_episodes(database, sorted(dropped))
         for source in sources:
-            forget(database, source)
+            store.stored_rows.forget(source)
         for kind in ("world", "agent", "info", "artifact", "study"):
             table, name = checksums.ENTRIES[kind]
             keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept.get(table, ())]

@@ -26,7 +26,7 @@ from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.store import Store
-from goalscope.runs.stored_rows import damaged_rows, read_groups, write_rows
+from goalscope.runs.stored_rows import StoredRows
 from goalscope.runs.study import Study
 from goalscope.runs.tables import DATABASE, Usage
 from goalscope.worlds.world import World
@@ -190,14 +190,15 @@ def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: 
 
 
 def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
-    counted = _read_or_none(comparison.counted_sources) or set()
+    rows = StoredRows(database, comparison)
+    counted = _read_or_none(rows.counted) or set()
     stored = _keys(database, "row_groups", "source", ())
     for source in sorted({*counted, *(source for source in stored if isinstance(source, str))}):
-        problem = damaged_rows(database, comparison, source)
+        problem = rows.damage(source)
         report.note("rows", not problem, source)
         if not problem:
-            with target.transaction() as new:
-                write_rows(new, read_groups(database, comparison, source), source)
+            with target.transaction():
+                target.stored_rows.write(rows.groups(source), source)
 
 
 # Episodes from the journal

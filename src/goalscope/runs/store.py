@@ -17,7 +17,7 @@ from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_wri
 from goalscope.runs.packed_steps import PackedSteps, pack_steps, unpack_steps
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.stored_rows import RowStore
+from goalscope.runs.stored_rows import RowStore, StoredRows
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
@@ -88,8 +88,8 @@ class Store(RowStore):
                 resources.callback(self._lock.release)
                 self.database, problem = open_for_writing(self._file)
             resources.callback(self.database.close)
-            with explained(self._file):
-                self.sums = Comparison(self.database, self._file)
+            self.sums = Comparison(self.database, self._file)
+            self.stored_rows = StoredRows(self.database, self.sums)
             if mode == "w":
                 self._configure_journal(problem, durability)  # a warning may be an error
             self._resources = resources.pop_all()

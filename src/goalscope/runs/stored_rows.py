@@ -1,14 +1,14 @@
-"""Rows in `run.db`, in packed groups.
+"""Rows in `run.db`, in packed groups: written, sealed with checksums, read and explained here alone.
 
-Each group is compared with its checksum when it is read. The readers hold a transaction: groups and checksums belong
-together only where nothing is written in between.
+The bytes of a group are those of `goalscope.runs.row_groups`. Groups and checksums belong together only where nothing
+is written in between: readers hold a transaction.
 """
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,20 +16,159 @@ import numpy as np
 from goalscope.rows import Rows
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
-from goalscope.runs.row_groups import GROUP_ROWS, Packed, cut, labels_of, pack, unpack
+from goalscope.runs.row_groups import GROUP_ROWS, cut, labels_of, pack, unpack
 from goalscope.untrusted import DamagedError, UntrustedError, decode_json
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
+_KIND: Final = "rows"  # of the checksums
+_COUNTED: Final = "rows "  # before the name of a source whose rows are counted
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """The index entry of a group of rows."""
+
+    number: int
+    count: int
+    measures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of an open file. Its methods run inside of the caller's transaction.
+
+    Attributes:
+        database: the open file.
+        sums: its checksums; what is read and does not match them is a ValueError.
+    """
+
+    database: sqlite3.Connection
+    sums: Comparison
+
+    # Writing
+
+    def write(self, parts: Iterable[Rows], source: str) -> None:
+        """Replace the rows of one source, which come in parts, in order."""
+        self._replace(((0, group) for rows in parts for group in cut(rows)), source)
+
+    def write_places(self, parts: Iterable[tuple[int, Rows]], source: str) -> None:
+        """Replace the rows of one source by parts with positions, which sort them; equal positions keep their order.
+
+        Few rows are in memory at a time.
+        """
+        self._replace(_gathered(parts), source)
+
+    def _replace(self, groups: Iterable[tuple[int, Rows]], source: str) -> None:
+        self.forget(source)
+        counts: dict[int, int] = {}
+        index: list[tuple[int, int, str]] = []
+        for position, rows in groups:
+            group = pack(rows)
+            number = position * _GROUPS_PER_PART + counts.get(position, 0)
+            counts[position] = counts.get(position, 0) + 1
+            cells = (group.count, group.measures, group.data)
+            self.database.execute("INSERT INTO row_groups VALUES (?, ?, ?, ?, ?)", (source, number, *cells))
+            self.seal_group(source, number, cells)
+            index.append((number, group.count, group.measures))
+        self.seal_index(source, sorted(index))
+
+    def seal_group(self, source: str, number: int, cells: Sequence[Any]) -> None:
+        """Store the checksum of a packed group: its number of rows, measures and columns."""
+        checksums.put(self.database, _KIND, [(_group_key(source, number), checksums.checksum(*cells))])
+
+    def seal_index(self, source: str, index: Sequence[tuple[Any, ...]]) -> None:
+        """Store the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
+        checksums.put(self.database, _KIND, [(_index_key(source), checksums.checksum(list(index)))])
+        checksums.put(self.database, checksums.COUNT, [(_COUNTED + source, sum(int(count) for _, count, _ in index))])
+
+    def forget(self, source: str) -> None:
+        """Remove the rows of a source and their checksums."""
+        self.database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
+        delete = "DELETE FROM checksums WHERE kind = ? AND "
+        self.database.execute(f"{delete}key >= ? AND key < ?", (_KIND, _group_key(source, 0)[:-1], f"{source}\x01"))
+        self.database.execute(f"{delete}key = ?", (checksums.COUNT, _COUNTED + source))
+
+    # Reading
+
+    def counted(self) -> set[str]:
+        """Return the sources that have rows by the checksums of the file."""
+        return self.sums.counted(_COUNTED)
+
+    def sources(self) -> list[str]:
+        """Return the sources that have rows, ordered by name; a ValueError where a counted source is missing."""
+        sources = [source for (source,) in self.database.execute("SELECT DISTINCT source FROM row_groups")]
+        if not all(isinstance(source, str) for source in sources):
+            self.sums.refuse("the source of every row as text")
+        if missing := self.counted() - set(sources):
+            self.sums.refuse(f"the rows of {min(missing)!r}")
+        return sorted(sources)
+
+    def index(self, source: str) -> list[StoredGroup]:
+        """Return the groups of a source in order; none where there is no such source."""
+        select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
+        cells = self.database.execute(select, (source,)).fetchall()
+        key = _index_key(source)
+        stored = self.sums.known(_KIND, [key]).get(key)
+        if not cells and stored is None:
+            return []
+        self.sums.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
+        groups = [StoredGroup(number, count, _measures(text)) for number, count, text in cells]
+        counted = self.sums.number_of(_COUNTED + source)
+        self.sums.check_count(f"rows of {source!r}", sum(group.count for group in groups), counted, counted)
+        return groups
+
+    def groups(
+        self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
+    ) -> Iterator[Rows]:
+        """Yield the rows of a source in order, a group at a time; see `RowStore.rows_of`."""
+        wanted = None if measures is None else set(measures)
+        columns = None if names is None else {*names, "measure"}
+        for group in self.index(source):
+            if wanted is None or wanted.intersection(group.measures):
+                data = self._data(source, group)
+                with self.sums.described(f"rows {group.number:,} of {source!r}"):
+                    rows = unpack(data, group.count, names=columns)
+                yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+
+    def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
+        """Yield the measures of each group of a source, each with the values of one of its text columns."""
+        for group in self.index(source):
+            data = self._data(source, group)
+            with self.sums.described(f"rows {group.number:,} of {source!r}"):
+                if len(group.measures) == 1:
+                    yield group.measures[0], labels_of(data, group.count, name)
+                else:
+                    yield from _labels_by_measure(unpack(data, group.count, names=("measure", name)), name)
+
+    def _data(self, source: str, group: StoredGroup) -> bytes:
+        """Return the columns of a group as they were written."""
+        select = "SELECT count, measures, data FROM row_groups WHERE source = ? AND number = ?"
+        # Where table and index of a damaged file disagree, the index has a group that cannot be found.
+        cells: tuple[Any, ...] = self.database.execute(select, (source, group.number)).fetchone() or ()
+        key = _group_key(source, group.number)
+        stored = self.sums.known(_KIND, [key]).get(key)
+        self.sums.check(f"rows {group.number:,} of {source!r}", checksums.checksum(*cells), stored)
+        data: bytes = cells[2]
+        return data
+
+    def damage(self, source: str) -> str:
+        """Return the error in reading the rows of a source, "" where there is none."""
+        try:
+            for _ in self.groups(source):
+                pass
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            return str(error)[:500]
+        return ""
 
 
 class RowStore(ABC):
     """The rows of a store.
 
     Attributes:
-        sums: the checksums of the open file.
+        stored_rows: those of the open file.
     """
 
-    sums: Comparison
+    stored_rows: StoredRows
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -47,21 +186,25 @@ class RowStore(ABC):
                 those of one position in the order in which they come. Few of the parts are in memory at a time.
             source: the source.
         """
-        with self.transaction() as database:
+        with self.transaction():
             if isinstance(rows, Rows):
-                write_rows(database, [rows], source)
+                self.stored_rows.write([rows], source)
             else:
-                write_places(database, rows, source)
+                self.stored_rows.write_places(rows, source)
 
     def row_sources(self) -> list[str]:
         """Return the sources that have rows, ordered by name."""
-        with self.snapshot() as database:
-            return sources_of(database, self.sums)
+        with self.snapshot():
+            return self.stored_rows.sources()
 
     def row_counts(self, source: str) -> dict[str, int]:
         """Return the measures of a source in order of appearance, and how many rows each has at most."""
-        with self.snapshot() as database:
-            return counts_of(database, self.sums, source)
+        counts: dict[str, int] = {}
+        with self.snapshot():
+            for group in self.stored_rows.index(source):
+                for measure in group.measures:
+                    counts[measure] = counts.get(measure, 0) + group.count
+        return counts
 
     def rows(self) -> Rows:
         """Return the rows of all sources, ordered by source."""
@@ -77,8 +220,8 @@ class RowStore(ABC):
             measures: which measures; all by default. Others are not read where they have groups of their own.
             names: text columns to read besides measure and tags; others may hold "". All by default.
         """
-        with self.snapshot() as database:
-            yield from read_groups(database, self.sums, source, measures=measures, names=names)
+        with self.snapshot():
+            yield from self.stored_rows.groups(source, measures=measures, names=names)
 
     def row_groups(
         self, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
@@ -94,116 +237,35 @@ class RowStore(ABC):
 
     def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
         """Return the measures of each group of rows, each with the values of one of its text columns."""
-        with self.snapshot() as database:
-            for source in sources_of(database, self.sums):
-                yield from read_labels(database, self.sums, source, name)
+        with self.snapshot():
+            for source in self.stored_rows.sources():
+                yield from self.stored_rows.labels(source, name)
 
 
-# Writing, inside of the caller's transaction
-
-
-def write_rows(database: sqlite3.Connection, parts: Iterable[Rows], source: str) -> None:
-    """Replace the rows of one source, which come in parts, in order."""
-    forget(database, source)
-    writer = _Writer(database, source)
-    for rows in parts:
-        for group in cut(rows):
-            writer.add(0, pack(group))
-    writer.end()
-
-
-def write_places(database: sqlite3.Connection, parts: Iterable[tuple[int, Rows]], source: str) -> None:
-    """Replace the rows of one source by parts with positions, which sort them; equal positions keep their order.
-
-    Few rows are in memory at a time.
-    """
-    forget(database, source)
-    writer = _Writer(database, source)
+def _gathered(parts: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, Rows]]:
+    """Yield the groups of parts with positions, each as soon as it is full, the last of each position at the end."""
     buffers: dict[int, list[Rows]] = {}
     for position, rows in parts:
         buffer = buffers.setdefault(position, [])
         buffer.append(rows)
         if sum(map(len, buffer)) >= GROUP_ROWS:
             *full, remainder = _whole_groups(Rows.concatenate(buffer))
-            for group in full:
-                writer.add(position, pack(group))
+            yield from ((position, group) for group in full)
             buffers[position] = [remainder.at(np.arange(len(remainder)))]  # a slice would keep all rows in memory
     for position, buffer in sorted(buffers.items()):
-        for group in _whole_groups(Rows.concatenate(buffer)):
-            writer.add(position, pack(group))
-    writer.end()
+        yield from ((position, group) for group in _whole_groups(Rows.concatenate(buffer)))
 
 
 def _whole_groups(rows: Rows) -> list[Rows]:
     return [rows.at(slice(at, at + GROUP_ROWS)) for at in range(0, len(rows), GROUP_ROWS)]
 
 
-@dataclass(slots=True)
-class _Writer:
-    """Numbers and stores the groups of a source."""
-
-    database: sqlite3.Connection
-    source: str
-    index: list[tuple[int, int, str]] = field(default_factory=list)
-    counts: dict[int, int] = field(default_factory=dict)
-
-    def add(self, position: int, group: Packed) -> None:
-        number = position * _GROUPS_PER_PART + self.counts.get(position, 0)
-        self.counts[position] = self.counts.get(position, 0) + 1
-        cells = (group.count, group.measures, group.data)
-        self.database.execute("INSERT INTO row_groups VALUES (?, ?, ?, ?, ?)", (self.source, number, *cells))
-        checksums.seal_group(self.database, self.source, number, cells)
-        self.index.append((number, group.count, group.measures))
-
-    def end(self) -> None:
-        checksums.seal_index(self.database, self.source, sorted(self.index))
+def _group_key(source: str, number: int) -> str:
+    return f"{source}\0{number}"
 
 
-def forget(database: sqlite3.Connection, source: str) -> None:
-    """Remove the rows of a source, inside of the caller's transaction."""
-    database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
-    checksums.forget_rows(database, source)
-
-
-# Reading
-
-
-def sources_of(database: sqlite3.Connection, comparison: Comparison) -> list[str]:
-    """Return the sources that have rows, ordered by name; a ValueError where a counted source is missing."""
-    sources = [source for (source,) in database.execute("SELECT DISTINCT source FROM row_groups")]
-    if not all(isinstance(source, str) for source in sources):
-        comparison.refuse("the source of every row as text")
-    if missing := comparison.counted_sources() - set(sources):
-        comparison.refuse(f"the rows of {min(missing)!r}")
-    return sorted(sources)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredGroup:
-    """The index entry of a group of rows."""
-
-    number: int
-    count: int
-    measures: tuple[str, ...]
-
-
-def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[StoredGroup]:
-    """Return the groups of a source in order.
-
-    Raises:
-        ValueError: the index does not match its checksum.
-    """
-    select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
-    cells = database.execute(select, (source,)).fetchall()
-    key = checksums.index_key(source)
-    stored = comparison.known("rows", [key]).get(key)
-    if not cells and stored is None:  # no such source
-        return []
-    comparison.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
-    groups = [StoredGroup(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
-    counted = comparison.number_of(f"rows {source}")
-    comparison.check_count(f"rows of {source!r}", sum(group.count for group in groups), counted, counted)
-    return groups
+def _index_key(source: str) -> str:
+    return f"{source}\0index"
 
 
 def _measures(text: Any) -> tuple[str, ...]:
@@ -216,87 +278,7 @@ def _measures(text: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_groups(
-    database: sqlite3.Connection,
-    comparison: Comparison,
-    source: str,
-    *,
-    measures: Collection[str] | None = None,
-    names: Iterable[str] | None = None,
-) -> Iterator[Rows]:
-    """Yield the rows of a source in order, a group at a time.
-
-    Args:
-        database, comparison: the open file.
-        source: the source.
-        measures: which measures; all by default. Groups without any of them are not read.
-        names: text columns to read besides all tags; others may be "". All by default.
-
-    Raises:
-        ValueError: the rows do not match their checksums.
-    """
-    groups = index_of(database, comparison, source)
-    wanted_measures = None if measures is None else set(measures)
-    columns = None if names is None else {*names, "measure"}
-    for group in groups:
-        if wanted_measures is None or wanted_measures.intersection(group.measures):
-            cells = _cells(database, comparison, source, group)
-            with comparison.described(f"rows {group.number:,} of {source!r}"):
-                rows = unpack(cells[2], cells[0], names=columns)
-            yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
-
-
-def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: StoredGroup) -> tuple[Any, ...]:
-    """Return the number of rows, the measures and the columns of a group, as they were written."""
-    select = "SELECT count, measures, data FROM row_groups WHERE source = ? AND number = ?"
-    # Where table and index of a damaged file disagree, the index has a group that cannot be found.
-    cells: tuple[Any, ...] = database.execute(select, (source, group.number)).fetchone() or ()
-    key = checksums.page_key(source, group.number)
-    stored = comparison.known("rows", [key]).get(key)
-    comparison.check(f"rows {group.number:,} of {source!r}", checksums.checksum(*cells), stored)
-    return cells
-
-
-def read_labels(
-    database: sqlite3.Connection, comparison: Comparison, source: str, name: str
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the measures of each group of a source, each with the values of one of its text columns."""
-    groups = index_of(database, comparison, source)
-    for group in groups:
-        cells = _cells(database, comparison, source, group)
-        with comparison.described(f"rows {group.number:,} of {source!r}"):
-            if len(group.measures) == 1:
-                yield group.measures[0], labels_of(cells[2], cells[0], name)
-            else:
-                yield from _labels_by_measure(unpack(cells[2], cells[0], names=("measure", name)), name)
-
-
 def _labels_by_measure(rows: Rows, name: str) -> Iterator[tuple[str, list[str]]]:
     codes, measures = rows.numbered("measure")
     for code, measure in enumerate(measures):
         yield measure, rows.where(codes == code).numbered(name)[1]
-
-
-def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> str:
-    """Return the error in reading the rows of a source, "" where there is none."""
-    try:
-        for _ in read_groups(database, comparison, source):
-            pass
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        return str(error)[:500]
-    return ""
-
-
-def counts_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> dict[str, int]:
-    """Return the measures of a source in order of appearance, and how many rows each has at most."""
-    counts: dict[str, int] = {}
-    groups = index_of(database, comparison, source)
-    for group in groups:
-        for measure in group.measures:
-            counts[measure] = counts.get(measure, 0) + group.count
-    return counts
-
-
-def count_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> int:
-    """Return the number of rows of a source."""
-    return sum(group.count for group in index_of(database, comparison, source))

@@ -13,7 +13,7 @@ from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_json, decode_turn
 from goalscope.runs.journal import Call
 from goalscope.runs.store import Store
-from goalscope.runs.stored_rows import count_rows, damaged_rows, sources_of
+from goalscope.runs.stored_rows import StoredRows
 
 _PAGES: Final = "pages of the file"
 _ADVICE: Final = {
@@ -152,10 +152,10 @@ def _costs(database: sqlite3.Connection) -> VerifiedPart:
 
 
 def _rows(database: sqlite3.Connection, comparison: Comparison) -> VerifiedPart:
-    checked, damaged = 0, list[str]()
-    for source in sources_of(database, comparison):
-        if problem := damaged_rows(database, comparison, source):
+    rows, checked, damaged = StoredRows(database, comparison), 0, list[str]()
+    for source in rows.sources():
+        if problem := rows.damage(source):
             damaged.append(problem)
         with suppress(ValueError):  # reported above
-            checked += count_rows(database, comparison, source)
+            checked += sum(group.count for group in rows.index(source))
     return VerifiedPart(what="rows", checked=checked, damaged=tuple(damaged))
