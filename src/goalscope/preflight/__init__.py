@@ -6,7 +6,6 @@ from goalscope.preflight.forecast import Forecast, forecast
 from goalscope.preflight.pace import StoredPace, stored_pace
 from goalscope.preflight.power import Assumptions, PowerPlan, layout, study_power
 from goalscope.preflight.prompts import PromptMeasure, frame, most_prompts
-from goalscope.preflight.training import TrainingPrompt, training_prompts
 
 __all__ = [
     "Assumptions",
@@ -17,7 +16,6 @@ __all__ = [
     "PowerPlan",
     "PromptMeasure",
     "StoredPace",
-    "TrainingPrompt",
     "ask_first_turns",
     "beyond_reach",
     "costs",
@@ -27,5 +25,4 @@ __all__ = [
     "most_prompts",
     "stored_pace",
     "study_power",
-    "training_prompts",
 ]
