@@ -18,10 +18,8 @@ import numpy.typing as npt
 from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze, refuse_where
 from goalscope.planning import TabularMDP
 from goalscope.planning.mdp import from_grid
-from goalscope.planning.tasks import TaskProcess
 from goalscope.worlds.fog import visible
-from goalscope.worlds.grid import Action, Grid
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.grid import Grid
 
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
@@ -95,32 +93,6 @@ class HiddenWorlds:
             utility=np.stack([process.utility for process in processes]),
             horizon=horizon,
         )
-
-    @classmethod
-    def of_task_maps(cls, maps: Sequence[TaskMap], *, horizon: int, node: str = "") -> "HiddenWorlds":
-        """Return equally likely task maps: each step that begins with a node achieved is worth 1; the goal ends all.
-
-        The agent sees its cell, the open directions, and the node on its cell.
-
-        Args:
-            maps: the maps; their nodes may have different names.
-            horizon: number of decisions.
-            node: name of a node that all maps have; "" for the goal of each.
-        """
-        tasks = [TaskProcess(task_map) for task_map in maps]
-        size = max(len(task.states) for task in tasks)
-        observations: dict[str, int] = {}
-        following = np.tile(np.arange(size)[:, None], (len(maps), 1, len(Action)))
-        shown, utility = np.zeros((len(maps), size), dtype=np.int64), np.zeros((len(maps), size))
-        for number, task in enumerate(tasks):
-            count = len(task.states)
-            following[number, :count] = task.next
-            shown[number, :count] = [
-                observations.setdefault(repr(task.report(at)), len(observations)) for at in range(count)
-            ]
-            utility[number, :count] = task.achieved(node)
-        start = np.zeros(len(maps), dtype=np.int64)
-        return cls(next=following, shown=shown, start=start, utility=utility, horizon=horizon)
 
     def __post_init__(self) -> None:
         successor = np.asarray(self.next)

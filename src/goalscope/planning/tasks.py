@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from goalscope.planning.mdp import TabularMDP
 from goalscope.worlds.grid import ACTIONS
-from goalscope.worlds.tasks.knowledge import NodeReport, Report
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 MOST_STATES = 500_000
@@ -105,23 +104,6 @@ class TaskProcess:
             action = actions[step] if step < len(actions) else None
             state = state if action is None else int(self.next[state, action])
         return total
-
-    def report(self, state: int) -> Report:
-        """Return the world's report in a state, without the result of the last move."""
-        index, achieved = self.states[state]
-        board = self.task_map.board
-        cell, number = board.cell(index), board.node_at.get(index)
-        node = None
-        if number is not None:
-            name = board.names[number]
-            node = NodeReport(
-                name=name,
-                options=self.task_map.nodes[name].options,
-                children=self.task_map.children[name],
-                achieved=bool(achieved >> number & 1),
-            )
-        available, goals = self.task_map.available(cell), len(self.task_map.goals)
-        return Report(position=cell, available=available, node=node, goals=goals)
 
 
 @lru_cache(maxsize=256)
