@@ -9,6 +9,7 @@ import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 
 from goalscope.agents import ChatAgent
+from goalscope.evaluation.subject import subject_of
 from goalscope.models import LocalModel, Message, Sampling
 from goalscope.models.folders import folder_identity, has_chat_template, model_folder
 from goalscope.models.gguf_files import PACKAGES, read_header
@@ -119,4 +120,6 @@ def test_gguf_files_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytes
     sound.write_bytes(whole)
     with pytest.raises(ImportError, match=r"gguf_file='one\.gguf'") as caught:
         LocalModel(sound).model  # noqa: B018
+    with pytest.raises(ImportError, match=r"gguf_file='one\.gguf'"):
+        subject_of(str(sound.parent))  # a folder with such a file alone is a model's, too
     assert all(name in str(caught.value) for name in (*PACKAGES, "save_pretrained", "extra gguf"))

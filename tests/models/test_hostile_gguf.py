@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.models.folders import check_folder, has_chat_template
+from goalscope.models.folder_checks import check_folder
+from goalscope.models.folders import has_chat_template
 from goalscope.models.gguf_files import read_header
 
 U32, TEXT, LIST = 4, 8, 9

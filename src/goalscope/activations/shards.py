@@ -22,7 +22,7 @@ from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
-from goalscope.models.folders import brief
+from goalscope.models.folder_checks import brief
 from goalscope.plain_files import path_in
 from goalscope.rows import Tag
 from goalscope.runs import Store, checksums

@@ -14,6 +14,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
 from goalscope.models.base import COMPLETION
+from goalscope.models.folder_checks import holds_model
 from goalscope.own import is_own
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
@@ -172,7 +173,7 @@ def subject_of(text: str) -> Subject:
     path = Path(text).expanduser()
     if path.is_dir() and not unmade(path / DATABASE):
         return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
-    if path.is_dir() and not (path / "config.json").is_file():
+    if path.is_dir() and not holds_model(path):
         raise ValueError(
             f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "
             "the weights, a run directory, or the folder of an arm of an evaluation (arms/NAME)"

@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 from goalscope.models.base import ANSWER_CUE, Message, Sampling
 from goalscope.models.chat_templates import check_source, render_bounded
+from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import (
     bundled_templates,
     model_folder,
-    read_json,
     read_template_form,
     stamps,
     tokenizer_identity,

@@ -12,7 +12,8 @@ from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Prompts
 from goalscope.models.engine_link import ENGINES, Answer, Engine, Output, Scores
-from goalscope.models.folders import check_folder, folder_identity, read_json
+from goalscope.models.folder_checks import check_folder, read_json
+from goalscope.models.folders import folder_identity
 from goalscope.models.local import DTYPES, LocalModel
 from goalscope.progress import TALLY, Arrived
 

@@ -1,14 +1,8 @@
-"""Folders of models: location, content identity, and checks before a library reads them.
-
-A library that reads a folder may follow it further than its owner knows: an index of weights can name files outside of
-it (and pickled ones), a configuration can name attention code on a hub, an adapter another model. All of this is
-refused.
-"""
+"""Folders of models: location and content identity; `goalscope.models.folder_checks` says what may be read of them."""
 
 import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -18,8 +12,8 @@ from typing import Any, Final
 from goalscope.checks import note_namesake
 from goalscope.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
+from goalscope.models.folder_checks import TEMPLATE_FILES, check_complete, read_json
 from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
-from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 PACKAGED: Final = {
     "theseus": "theseus/weights",
@@ -32,21 +26,11 @@ PACKAGED: Final = {
 CARD: Final = "goalscope.json"
 """File in a model's folder that names the form of the prompt templates which the model was trained on."""
 
-ADVICE: Final = "get the files again from where they come from, and check their digests"
-
-_INDEX: Final = "model.safetensors.index.json"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _OTHERS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
     r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)"
 )
-_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
-_MOST_JSON: Final = 1 << 26  # bytes
-_MOST_TEMPLATES: Final = 1 << 24  # bytes
-_LONGEST: Final = 300  # characters of another library's message
-_COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
-_HEADER_COUNTS: Final = re.compile(r"[\w-]+\.(block_count|expert_count|attention\.head_count(_kv)?)")
-_MOST_COUNT: Final = 4096
 
 
 def model_folder(path_or_name: str | Path) -> Path | None:
@@ -85,78 +69,6 @@ def model_folder(path_or_name: str | Path) -> Path | None:
     return None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a model's folder.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a large file, no JSON, or no object.
-    """
-    try:
-        # Configurations hold Infinity, and whole numbers that stand for it.
-        return decode_object(read_octets(path, _MOST_JSON), strict=False, finite=False)
-    except UntrustedError as error:
-        raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {ADVICE}") from error
-
-
-def brief(error: BaseException) -> str:
-    """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
-    text = " ".join(str(error).split())[:_LONGEST]
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a model's folder that leads elsewhere, names code to run, or has sizes of no model."""
-    if folder.is_file():
-        for name, value in read_header(folder).values.items():
-            if _HEADER_COUNTS.fullmatch(name) and isinstance(value, int) and not 0 <= value <= _MOST_COUNT:
-                raise ValueError(f"{name} in {folder} must be from 0 to {_MOST_COUNT}, got {value}: {ADVICE}")
-        return
-    path = folder / "config.json"
-    configuration = read_json(path)
-    for name, value in _entries(configuration):
-        if name.endswith("_implementation") and "/" in json.dumps(value):
-            raise ValueError(
-                f"{name} in {path} must name attention that transformers brings along, got {str(value)[:80]!r}, code "
-                "on a hub: remove the entry"
-            )
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        if _COUNTS.fullmatch(name) and is_integer and not 0 <= value <= _MOST_COUNT:
-            raise ValueError(f"{name} in {path} must be from 0 to {_MOST_COUNT}, got {str(value)[:40]}: {ADVICE}")
-    weights_file = configuration.get("transformers_weights")
-    if weights_file is not None:
-        _check_weights(folder, path, [weights_file])
-    if (folder / "adapter_config.json").exists():
-        raise ValueError(
-            f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
-            "its model (merge_and_unload in peft) and save that one, or remove the file"
-        )
-    if (folder / _INDEX).is_file():
-        weights = read_json(folder / _INDEX).get("weight_map")
-        if not isinstance(weights, dict):
-            raise ValueError(f"{folder / _INDEX} must hold weight_map, the file of each weight: {ADVICE}")
-        _check_weights(folder, folder / _INDEX, list(weights.values()))
-
-
-def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all entries, those of nested objects too."""
-    waiting = [configuration]
-    while waiting:
-        for name, value in waiting.pop().items():
-            yield name, value
-            if isinstance(value, dict):
-                waiting.append(value)
-
-
-def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
-    for name in names:
-        is_local_file = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
-        if not is_local_file or not (folder / name).is_file():
-            raise ValueError(
-                f"{source} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}"
-            )
-
-
 def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     """Return the sha256 of each file that determines a model's outputs, by file name.
 
@@ -169,17 +81,7 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     """
     if folder.is_file():
         return _gguf_identity(folder, weights=weights)
-    names = {path.name for path in folder.iterdir() if path.is_file()}
-    if "config.json" not in names:
-        raise FileNotFoundError(
-            f"a model's folder must hold config.json, weights and tokenizer as save_pretrained writes them; {folder} "
-            "has no config.json"
-        )
-    if not any(name.endswith(".safetensors") for name in names):
-        raise FileNotFoundError(
-            f"a model's weights must be safetensors files, {folder} has none: pickled weights (.bin, .pt) are never "
-            "read, since loading them runs code; convert them with save_pretrained(folder, safe_serialization=True)"
-        )
+    names = check_complete(folder)
     return _digests(
         folder, [name for name in names if _OTHERS.fullmatch(name) or (weights and name.endswith(_WEIGHTS))]
     )
@@ -205,32 +107,17 @@ def has_chat_template(folder: Path) -> bool:
     """Return whether a model's files hold a chat template; nothing but these files is read."""
     if folder.is_file():
         return bool(read_header(folder).chat_template)
-    if any((folder / name).exists() for name in _TEMPLATE_FILES):
+    if any((folder / name).exists() for name in TEMPLATE_FILES):
         return True
     configuration_file = folder / "tokenizer_config.json"
     return configuration_file.is_file() and bool(read_json(configuration_file).get("chat_template"))
-
-
-def check_template_files(folder: Path) -> None:
-    """Refuse template files that are none, or long: a library reads them whole."""
-    listed = folder / _TEMPLATE_FILES[-1]
-    files = [*(folder / name for name in _TEMPLATE_FILES[:-1]), *(listed.iterdir() if listed.is_dir() else ())]
-    present = [file for file in files if file.exists()]
-    odd = [file for file in present if not file.is_file()]
-    size = sum(file.stat().st_size for file in present)
-    if odd or size > _MOST_TEMPLATES:
-        given = f"{odd[0].name}, which is no file" if odd else f"{size} bytes"
-        raise ValueError(
-            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, got {given}: "
-            f"{ADVICE}"
-        )
 
 
 @cache
 def bundled_templates() -> frozenset[str]:
     """Return the chat templates that come with the package."""
     folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
-    found = (folder / _TEMPLATE_FILES[0] for folder in folders)
+    found = (folder / TEMPLATE_FILES[0] for folder in folders)
     return frozenset(file.read_text(encoding="utf-8") for file in found if file.is_file())
 
 

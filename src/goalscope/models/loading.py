@@ -14,8 +14,8 @@ from typing import Any, Final
 from goalscope.extras import lacking
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.chat_templates import ChatTemplateError
-from goalscope.models.folders import ADVICE, brief, check_template_files, read_json, weight_octets
-from goalscope.models.gguf_files import check_packages
+from goalscope.models.folder_checks import ADVICE, brief, check_tokenizer
+from goalscope.models.folders import weight_octets
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _SMALL: Final = 1 << 30  # bytes
@@ -45,16 +45,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
     ``where`` holds further arguments of ``from_pretrained``.
     """
-    file = folder / "tokenizer_config.json" if folder is not None else None
-    configuration = read_json(file) if file is not None and file.is_file() else {}
-    if "fast_tokenizer_files" in configuration:
-        raise ValueError(
-            f"{file} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
-        )
-    if folder is not None:
-        check_template_files(folder)
-        if folder.is_file():
-            check_packages(folder)
+    configuration = check_tokenizer(folder) if folder is not None else {}
     with explained(folder):
         if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
             # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.

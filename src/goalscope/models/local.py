@@ -12,7 +12,8 @@ from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Decoding, Prompts
 from goalscope.models.dialect import Loaded
-from goalscope.models.folders import check_folder, folder_identity, parts_identity, read_training
+from goalscope.models.folder_checks import check_folder
+from goalscope.models.folders import folder_identity, parts_identity, read_training
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.models.loading import (
     check_device,

@@ -6,7 +6,8 @@ from typing import Any
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.folders import model_folder, read_json
+from goalscope.models.folder_checks import read_json
+from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
