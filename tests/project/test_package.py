@@ -132,7 +132,7 @@ def check_works(pip: Sequence[str | Path], place: Path, cwd: Path) -> None:
     call(program, "run", "study.yaml", "--out", "one", cwd=cwd)
     shown = call(program, "measure", "one", "--measures", "success", cwd=cwd)
     assert re.search(r"optimal\s+success\s+1", shown), shown
-    call(program, "report", "one", cwd=cwd, fails=True)  # without matplotlib
+    call(program, "report", "one", cwd=cwd, fails=True)  # without jinja2
 
 
 def test_the_wheel_works_beside_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:

@@ -114,10 +114,13 @@ def test_the_numbers_of_a_curve_are_those_of_the_ledger(directory: Path) -> None
         assert one["grids"] == len(set(mine.cluster.tolist())) and one["low"] <= one["value"] <= one["high"]
 
 
-def test_a_figure_of_a_notebook_has_the_axes_of_the_page(directory: Path) -> None:
-    drawn = figure(directory, "size-and-density-figure-1")
-    axes = drawn.axes[0]
-    assert axes.get_title(loc="left") == "Success by size" and len(axes.lines) == 2
+def test_a_figure_of_a_notebook_is_that_of_the_page(directory: Path) -> None:
+    name = "size-and-density-figure-1"
+    drawn, shown = figure(directory, name).axes[0], find(named_of_run(directory), name)
+    assert isinstance(shown, Figure) and drawn.texts[0].get_text() == "Success by size"
+    root = ElementTree.fromstring(shown.svg)
+    assert [text.get_text() for text in drawn.texts] == [node.text for node in root.iter("text")]
+    assert len(drawn.patches) == sum(node.tag != "text" for node in root)
     with pytest.raises(ValueError, match="did you mean size-and-density-figure-"):
         figure(directory, "size-and-density-figure-l")
     with pytest.raises(ValueError, match="got the table 'results-table-1'"):
@@ -254,7 +257,10 @@ def test_pictures_become_figures_with_all_that_they_show() -> None:
 
 @pytest.mark.parametrize(
     "inside",
-    ['<ellipse rx="1"/>', '<path d="M0 0C1 1 2 2 3 3"/>', '<path d="L1 1"/>', '<g transform="rotate(3)"><rect/></g>'],
+    [
+        *('<ellipse rx="1"/>', '<path d="M0 0C1 1 2 2 3 3"/>', '<path d="L1 1"/>'),
+        *('<g transform="rotate(3)"><rect/></g>', '<text x="1" y="1" transform="scale(2)">a</text>'),
+    ],
 )
 def test_a_picture_that_is_none_of_ours_is_kept_as_svg(inside: str, tmp_path: Path) -> None:
     other = Figure(Picture(drawing(9, 9, "x", "8px", (inside,))))
@@ -262,6 +268,16 @@ def test_a_picture_that_is_none_of_ours_is_kept_as_svg(inside: str, tmp_path: Pa
     assert ElementTree.parse(tmp_path / "x.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
     with pytest.raises(ValueError, match=r"write it as \.svg"):
         write(other, tmp_path / "x.pdf")
+
+
+def test_turned_text_and_faint_shapes_stay_so() -> None:
+    parts = (
+        '<text x="3" y="4" transform="rotate(-90 3 4)">a</text>',
+        '<rect width="3" height="2" fill="#ff0000" stroke="#000000" fill-opacity="0.5" opacity="0.5"/>',
+    )
+    axes = as_figure(drawing(9, 9, "x", "8px", parts)).axes[0]
+    assert axes.texts[0].get_rotation() == 90 and axes.texts[0].get_position() == (3, 4)
+    assert axes.patches[0].get_facecolor() == (1, 0, 0, 0.25) and axes.patches[0].get_edgecolor() == (0, 0, 0, 0.5)
 
 
 def test_relative_and_absolute_commands_of_a_path_draw_the_same() -> None:

@@ -11,7 +11,8 @@ from goalscope.cli.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
-from goalscope.report.charts import HeatMap, Lines, Series
+from goalscope.report.charts import Lines, Series
+from goalscope.report.heat_map import HeatMap
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_mean, estimate_rows
@@ -76,7 +77,7 @@ def test_a_map_has_no_colour_where_few_grids_are_and_counts_them() -> None:
     sparse, whole = drawn(estimate(4, 6)), drawn(estimate(5, 5))
     assert ">4/10 grids<" in sparse and "without colour: less than 50 % of the grids" in sparse
     assert "/10 grids" not in whole and "without colour" not in whole
-    assert "fill: #f0f0f0" in sparse and "fill: #f0f0f0" not in whole
+    assert 'fill="#f0f0f0"' in sparse and 'fill="#f0f0f0"' not in whole
 
 
 def test_the_page_of_a_run_with_few_visits_warns_and_its_numbers_stay(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
     """Write the page of an evaluation; the same runs give the same bytes.
 
     Raises:
-        ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
     names = [ledger.model for ledger in evaluation.models]

@@ -37,7 +37,7 @@ from goalscope.plain_files import path_in, write_text
 from goalscope.probing.ridge import PENALTIES, RidgePath
 from goalscope.progress import Display, lines
 from goalscope.report.charts import DifferenceBar, Forest
-from goalscope.report.figures import Drawable
+from goalscope.report.vector import Drawn
 from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import mean_interval
@@ -280,7 +280,7 @@ def _asked(grid: Grid) -> Numbers:
     return prompts(grid, np.array([grid.start]), np.array([False]))
 
 
-def picture(findings: Sequence[InsideFinding], hypothesis: str = "goal") -> Drawable:
+def picture(findings: Sequence[InsideFinding], hypothesis: str = "goal") -> Drawn:
     """Return what is inside of organisms on one hypothesis, those that follow it and those that ignore it.
 
     Args:

@@ -1,41 +1,41 @@
 """Charts of estimates: lines, maps, differences with a margin, points.
 
-Each is a declaration that is drawn on demand, which needs matplotlib (it comes with the extra ``report``).
+Each is a declaration that is drawn on demand.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from textwrap import wrap
 
-from goalscope.report.figures import (
-    COLOURS,
-    INK,
-    LONGEST_TICK,
-    MARKERS,
-    MUTED,
-    Chart,
-    Record,
-    blank_figure,
-    legend_columns,
+from goalscope.report.axes import (
+    BELOW_TITLE,
+    Entry,
+    Scale,
+    band,
+    below_axis,
+    chart,
+    digits,
+    legend,
     look_of,
-    short_label,
+    mark,
+    stroke,
+    text,
+    text_width,
+    x_axis,
+    x_labels_height,
+    y_axis,
 )
+from goalscope.report.figures import LONGEST_TICK, MUTED, RULES, Record, short_label
 from goalscope.report.ledger import recorded
+from goalscope.report.vector import Drawn
 from goalscope.stats import FEWEST, Estimate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-WIDE: Final = 0.5
-"""Fraction of a colour scale that an interval may span; wider ones are uninformative, and only in a map's data."""
-
-_TOO_FEW: Final = "no interval: too few grids"
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
-_LINE = 0.26  # inches of a line of the figure
-_MARGINS = 1.1  # inches around the cells of a map
-_RULES = "#e4e7eb"
-_Colour = tuple[float, float, float, float]
+_WIDTH = 374.0  # of a chart, in points
+_LINE, _NAME = 19.0, 28  # height of a difference, letters in a line of its name
+_DOTS = "0.8 1.4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class Lines(Chart):
+class Lines(Drawn):
     """Lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
 
     Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without `bands`
@@ -82,157 +82,95 @@ class Lines(Chart):
             for x, estimate in zip(line.x, line.estimates, strict=True)
         )
 
-    def drawn(self) -> "Figure":
-        """Return it as a figure of matplotlib."""
-        series, names = self.series, self.ticks or {}
-        sparse = any(estimate.sparse for line in series for estimate in line.estimates)
-        legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
-        figure = blank_figure(5.2, (4.15 if self.counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
-        if self.counts or sparse:
-            upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-            bottom.set_ylabel("grids")
-            for axis in (bottom.xaxis, bottom.yaxis):
-                axis.get_major_locator().set_params(integer=True)
-        else:
-            upper = bottom = figure.subplots()
-        for line in series:
-            _draw(upper, line, markers=not self.counts, band=self.bands, joined=self.joined)
-            if bottom is not upper:
-                grids = [estimate.clusters for estimate in line.estimates]
-                bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
-        if bottom is not upper:
-            bottom.set_ylim(bottom=0)
-        upper.grid(axis="y", color=_RULES, linewidth=0.8)
-        if self.bounds is not None:
-            margin = 0.04 * (self.bounds[1] - self.bounds[0])
-            upper.set_ylim(self.bounds[0] - margin, self.bounds[1] + margin)
-        bottom.set_xlabel(f"{self.x_label}\npale: {_LESS}" if sparse else self.x_label)
-        if names:
-            tick_labels = names.values() if isinstance(names, Mapping) else [f"{tick:g}" for tick in names]
-            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in tick_labels])
-        handles, labels = upper.get_legend_handles_labels()
-        return _finished(figure, upper, self.title, self.y_label, handles if len(series) > 1 else [], labels)
-
-
-@dataclass(frozen=True, eq=False)
-class HeatMap(Chart):
-    """A table of estimates as coloured cells, each with its value and, below it, its interval.
-
-    A cell from few of the grids has no colour and says how many they are. An interval wider than the fraction
-    `WIDE` of the scale is left to the data, with one note on the map.
-    """
-
-    cells: Sequence[Sequence[Estimate | None]]  # [R][C], None where there are no data
-    _: KW_ONLY
-    rows: Sequence[str]
-    columns: Sequence[str]
-    title: str
-    row_label: str
-    column_label: str
-    bounds: tuple[float, float]  # values of the two ends of the colour scale
-
     @property
-    def records(self) -> tuple[Record, ...]:
-        """One for each cell with data."""
-        return tuple(
-            {"row": self.rows[row], "column": self.columns[column], **recorded(estimate)}
-            for row, line in enumerate(self.cells)
-            for column, estimate in enumerate(line)
-            if estimate is not None
-        )
+    def svg(self) -> str:
+        """The chart as SVG text."""
+        sparse = any(estimate.sparse for line in self.series for estimate in line.estimates)
+        counted = self.counts or sparse
+        middle, bottom = BELOW_TITLE + 190, BELOW_TITLE + (250 if counted else 190)
+        values = [estimate.value for line in self.series for estimate in line.estimates]
+        ends = [end for line in self.series for estimate in line.estimates for end in (estimate.low, estimate.high)]
+        if self.bounds is None:
+            y = Scale.around([*values, *(ends if self.bands or not self.joined else ())], middle, BELOW_TITLE)
+        else:  # bands may be cut, lines are not
+            y = Scale.around([*self.bounds, *values], middle, BELOW_TITLE, margin=0.04)
+        grids = [estimate.clusters for line in self.series for estimate in line.estimates]
+        below = Scale(0.0, 1.1 * max(grids, default=1) or 1.0, bottom, middle + 14)
+        y_ticks, grid_ticks = y.ticks(26), below.ticks(18, whole=True) if counted else {}
+        left = 26 + max(map(text_width, (*y_ticks.values(), *grid_ticks.values())), default=0.0)
+        x = Scale.around((at for line in self.series for at in line.x), left, _WIDTH - 10)
+        names = self.ticks or {}
+        if isinstance(names, Mapping):
+            x_ticks = {at: short_label(name, LONGEST_TICK) for at, name in names.items()} or x.ticks(34, whole=counted)
+        else:
+            x_ticks = {at: f"{at:g}" for at in names}
+        parts = [*y_axis(y, y_ticks, left, _WIDTH - 10, self.y_label)]
+        if counted:
+            parts += y_axis(below, grid_ticks, left, _WIDTH - 10, "grids")
+            parts += [stroke([(left, middle), (_WIDTH - 10, middle)], MUTED, 0.8)]
+        parts += x_axis(x, x_ticks, bottom)
+        for index, one in enumerate(self.series):
+            # Positions without an order have room for points side by side.
+            aside = 0.0 if self.joined else 5.0 * (index - (len(self.series) - 1) / 2)
+            parts += self._line(one, x, y, aside)
+            if counted:
+                parts.append(_steps([(x(at), below(one.clusters)) for at, one in _points(one)], one.style))
+        labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
+        end = bottom + x_labels_height(x, x_ticks)
+        parts += below_axis(labels, (left + _WIDTH - 10) / 2, end, _WIDTH)
+        end += 13 * len(labels) + 4
+        if len(self.series) > 1:
+            entries = [Entry(one.label, look_of(one.style), self.joined, not self.counts) for one in self.series]
+            drawn, end = legend(entries, end, _WIDTH)
+            parts += drawn
+        return chart(_WIDTH, end + 4, self.title, parts)
 
-    def drawn(self) -> "Figure":
-        """Return it as a figure of matplotlib."""
-        from matplotlib.text import Text
-
-        estimates = [estimate for row in self.cells for estimate in row if estimate is not None]
-        lowest, span = self.bounds[0], self.bounds[1] - self.bounds[0]
-        below = [f"without colour: {_LESS}"] if any(estimate.sparse for estimate in estimates) else []
-        below += [_TOO_FEW] if any(_wide(estimate, span) for estimate in estimates) else []
-        figure = blank_figure(_MARGINS + 0.78 * len(self.columns), 0.95 + 0.52 * len(self.rows) + 0.19 * len(below))
-        axes, scale = figure.subplots(), colour_scale()
-        for row, line in enumerate(self.cells):
-            for column, estimate in enumerate(line):
-                with_ends = estimate is not None and not _wide(estimate, span)
-                _draw_cell(axes, column, row, estimate, lambda value: scale((value - lowest) / span), ends=with_ends)
-        axes.set_xlim(-0.5, len(self.columns) - 0.5)
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.set_xticks(range(len(self.columns)), [short_label(name, LONGEST_TICK) for name in self.columns])
-        axes.set_yticks(range(len(self.rows)), [short_label(name, LONGEST_TICK) for name in self.rows])
-        axes.tick_params(length=0)
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xlabel("\n".join([self.column_label, *below]))
-        _finished(figure, axes, self.title, self.row_label)
-        # A map of a column or two is narrower than the words around it.
-        texts = [text for text in axes.findobj(Text) if text.get_in_layout()]
-        words = max(text.get_window_extent().width for text in texts) / figure.dpi
-        figure.set_figwidth(max(figure.get_figwidth(), _MARGINS + words))
-        return figure
-
-
-def _wide(estimate: Estimate, span: float) -> bool:
-    """Return whether an interval is too wide for a scale of some length; false without an interval."""
-    return estimate.has_interval and estimate.high - estimate.low > WIDE * span
-
-
-def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
-    # A band has no thickness at a gap: NaN ends leave it out.
-    ends = [
-        (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan,) * 2
-        for estimate in line.estimates
-    ]
-    colour = COLOURS[line.style % len(COLOURS)]
-    sparse = [estimate.sparse for estimate in line.estimates]
-    values = [estimate.value for estimate in line.estimates]
-    line_style = look_of(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
-    if any(sparse):
-        axes.plot(line.x, values, **line_style | {"alpha": 0.35})
-        if band and joined:
-            axes.fill_between(line.x, *zip(*ends, strict=True), color=colour, alpha=0.06, linewidth=0)
-        values = [math.nan if few else value for few, value in zip(sparse, values, strict=True)]
-        ends = [(math.nan,) * 2 if few else both for few, both in zip(sparse, ends, strict=True)]
-    lows, highs = [low for low, _ in ends], [high for _, high in ends]
-    if band and joined:
-        axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
-    if not joined or (len(line.x) == 1 and not math.isnan(ends[0][0])):
-        axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
-    axes.plot(line.x, values, label=short_label(line.label), **line_style)
-
-
-def _draw_cell(
-    axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour], *, ends: bool
-) -> None:
-    """Draw one cell of a map with its value, its interval, and the number of its grids if that is low."""
-    from matplotlib.patches import Rectangle
-
-    value, below, few, colour = "–", "no data" if estimate is None else "undefined", "", (0.94, 0.94, 0.94, 1.0)
-    if estimate is not None and not math.isnan(estimate.value):
-        below = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
-        value, below = f"{estimate.value:.2f}".replace("-", "−"), below.replace("-", "−") if ends else ""
-        colour = colour if estimate.sparse else scale(estimate.value)
-    if estimate is not None and estimate.sparse:
-        few = f"{estimate.clusters}/{estimate.all_clusters} grids"
-    dark = _luminance(colour) < 0.36
-    up = 0.09 if few else 0.0 if below else -0.13
-    axes.add_artist(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
-    for height, text, size in ((-0.13 - up, value, 10), (0.24 - up - up, below, 6.8), (0.33, few, 6.8)):
-        text_style = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
-        if text:  # within its cell: the layout need not measure it
-            axes.text(column, row + height, text, in_layout=False, **text_style)
+    def _line(self, series: Series, x: Scale, y: Scale, aside: float) -> Iterator[str]:
+        """Yield the band, the line and the marks of a series; what comes from few of the grids alone is pale."""
+        look = look_of(series.style)
+        across = [x(at) + aside for at in series.x]
+        sparse = [estimate.sparse for estimate in series.estimates]
+        values = [estimate.value for estimate in series.estimates]
+        ends = [
+            (one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan, math.nan)
+            for one in series.estimates
+        ]
+        for pale in (True, False) if any(sparse) else (False,):
+            opacity = 0.35 if pale else 1.0
+            shown = [not few or pale for few in sparse]
+            heights = [y(value) if show else math.nan for value, show in zip(values, shown, strict=True)]
+            lows, highs = (
+                [y(pair[end]) if show else math.nan for pair, show in zip(ends, shown, strict=True)] for end in (0, 1)
+            )
+            if self.bands and self.joined:
+                yield band(across, lows, highs, look.colour, 0.06 if pale else 0.16)
+            for at, low, high, alone in zip(across, lows, highs, _alone(lows), strict=True):
+                if not self.joined or (self.bands and alone):
+                    yield stroke([(at, low), (at, high)], look.colour, 1.4, opacity=opacity)
+            if self.joined:
+                yield stroke(zip(across, heights, strict=True), look.colour, 1.6, dashes=look.dashes, opacity=opacity)
+            for at, height, few, alone in zip(across, heights, sparse, _alone(heights), strict=True):
+                if not math.isnan(height) and pale <= few and (not self.counts or alone):
+                    yield mark(at, height, look, opacity=opacity)
 
 
-def _luminance(colour: _Colour) -> float:
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+def _alone(heights: Sequence[float]) -> list[bool]:
+    """Return which points have no neighbour that a line or a band could lead to."""
+    missing = [True, *map(math.isnan, heights), True]
+    return [before and after for before, after in zip(missing, missing[2:], strict=False)]
 
 
-def colour_scale() -> Callable[[float], _Colour]:
-    """Return the colour of each share of a scale, from pale to dark."""
-    from matplotlib import colormaps
+def _points(series: Series) -> Iterator[tuple[float, Estimate]]:
+    return zip(series.x, series.estimates, strict=True)
 
-    scale = colormaps["YlGnBu"]
-    # The darkest and the palest ends are left out: text stays readable on every cell, cells stay visible on white.
-    return lambda fraction: tuple(float(part) for part in scale(0.08 + 0.8 * min(1.0, max(0.0, fraction))))  # type: ignore[return-value]
+
+def _steps(points: Sequence[tuple[float, float]], style: int) -> str:
+    """Return a line of steps that change midway between its points."""
+    corners = points[:1]
+    for (x, y), (next_x, next_y) in pairwise(points):
+        corners = [*corners, ((x + next_x) / 2, y), ((x + next_x) / 2, next_y)]
+    look = look_of(style)
+    return stroke([*corners, *points[-1:]], look.colour, 1.6, dashes=look.dashes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +185,7 @@ class DifferenceBar:
 
 
 @dataclass(frozen=True, eq=False)
-class Forest(Chart):
+class Forest(Drawn):
     """Differences with intervals around 0, one line each from top to bottom, a margin on both sides of 0.
 
     Undefined differences leave their line empty, undefined intervals a marker alone. `levels` are lines with names.
@@ -273,46 +211,61 @@ class Forest(Chart):
             for difference in self.differences
         )
 
-    def drawn(self) -> "Figure":
-        """Return it as a figure of matplotlib."""
-        from matplotlib.lines import Line2D
-
+    @property
+    def svg(self) -> str:
+        """The chart as SVG text."""
         names = list(dict.fromkeys(entry.line for entry in self.differences))
         series = list(dict.fromkeys((entry.series, entry.style) for entry in self.differences))
-        series_count = max(1, len(series))
-        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (series_count + 0.6)))
-        axes = figure.subplots()
+        slots = max(1, len(series))
+        wrapped = [wrap(short_label(name), _NAME) or [""] for name in names]
+        height = max([_LINE * (slots + 0.6), *(11.0 * len(lines) + 4 for lines in wrapped)])
+        levels_end = BELOW_TITLE + (12 * len(self.levels) + 2 if self.levels else 0)
+        bottom = levels_end + height * len(names) + 4
+        left = 12 + max([text_width(one) for lines in wrapped for one in lines], default=0.0)
+        reach = [end for entry in self.differences for end in (entry.estimate.low, entry.estimate.high)]
+        values = [entry.estimate.value for entry in self.differences]
+        edges = [] if self.margin is None else [-self.margin, self.margin]
+        x = Scale.around([*reach, *values, *edges, *self.levels, 0.0], left, _WIDTH - 10)
+        parts = []
         if self.margin is not None:
-            axes.axvspan(-self.margin, self.margin, color=_RULES, linewidth=0)
-            for edge in (-self.margin, self.margin):
-                axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
-        axes.axvline(0, color=MUTED, linewidth=0.8)
-        for level, name in self.levels.items():
-            axes.axvline(level, color=MUTED, linewidth=0.8, linestyle="-" if level == 0 else ":")
-            position: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            axes.annotate(name, (level, 1.0), (3, -2), **position, verticalalignment="top", color=MUTED, fontsize=8.5)
-        for entry in self.differences:
-            estimate, marker = entry.estimate, _marker(entry.style)
-            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (series_count - 1) / 2) / (
-                series_count + 1
+            low, high = map(x, edges)
+            size = f'width="{digits(high - low)}" height="{digits(bottom - BELOW_TITLE)}"'
+            parts.append(f'<rect x="{digits(low)}" y="{digits(BELOW_TITLE)}" {size} fill="{RULES}"/>')
+            parts += [stroke([(at, BELOW_TITLE), (at, bottom)], MUTED, 0.8, dashes=_DOTS) for at in (low, high)]
+        for value in {0.0, *self.levels}:
+            parts.append(
+                stroke([(x(value), BELOW_TITLE), (x(value), bottom)], MUTED, 0.8, dashes=_DOTS if value else "")
             )
-            if math.isnan(estimate.value):
-                continue
-            if estimate.has_interval:
-                axes.hlines(height, estimate.low, estimate.high, color=marker["color"], linewidth=1.6)
-            face = marker["color"] if entry.filled else "white"
-            axes.plot([estimate.value], [height], markerfacecolor=face, linestyle="none", **marker)
-        axes.set_yticks(range(len(names)), [short_label(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.9 if self.levels else -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(self.x_label, color=INK)
-        handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
-        return _finished(figure, axes, self.title, "", handles, [short_label(name) for name, _ in series])
+        for at, (level, name) in enumerate(sorted(self.levels.items())):
+            right = x(level) + 3 + text_width(name, 8.5) <= _WIDTH  # else the name stands left of its line
+            place, anchor = (x(level) + 3, "start") if right else (x(level) - 3, "end")
+            parts.append(text(place, BELOW_TITLE + 8 + 12 * at, name, size=8.5, fill=MUTED, anchor=anchor))
+        for at, lines in enumerate(wrapped):
+            first = levels_end + height * (at + 0.5) + 3.5 - 5.5 * (len(lines) - 1)
+            parts += [text(left - 6, first + 11 * index, one, anchor="end") for index, one in enumerate(lines)]
+        for entry in self.differences:
+            slot = series.index((entry.series, entry.style)) - (slots - 1) / 2
+            middle = levels_end + height * (names.index(entry.line) + 0.5 + slot / (slots + 1))
+            parts += _difference(entry, x, middle)
+        parts += x_axis(x, x.ticks(46), bottom)
+        parts += below_axis([self.x_label], (left + _WIDTH - 10) / 2, bottom + 18, _WIDTH)
+        end = bottom + 35
+        if len(series) > 1:
+            entries = [Entry(name, look_of(style), joined=False) for name, style in series]
+            drawn, end = legend(entries, end, _WIDTH)
+            parts += drawn
+        return chart(_WIDTH, end + 4, self.title, parts)
 
 
-def _marker(style: int) -> dict[str, Any]:
-    return {"color": COLOURS[style % len(COLOURS)], "marker": MARKERS[style % len(MARKERS)]}
+def _difference(entry: DifferenceBar, x: Scale, middle: float) -> Iterator[str]:
+    """Yield the interval and the mark of a difference; nothing where it is undefined."""
+    estimate, look = entry.estimate, look_of(entry.style)
+    if math.isnan(estimate.value):
+        return
+    if estimate.has_interval:
+        yield stroke([(x(estimate.low), middle), (x(estimate.high), middle)], look.colour, 1.6)
+    fill, edge = (look.colour, look.colour) if entry.filled else ("#ffffff", look.colour)
+    yield mark(x(estimate.value), middle, look, 6.0, fill=fill, edge=edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +279,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Points(Chart):
+class Points(Drawn):
     """Points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
 
     Points that are not above 0 are left out.
@@ -352,44 +305,36 @@ class Points(Chart):
     def _shown(self) -> list[Point]:
         return [point for point in self.points if point.x.value > 0 and not math.isnan(point.y.value)]
 
-    def drawn(self) -> "Figure":
-        """Return it as a figure of matplotlib."""
-        points, figure = self._shown, blank_figure(5.2, 4.1)
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
+    @property
+    def svg(self) -> str:
+        """The chart as SVG text."""
+        points, bottom = self._shown, BELOW_TITLE + 200
+        y = Scale.around((0.0, 1.0), bottom, BELOW_TITLE, margin=0.04)
+        y_ticks = y.ticks(26)
+        left = 26 + max(map(text_width, y_ticks.values()))
+        across = [end for one in points for end in (one.x.value, one.x.low, one.x.high) if end > 0]
+        x = Scale.around(across, left, _WIDTH - 10, logarithmic=True)
+        parts = [*y_axis(y, y_ticks, left, _WIDTH - 10, self.y_label), *x_axis(x, x.ticks(34), bottom)]
         for point in points:
-            bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
+            colour, (at, height) = look_of(point.style).colour, (x(point.x.value), y(point.y.value))
             if point.y.has_interval:
-                axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
+                parts.append(stroke([(at, y(point.y.low)), (at, y(point.y.high))], colour, 0.8, opacity=0.6))
             if point.x.has_interval and point.x.low > 0:
-                axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
-            marker = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **marker)
+                parts.append(stroke([(x(point.x.low), height), (x(point.x.high), height)], colour, 0.8, opacity=0.6))
         if self.line is not None and len(points) > 1:
-            ends = [min(point.x.value for point in points), max(point.x.value for point in points)]
-            heights = [self.line[0] * math.log10(end) + self.line[1] for end in ends]
-            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
-        axes.set_ylim(-0.04, 1.04)
-        axes.set_xlabel(self.x_label)
-        axes.grid(axis="y", color=_RULES, linewidth=0.8)
-        return _finished(figure, axes, self.title, self.y_label, *axes.get_legend_handles_labels(), handle=1.4)
+            parts.append(self._fit(self.line, x, y))
+        parts += [mark(x(point.x.value), y(point.y.value), look_of(point.style), 7.0) for point in points]
+        parts += below_axis([self.x_label], (left + _WIDTH - 10) / 2, bottom + 18, _WIDTH)
+        drawn, end = legend([Entry(one.label, look_of(one.style), joined=False) for one in points], bottom + 35, _WIDTH)
+        return chart(_WIDTH, end + 4, self.title, [*parts, *drawn])
 
-
-def _finished(
-    figure: Any,
-    axes: Any,
-    title: str,
-    y_label: str,
-    handles: Sequence[Any] = (),
-    labels: Sequence[str] = (),
-    handle: float = 2.6,
-) -> "Figure":
-    """Return a figure with its title, its vertical label, and a legend below it where there are handles."""
-    axes.set_title(short_label(title))
-    axes.set_ylabel(y_label)
-    if handles:
-        columns = legend_columns(labels)
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=handle)
-    return figure  # type: ignore[no-any-return]
+    def _fit(self, fit: tuple[float, float], x: Scale, y: Scale) -> str:
+        """Return the fitted line between the outermost points, as far as it lies on the paper."""
+        slope, intercept = fit
+        ends = [math.log10(end([point.x.value for point in self._shown])) for end in (min, max)]
+        if slope:
+            heights = sorted((height - intercept) / slope for height in (y.low, y.high))
+            ends = [max(ends[0], heights[0]), min(ends[1], heights[1])]
+        if ends[0] > ends[1]:
+            return ""
+        return stroke([(x(10**end), y(slope * end + intercept)) for end in ends], MUTED, 1.0, dashes="3.7 1.6")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from goalscope.checks import near_miss
 from goalscope.plain_files import replacing, write_text
 from goalscope.report.blocks import Cell, Phrase, Table
-from goalscope.report.figures import as_csv, csv_text, drawing_style, standalone, visible
+from goalscope.report.figures import as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number
 from goalscope.report.page import not_measured, sections_of
 from goalscope.report.specs import Declared, Figure
+from goalscope.report.vector import drawing_style
 from goalscope.runs.store import Store
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def figure(run: str | Path, name: str) -> "MatplotlibFigure":
         name: the name of the figure: it stands below it on the page, and in `goalscope figure RUN --list`.
 
     Returns:
-        A figure of matplotlib, of a size in inches; change it as you like, and save it with its ``savefig``.
+        A figure of matplotlib, of a size in inches: shapes and texts (the first is the title) on one pair of axes;
+        change them as you like, and save it with its ``savefig``.
 
     Raises:
         ValueError: an unknown name, or that of a table; the run is not measured.
@@ -159,7 +161,6 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     """Write every figure as SVG and CSV, and every table as LaTeX, Markdown and CSV; return the files.
 
     Raises:
-        ImportError: figures need matplotlib (it comes with the extra ``report``).
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ def write(item: Figure | Table, path: Path) -> None:
 
     Raises:
         ValueError: another ending, or a picture that only SVG can hold.
-        ImportError: a figure needs matplotlib (it comes with the extra ``report``).
+        ImportError: PDF and PNG need matplotlib (it comes with the extra ``report``).
         OSError: it cannot be written.
     """
     endings = TABLES if isinstance(item, Table) else FIGURES

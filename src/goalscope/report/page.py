@@ -19,9 +19,10 @@ from goalscope.extras import lacking
 from goalscope.parts import attempt
 from goalscope.plain_files import write_text
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
-from goalscope.report.charts import HeatMap, Lines, Series
+from goalscope.report.charts import Lines, Series
 from goalscope.report.definitions import in_words
-from goalscope.report.figures import as_csv, standalone, visible
+from goalscope.report.figures import as_csv, standalone, themed, visible
+from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
 from goalscope.report.specs import (
@@ -62,7 +63,7 @@ def write_report(
 
     Raises:
         ValueError: the run has no episodes, or rows that do not cover them.
-        ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
     if lacking_rows := "" if covered else not_measured(store):
@@ -164,7 +165,8 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     # Three texts are markup: our style sheet, our own figures, and JSON in which nothing can end its element.
-    environment.filters |= {"own_markup": Markup, "standalone": standalone, "csv": as_csv, "file": _file}
+    environment.filters |= {"own_markup": Markup, "themed": themed, "standalone": standalone}
+    environment.filters |= {"csv": as_csv, "file": _file}
     return environment
 
 

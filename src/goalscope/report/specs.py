@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 from goalscope import registry
 from goalscope.report.blocks import number
-from goalscope.report.charts import WIDE, Series
+from goalscope.report.charts import Series
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.figures import Drawable, embed
+from goalscope.report.figures import embed
+from goalscope.report.heat_map import WIDE
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
+from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
@@ -124,15 +126,15 @@ class Figure:
     The SVG is made by this package: the only text that a page does not escape.
     """
 
-    drawn: Drawable
+    drawn: Drawn
     label: str = ""
     caption: str = ""
     name: str = ""  # name on pages and in commands; set by the layout
 
     @property
     def svg(self) -> str:
-        """SVG text; once the figure has a name, its ids are unique on the page."""
-        return embed(self.drawn.svg, self.name, self.label) if self.label and self.name else self.drawn.svg
+        """SVG text, with its sentence for screen readers."""
+        return embed(self.drawn.svg, self.label) if self.label else self.drawn.svg
 
 
 @dataclass(frozen=True, slots=True)

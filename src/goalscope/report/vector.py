@@ -1,19 +1,23 @@
 """Pictures of the report as SVG text, and their conversion to figures of matplotlib for PDF and PNG.
 
-The reader supports only the subset of SVG that `goalscope.report.pictures` and `goalscope.report.moments` write:
-rectangles, circles, polygons, paths of straight lines, single lines of text, and translated groups.
+The reader supports only the subset of SVG that this package writes: rectangles, circles, polygons, paths of straight
+lines, single lines of text (which may be turned about their place), and translated groups.
 
 Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) and 10 (text).
 """
 
 import math
 import re
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from goalscope.report.figures import INK, Record, blank_figure, drawing_style
+from goalscope.extras import lacking
+from goalscope.report.figures import INK, Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,8 +30,41 @@ Shape = list[tuple[list[Point], bool]]
 """Polylines, each with a flag: whether it is closed."""
 
 
+_STYLE = {
+    "pdf.fonttype": 42,  # letters stay text in a paper
+    "svg.fonttype": "none",
+    "svg.hashsalt": "goalscope",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans"],
+}
+
+
+class Drawn(ABC):
+    """Content of a figure as SVG text and as records."""
+
+    @property
+    @abstractmethod
+    def svg(self) -> str:
+        """SVG text without declaration or metadata."""
+
+    @property
+    @abstractmethod
+    def records(self) -> tuple[Record, ...]:
+        """What it shows, as lines of its CSV; undefined numbers are None."""
+
+    def draw(self) -> "Figure":
+        """Return it as a figure of matplotlib, for PDF, PNG and changes: its shapes and texts lie on one pair of axes.
+
+        Raises:
+            ImportError: matplotlib is not installed (it comes with the extra ``report``).
+            ValueError: an element or path command that goalscope's own pictures do not use.
+        """
+        with drawing_style():
+            return as_figure(self.svg)
+
+
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Drawn):
     """A picture as SVG text of this package, and its content as records.
 
     Attributes:
@@ -38,15 +75,19 @@ class Picture:
     svg: str = field(repr=False)
     records: tuple[Record, ...] = ()
 
-    def draw(self) -> "Figure":
-        """Return it as a figure of matplotlib.
 
-        Raises:
-            ImportError: matplotlib is not installed (it comes with the extra ``report``).
-            ValueError: an element or path command that goalscope's own pictures do not use.
-        """
-        with drawing_style():
-            return as_figure(self.svg)
+@contextmanager
+def drawing_style() -> Iterator[None]:
+    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib)."""
+    try:
+        from matplotlib import rc_context, rcParamsDefault
+    except ImportError as error:
+        raise lacking("PDF, PNG and figures in Python need matplotlib", "report", error) from error
+    settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
+    with rc_context(settings), warnings.catch_warnings():
+        # A name may have letters that the font lacks; the reader's own fonts may have them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
 
 
 def as_figure(svg: str) -> "Figure":
@@ -58,10 +99,11 @@ def as_figure(svg: str) -> "Figure":
     Raises:
         ValueError: an element or path command that goalscope's own pictures do not use.
     """
+    from matplotlib.figure import Figure
+
     root = ElementTree.fromstring(svg)
     _, _, width, height = map(float, root.attrib["viewBox"].split())
-    figure = blank_figure(width / _INCH, height / _INCH)
-    figure.set_layout_engine("none")
+    figure = Figure(figsize=(width / _INCH, height / _INCH), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, width)
@@ -155,13 +197,13 @@ def _add_shape(axes: Any, shape: Shape, style: Mapping[str, str], offset: Point,
         vertices += [(x + offset[0], y + offset[1]) for x, y in outline]
         codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), *([Path.CLOSEPOLY] if closed else [])]
     fill, stroke, dashes = style.get("fill", "black"), style.get("stroke", "none"), style.get("stroke-dasharray", "")
-    width = float(style.get("stroke-width", "1"))
+    width, opacity = float(style.get("stroke-width", "1")), float(style.get("opacity", "1"))
     # matplotlib measures dashes in multiples of the line width.
     dash = (0.0, tuple(float(length) / width for length in re.split(r"[\s,]+", dashes))) if dashes else "-"
     patch = PathPatch(
         Path(vertices, codes),
-        facecolor=fill,
-        edgecolor="none" if stroke == "none" else (stroke, float(style.get("stroke-opacity", "1"))),
+        facecolor="none" if fill == "none" else (fill, float(style.get("fill-opacity", "1")) * opacity),
+        edgecolor="none" if stroke == "none" else (stroke, float(style.get("stroke-opacity", "1")) * opacity),
         linewidth=width if stroke != "none" else 0.0,
         linestyle=dash,
         joinstyle=style.get("stroke-linejoin", "miter"),
@@ -177,6 +219,9 @@ def _add_text(axes: Any, node: ElementTree.Element, style: Mapping[str, str], of
 
     halo = style.get("stroke", "none")
     width, opacity = float(style.get("stroke-width", "1")), float(style.get("stroke-opacity", "1"))
+    turn = re.fullmatch(r"rotate\((-?\d+) [\d. -]+\)", style.get("transform", "rotate(0 0 0)"))
+    if turn is None:
+        raise ValueError(f"a text of a picture may only be turned, got {style['transform']!r}: write it as .svg")
     axes.text(
         float(node.attrib["x"]) + offset[0],
         float(node.attrib["y"]) + offset[1],
@@ -186,6 +231,8 @@ def _add_text(axes: Any, node: ElementTree.Element, style: Mapping[str, str], of
         fontweight=style.get("font-weight", "normal"),
         horizontalalignment=_ANCHORS[style.get("text-anchor", "start")],
         verticalalignment="baseline",
+        rotation=-float(turn[1]),
+        rotation_mode="anchor",
         zorder=order,
         path_effects=[withStroke(linewidth=width, foreground=halo, alpha=opacity)] if halo != "none" else [],
     )

@@ -145,7 +145,7 @@ def write(
         path: the page.
 
     Raises:
-        ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
     with Store(run) as store:

@@ -12,7 +12,8 @@ from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
-from goalscope.report.charts import DifferenceBar, Forest, HeatMap
+from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.cognitive_map_curves import (
     AVERAGE,
