@@ -496,7 +496,6 @@ NOT_RUN = {
     ),
     "pip install '.[lm]'": _INSTALLS,
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
-    "pip install '.[gguf]'": _INSTALLS,
     "python -m venv engine && engine/bin/pip install vllm": _INSTALLS,
     "export GOALSCOPE_VLLM=$PWD/engine/bin/python": "belongs to the line above it",
     "models.md python 2": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
