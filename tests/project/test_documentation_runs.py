@@ -167,7 +167,6 @@ SCENARIOS = {
             "measures.md python 1",
             "measures.md python 2",
             "runs.md python 1",
-            "models.md python 1",
             "goalscope report RUN --out report.html --ledger ledger.json",
             "report.md python 1",
             "goalscope figure RUN --list",
@@ -498,7 +497,7 @@ NOT_RUN = {
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
     "python -m venv engine && engine/bin/pip install vllm": _INSTALLS,
     "export GOALSCOPE_VLLM=$PWD/engine/bin/python": "belongs to the line above it",
-    "models.md python 2": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
+    "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
     "goalscope reproduce --all --scale small --out runs/all --markdown docs/papers.md": "takes most of an hour; "
