@@ -65,13 +65,17 @@ def placed(svg: str, across: Axis = float) -> tuple[list[tuple[float, float]], A
         elif node.attrib.get("class") == "value":
             corners = np.array([[float(part) for part in pair.split(",")] for pair in node.attrib["points"].split()])
             marks.append((float(corners[:, 0].mean()), float(corners[:, 1].mean())))
-    lines = {name: np.polyfit(*zip(*ticks, strict=True), 1) if len(ticks) > 1 else None for name, ticks in axes.items()}
-    for name, ticks in axes.items():  # labels lie on one line
-        if (fitted := lines[name]) is not None:
-            assert [np.polyval(fitted, place) for place, _ in ticks] == pytest.approx(
-                [value for _, value in ticks], abs=2e-3
-            )
-    return marks, *(lambda place, name=name: float(np.polyval(lines[name], place)) for name in "xy")
+    return marks, along(axes["x"]), along(axes["y"])
+
+
+def along(ticks: list[tuple[float, float]]) -> Axis:
+    """Return the value at a place by the labels of an axis, which lie on one line."""
+    if len(ticks) < 2:
+        return lambda place: math.nan
+    places, values = np.array(ticks).T
+    line = np.polyfit(places, values, 1)
+    assert np.polyval(line, places) == pytest.approx(values, abs=2e-3)
+    return lambda place: float(np.polyval(line, place))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.9), (-0.4, 0.25)])
@@ -87,10 +91,9 @@ def test_marks_lie_where_the_axes_say(low: float, high: float) -> None:
     assert [y_of(height) for _, height in marks] == pytest.approx(values[0] + values[1], abs=1e-3 * (high - low))
 
 
-def exact(value: float, half: float = 0.1, **other: int) -> Estimate:
+def exact(value: float, half: float = 0.1) -> Estimate:
     low, high = value - half, value + half
-    counts = {"n": 9, "clusters": 9, "without": 0} | other
-    return Estimate(value=value, low=low, high=high, method="t", unit="share", **counts)
+    return Estimate(value=value, low=low, high=high, n=9, clusters=9, method="t", unit="share", without=0)
 
 
 def test_bands_are_the_intervals_and_gaps_stay_open() -> None:

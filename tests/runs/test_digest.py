@@ -141,6 +141,27 @@ def test_the_kept_hash_is_believed_until_something_is_written(tmp_path: Path) ->
         assert measured != kept_content_hash(store) == content_hash(store)
 
 
+def test_an_open_store_is_hashed_once_until_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(two_agents(2), tmp_path)
+    called = list[Store]()
+
+    def counted(store: Store) -> str:
+        called.append(store)
+        return content_hash(store)
+
+    monkeypatch.setattr("goalscope.runs.hashing.content_hash", counted)
+    with Store(tmp_path, "w") as store:
+        first = kept_content_hash(store)
+        assert first == kept_content_hash(store) == content_hash(store) and len(called) == 1
+        store.put_agents([("agent:0", "another", {})])
+        assert first != kept_content_hash(store) == kept_content_hash(store) == content_hash(store)
+        assert len(called) == 2
+    with Store(tmp_path) as again:
+        assert kept_content_hash(again) == content_hash(again) and len(called) == 3
+
+
 def test_a_kept_hash_is_read_and_not_found_out_again(tmp_path: Path) -> None:
     run(two_agents(2), tmp_path)
     with Store(tmp_path, "w") as store:

@@ -111,8 +111,8 @@ def _cell(left: float, top: float, estimate: Estimate | None, share: float, *, e
         few = f"{estimate.clusters}/{estimate.all_clusters} grids"
     ink = "white" if _luminance(colour) < 0.36 else "black"
     middle, height = left + _CELL / 2, _ROW * (0.31 if few else 0.4 if below else 0.5) + 3.5
-    size = f'width="{_CELL - 1.5:g}" height="{_ROW - 1.5:g}"'
-    yield f'<rect x="{digits(left + 0.75)}" y="{digits(top + 0.75)}" {size} fill="#{colour.hex()}"/>'
+    sides = f'width="{_CELL - 1.5:g}" height="{_ROW - 1.5:g}"'
+    yield f'<rect x="{digits(left + 0.75)}" y="{digits(top + 0.75)}" {sides} fill="#{colour.hex()}"/>'
     for down, words, size in ((height, value, 10.0), (height + 11, below, 6.8), (height + 20, few, 6.8)):
         if words:
             yield text(middle, top + down, words, anchor="middle", size=size, fill=ink, room=_CELL - 3)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,9 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
 _PAGE_EPISODES = 128
 _PAGE = 4096
 Line = tuple[Any, ...]
+
+_found: WeakKeyDictionary[Store, tuple[str, str]] = WeakKeyDictionary()
+"""Open store -> hash of its checksums, content hash."""
 
 
 def content_hash(store: Store, *, derived: bool = True) -> str:
@@ -118,18 +122,20 @@ def keep_content_hash(store: Store) -> str:
 
 
 def kept_content_hash(store: Store) -> str:
-    """Return the stored content hash where nothing was written since, else the result of `content_hash`.
+    """Return the content hash that was stored, or found for this open store, where nothing was written since.
 
-    Changes are detected by the checksums of the hashed data, few bytes of each episode. So damage by other programs is
-    not detected here, unlike in `content_hash`.
+    Else it is the result of `content_hash`. Changes are detected by the checksums of the hashed data, few bytes of each
+    episode. So damage by other programs is not detected here, unlike in `content_hash`.
     """
+    state = _state(store)
+    if store in _found and _found[store][0] == state:
+        return _found[store][1]
     cells = store.entries("info", "WHERE info.name = ?", (_SETTING,))
     kept = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
-    if isinstance(kept, dict) and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
-        state = _state(store)
-        if kept.get("state") == state:
-            return str(kept["hash"])
-    return content_hash(store)
+    if isinstance(kept, dict) and kept.get("state") == state and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
+        return str(kept["hash"])
+    _found[store] = state, content_hash(store)
+    return _found[store][1]
 
 
 def _state(store: Store) -> str:
