@@ -2,8 +2,8 @@
 
 Run ``python tools/same_rows.py OLD``; OLD is a commit, whose files are checked out beside. Every shipped study is run,
 measured and read back at small size with that commit and with this working tree. Names that a redesign changed stand in
-``tools/renamed.json``: measures, tags and columns, old name to new name. The exit status is 1 where a row or a step
-differs.
+``tools/renamed.json``: measures and columns, old name to new name, and the tags added to rows that had none of
+that name. The exit status is 1 where a row or a step differs.
 """
 
 import argparse
@@ -27,10 +27,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "fog": ("--count", "1", "--trajectories", "1", "--sizes", "7,9"),
     "explore-exploit": ("--count", "1", "--set", "worlds.0.presets=[low-small,high-small]"),
     "harness": ("--count", "1", "--set", "worlds.0.presets=[low-small,high-small]"),
-    "semantic": (
-        "--trajectories",
-        "1",
-    ),
+    "semantic": ("--trajectories", "1"),
     "demand": ("--count", "1", "--trajectories", "1", "--set", "worlds.0.presets=[low-medium,medium-small]"),
     "cognitive-map": ("--count", "2", "--sizes", "7,9", "--densities", "0,0.6,1"),
     "beliefs": ("--count", "2", "--sizes", "7,9", "--densities", "0,0.6,1"),
@@ -102,13 +99,15 @@ def goalscope(checkout: Path, *words: str) -> str:
 def differences(
     old: tuple[list[dict[str, Any]], list[str]],
     new: tuple[list[dict[str, Any]], list[str]],
-    renamed: dict[str, dict[str, str]],
+    renamed: dict[str, Any],
 ) -> str:
     """Say how two runs differ, "" where they are equal; the order of rows and of episodes does not count."""
     said = []
     if Counter(old[1]) != Counter(new[1]):
         said.append(f"{sum((Counter(old[1]) - Counter(new[1])).values())} episodes differ")
-    mine, theirs = Counter(key(row, renamed) for row in old[0]), Counter(key(row, {}) for row in new[0])
+    added = {name for name in renamed["added"] if all(name not in row for row in old[0])}
+    mine = Counter(key(row, renamed) for row in old[0])
+    theirs = Counter(key({name: row[name] for name in row if name not in added}, {}) for row in new[0])
     for words, gone in (("only old", mine - theirs), ("only new", theirs - mine)):
         if gone:
             measures = Counter(json.loads(row)["measure"] for row in gone.elements())
@@ -117,7 +116,7 @@ def differences(
     return "; ".join(said)
 
 
-def key(row: dict[str, Any], renamed: dict[str, dict[str, str]]) -> str:
+def key(row: dict[str, Any], renamed: dict[str, Any]) -> str:
     """Return a row as text: floats to the last bit, names as they are today, ids of episodes left out."""
     measures, columns = renamed.get("measures", {}), renamed.get("columns", {})
     cells = {columns.get(name, name): value for name, value in row.items() if value is not None or name == "value"}
