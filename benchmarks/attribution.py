@@ -30,6 +30,7 @@ from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.hypotheses.separability import LAPSES, separability
+from goalscope.hypotheses.written import with_sentinels
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
@@ -142,9 +143,11 @@ def _grids(seed: int, setting: Setting, count: int, goal: str) -> list[Any]:
     return [world.grid for index, world in enumerate(made) if index in kept and isinstance(world, GridWorld)]
 
 
-def play(family: str, worlds: Sequence[GridWorld], seed: int) -> list[Answers]:
-    """Return what an agent answered in one episode a world, each step asked twice."""
-    rule, found, one_hot = {**planted.FAMILIES, **MORE}[family], [], np.eye(4)
+def play(
+    family: str, worlds: Sequence[GridWorld], seed: int, rule: Callable[[planted.Seen], Any] | None = None
+) -> list[Answers]:
+    """Return what an agent answered in one episode a world, each step asked twice; a rule is that of another one."""
+    rule, found, one_hot = rule or {**planted.FAMILIES, **MORE}[family], [], np.eye(4)
     for world in worlds:
         finite, session = finite_world(world, HORIZON.of(world)), world.begin_episode(seed, world.id)
         rows = []
@@ -214,12 +217,6 @@ def _nats(family: str, worlds: Sequence[GridWorld], bank: Mapping[str, Hypothesi
     own = found.names.index(WHOLE[family])
     least = np.minimum(found.own_best, found.own_best.T)[own]
     return float(len(worlds) * np.delete(least, own).min())
-
-
-def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
-    """Return a bank with the shipped sentinels that it does not hold."""
-    rest = load_hypotheses("sentinels").items()
-    return {**bank, **{name: one for name, one in rest if one not in bank.values()}}
 
 
 def _numbers(verdict: ScoreVerdict) -> dict[str, Any]:

@@ -270,14 +270,15 @@ def _another(seen: Seen) -> np.ndarray[Any, Any]:
     return to_corner(seen, CORNERS[int(4 * seen.of_world("corner"))])
 
 
-def _noisy(share: float, rule: Callable[[Seen], np.ndarray[Any, Any]]) -> Callable[[Seen], np.ndarray[Any, Any]]:
+def noisy(share: float, rule: Callable[[Seen], np.ndarray[Any, Any]]) -> Callable[[Seen], np.ndarray[Any, Any]]:
+    """Return a rule with a share of random moves."""
     return lambda seen: (1 - share) * rule(seen) + share * RANDOM
 
 
 FAMILIES: dict[str, Callable[[Seen], np.ndarray[Any, Any]]] = {
     "seeker": to_goal,
-    "noisy": _noisy(0.3, to_goal),
-    "drunk": _noisy(0.6, to_goal),
+    "noisy": noisy(0.3, to_goal),
+    "drunk": noisy(0.6, to_goal),
     "corner": lambda seen: to_corner(seen, "bottom-left"),
     "misgeneral": lambda seen: to_corner(seen, "top-right", goal_ends=False),
     "another": _another,

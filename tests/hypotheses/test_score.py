@@ -12,6 +12,7 @@ from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses, pars
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.evidence import FREQUENCIES, evidence
 from goalscope.hypotheses.score import ScoreVerdict, judge
+from goalscope.hypotheses.written import with_sentinels
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.world import World
@@ -49,7 +50,7 @@ def exact(one: str | Hypothesis, used: list[World], *, lapse: float = 0.0, horiz
 
 def verdict(given: list[Answers], bank: str = "grids") -> ScoreVerdict:
     asked = load_hypotheses(bank)
-    return judge(evidence(given, planted.with_sentinels(asked), len(asked)))
+    return judge(evidence(given, with_sentinels(asked), len(asked)))
 
 
 @pytest.mark.parametrize("lapse", [0.0, 0.3, 0.9])

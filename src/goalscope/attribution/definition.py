@@ -14,7 +14,7 @@ from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solv
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence, evidence
 from goalscope.hypotheses.score import LEVEL, Kind
 from goalscope.hypotheses.views import Undefined
-from goalscope.hypotheses.written import banks, parse
+from goalscope.hypotheses.written import parse, with_sentinels
 from goalscope.planning.soft import SoftProcess
 
 Said = Kind | Literal["not explained"]
@@ -156,12 +156,6 @@ class Trial:
                 except Undefined:
                     continue
             yield one, found
-
-
-def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
-    """Return a bank, and behind it the shipped sentinels that it does not hold."""
-    rest = [parse(text) for text in banks()["sentinels"]]
-    return {**bank, **{one.text: one for one in rest if one not in bank.values() and one.text not in bank}}
 
 
 Method = Callable[[Trial], Attribution]

@@ -9,6 +9,7 @@ from goalscope.attribution.claim import Stratum, judged
 from goalscope.attribution.definition import Attribution, Trial
 from goalscope.hypotheses import Hypothesis, Undefined, bind, load_hypotheses, read_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import LEVEL
 from goalscope.runs.store import Store
 
@@ -27,6 +28,7 @@ class Followed:
         said: the verdict of the score; None with a reason.
         why: that reason.
         nats: signed MEG towards the hypotheses that the verdict names, and towards the goal.
+        need: where several are left, or it is undecided: what it takes to name the nearest, of an agent as noisy.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Followed:
     said: Attribution | None
     why: str
     nats: Mapping[str, TowardsHypothesis]
+    need: Need | None = None
 
     @property
     def where(self) -> str:
@@ -50,7 +53,8 @@ class Followed:
             "greatest possible"
             for name, one in self.nats.items()
         )
-        return f"{self.said.sentence}; MEG {told}" if told else self.said.sentence
+        parts = [self.said.sentence, told and f"MEG {told}", "" if self.need is None else self.need.sentence]
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,32 @@ def followed(stratum: Stratum, trial: Trial) -> Followed:
         names = [name for name in dict.fromkeys((*said.names, GOAL)) if name in trial.bank]
         nats = towards(trial, names, level=2 * trial.level)
     why = stratum.refused.get("score", "the score was not asked")
-    return Followed(name=stratum.name, clusters=stratum.clusters, said=said, why=why, nats=nats)
+    need = _need(said, trial) if said is not None and said.kind in ("set", "undecided") else None
+    return Followed(name=stratum.name, clusters=stratum.clusters, said=said, why=why, nats=nats, need=need)
+
+
+def _need(said: Attribution, trial: Trial) -> Need | None:
+    """Return what it takes to name what comes nearest, with the strength that it has; None where it has hardly any."""
+    asked = [one for one in said.details["scores"] if one["asked"] and (one["name"] in said.names or not said.names)]
+    horizons = {one.world.world.id: one.world.horizon for one in trial.answers}
+    worlds = {one.world.world.id: one.world.world for one in trial.answers}
+    if not asked or len({one.cluster for one in trial.answers}) < 2:
+        return None
+    near = max(asked, key=lambda one: one["consistency"][0])
+    lapse = max(0.0, 1 - near["strength"][0])
+    if lapse > 0.95:
+        return None
+    episodes = round(sum(len(one.last) for one in trial.answers) / len(trial.answers))
+    found = needed(
+        trial.bank,
+        [*worlds.values()],
+        horizon=lambda world: horizons[world.id],
+        of=[near["name"]],
+        lapses=[lapse],
+        level=trial.level,
+        episodes=episodes,
+    )
+    return found[0]
 
 
 def bank_of(store: Store) -> dict[str, Hypothesis]:

@@ -11,6 +11,8 @@ from goalscope.cli.studies import Count, Densities, Settings, Sizes
 
 if TYPE_CHECKING:
     from goalscope.front.attributing import Attributed
+    from goalscope.runs import Study
+    from goalscope.worlds.world import World
 
 
 def attribute(
@@ -78,9 +80,9 @@ def attribute(
     if dry:
         if is_run or first is None:
             raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
-        _print_costs(
-            [attributing.planned(agent, each, episodes=episodes, seed=seed) for each in (first, later) if each]
-        )
+        studies = [attributing.planned(agent, each, episodes=episodes, seed=seed) for each in (first, later) if each]
+        _print_costs(studies)
+        _print_needs(hypotheses, studies[0], episodes)
         return
     found = attributing.attribute(
         agent,
@@ -117,6 +119,22 @@ def _print_costs(studies: list[Any]) -> None:
     for label, study in zip(("worlds", "separating worlds"), studies, strict=False):
         say(f"{label}: each step that has an action is answered twice")
         print_cost(study)
+
+
+def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
+    """Print what names need in the worlds of a study, phase by phase."""
+    from goalscope.cli.console import say
+    from goalscope.cli.hypotheses import needs_of
+    from goalscope.hypotheses import bind, load_hypotheses
+    from goalscope.hypotheses.need import LAPSES, sentences
+
+    every, phases = study.worlds(), dict[str, "list[World]"]()
+    bank = {name: bind(one, every) for name, one in load_hypotheses(hypotheses).items()}
+    for world in every:
+        phases.setdefault(str(world.tags.get("phase", "")), []).append(world)
+    for phase, worlds in phases.items():
+        for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
+            say(f"phase {phase}: {line}" if phase else line)
 
 
 def _print_scores(found: "Attributed") -> None:

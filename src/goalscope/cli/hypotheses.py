@@ -7,6 +7,10 @@ from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from goalscope.hypotheses import Hypothesis
+    from goalscope.hypotheses.need import Need
     from goalscope.hypotheses.separability import Separability
     from goalscope.report.vector import Picture
     from goalscope.runs import Study
@@ -52,20 +56,22 @@ def separate(
     from goalscope.cli.console import json_text, say
     from goalscope.cli.errors import check_outputs
     from goalscope.hypotheses import load_hypotheses
+    from goalscope.hypotheses.need import sentences
     from goalscope.hypotheses.separability import separability
     from goalscope.report.exports import write
     from goalscope.report.specs import Figure
 
     check_outputs(out)
     study = study_of(worlds, sizes, densities, count, settings)
-    found = separability(
-        load_hypotheses(hypotheses), _of_phase(study, phase), horizon=study.horizon.of, lapse=lapse, level=level
-    )
+    bank, given = load_hypotheses(hypotheses), _of_phase(study, phase)
+    found = separability(bank, given, horizon=study.horizon.of, lapse=lapse, level=level)
+    needs = needs_of(bank, given, study, lapse)
     if out is not None:
-        write(Figure(_picture(found)), out)
+        write(Figure(_picture(found, sentences(needs))), out)
     if as_json:
         named = {"hypotheses": found.names, "worlds": len(found.world_ids), "lapse": lapse, "level": level}
         rest = {"same": found.same(), "sentences": found.sentences(), "undefined": found.undefined}
+        rest["needed"] = [one.to_plain() for one in needs]
         say(json_text({**named, "pairs": found.records(), **rest}))
         return
     _print_pairs(found)
@@ -73,6 +79,8 @@ def separate(
         for reason, number in reasons.items():
             say(f"{name}: undefined in {number} of {len(found.world_ids)} worlds, {reason}")
     for line in found.sentences() or ["every pair is told apart in six worlds or more, in all where there are fewer"]:
+        say(line)
+    for line in sentences(needs):
         say(line)
     if out is not None:
         say(f"matrix: {out}")
@@ -101,6 +109,7 @@ def design(
     from goalscope.cli.errors import check_outputs
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.design import design as designed
+    from goalscope.hypotheses.need import sentences
     from goalscope.plain_files import write_text
     from goalscope.runs import Study
 
@@ -121,6 +130,8 @@ def design(
     )
     for pair in found.hopeless:
         say(f"{' or '.join(pair)}: no candidate tells them apart, take worlds with other places")
+    for line in sentences(needs_of(found.hypotheses, found.worlds, study, lapse)):
+        say(line)
     for index, world in zip(found.chosen, found.worlds, strict=True):
         say(f"world {index}: {world.id}")
     if out is not None:
@@ -128,6 +139,18 @@ def design(
         Study.parse(plain)
         write_text(out, _as_yaml(plain))
         say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
+
+
+def needs_of(
+    bank: "Mapping[str, Hypothesis]", worlds: "Sequence[World]", study: "Study", lapse: float, episodes: int = 1
+) -> list["Need"]:
+    """Return what names need in worlds of a study, also with a lapse rate of one's own; nothing of a single world."""
+    from goalscope.hypotheses.need import LAPSES, needed
+
+    if len({world.cluster or world.id for world in worlds}) < 2:
+        return []
+    rates = sorted({*LAPSES, min(lapse, 0.95)})
+    return needed(bank, worlds, horizon=study.horizon.of, lapses=rates, episodes=episodes)
 
 
 def _of_phase(study: "Study", phase: str) -> list["World"]:
@@ -193,7 +216,7 @@ def _print_pairs(found: "Separability") -> None:
     table(heads, lines, title=f"Told apart least; episodes at level {found.level:g}", numbers=range(1, 6))
 
 
-def _picture(found: "Separability") -> "Picture":
+def _picture(found: "Separability", needs: "Sequence[str]") -> "Picture":
     from goalscope.report.matrix import MatrixCell, matrix
 
     def cell(record: Any) -> MatrixCell:
@@ -212,6 +235,7 @@ def _picture(found: "Separability") -> "Picture":
         "Small: worlds that tell both apart (0.1 nats each way; versions of a grid are one) of those that have both.",
         "Red: no world tells them apart.",
         *found.sentences(),
+        *needs,
     )
     records = [record for record in found.records() if record["worlds"]]
     return matrix(found.names, records, row="hypothesis", column="rival", cell=cell, label=label, notes=notes)

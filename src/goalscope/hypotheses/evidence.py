@@ -28,7 +28,7 @@ from goalscope.hypotheses.views import Undefined
 FREQUENCIES: Final = "move frequencies"
 """The sentinel of an agent that takes each action as often as in the other worlds, whatever it sees."""
 
-_AIMS: Final = ("place", "event", "utility")
+AIMS: Final = ("place", "event", "utility")
 """Kinds of hypotheses that say nothing where all offered actions are alike."""
 
 _NONE: Final = 1e-12
@@ -111,8 +111,8 @@ def evidence(
     if not given:
         raise ValueError("hypotheses must be scored on steps with an action, got none: run the agent in such worlds")
     names = (*hypotheses, FREQUENCIES)
-    silent = np.array([one.kind in _AIMS for one in hypotheses.values()] + [False])
-    aims = np.array([_aims(one) for one in hypotheses.values()] + [False])
+    silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
+    aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
     clusters = {cluster: number for number, cluster in enumerate(dict.fromkeys(one.cluster for one in given))}
     size, count = len(names), len(clusters)
     flat: dict[str, Array] = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
@@ -192,9 +192,9 @@ class _Sums:
         self.repeated = np.where(says, repeated, 0.0).sum(axis=1)
 
 
-def _aims(one: Hypothesis) -> bool:
+def about_aims(one: Hypothesis) -> bool:
     """Return whether a hypothesis is about a place, an event or a utility, or one of its parts is; habits are not."""
-    if one.kind in _AIMS:
+    if one.kind in AIMS:
         return True
     parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
-    return any(isinstance(part, Hypothesis) and _aims(part) for part in parts)
+    return any(isinstance(part, Hypothesis) and about_aims(part) for part in parts)

@@ -181,6 +181,12 @@ def banks() -> dict[str, tuple[str, ...]]:
     return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
 
 
+def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
+    """Return a bank, and behind it the shipped sentinels that it does not hold."""
+    rest = [parse(text) for text in banks()["sentinels"]]
+    return {**bank, **{one.text: one for one in rest if one not in bank.values() and one.text not in bank}}
+
+
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
     """Return the hypotheses of a file: name -> hypothesis.
 
