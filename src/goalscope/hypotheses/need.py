@@ -242,7 +242,7 @@ class _Step:
     def repeated(self) -> Array:
         """``[K, n]`` mean of what is repeated."""
         agreed = (self.chance**2).sum(axis=1) - self.share
-        return np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said
+        return np.asarray(np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said)
 
     def added(self, linear: Array, repeats: Array) -> tuple[Array, Array]:
         """Return mean by first answer ``[J, n, A]`` and variance by the second ``[J, n]`` of ``J = K + rest`` sums.
