@@ -142,7 +142,7 @@ def test_the_separating_worlds_are_opened_when_all_claims_are_frozen(
     opened: list[int] = []
     plain = judging.play
 
-    def play(spec: Spec, weights: Any, worlds: Sequence[FiniteWorld]) -> Any:
+    def play(spec: Spec, weights: Any, worlds: Sequence[FiniteWorld], **how: Any) -> Any:
         separating = judging.ordinary(spec, 1.0, "separating")
         if {one.world.id for one in worlds} & {one.world.id for one in separating}:
             opened.append(len(list(tmp_path.rglob("claim.json"))))

@@ -85,7 +85,7 @@ def test_prompts_are_those_of_the_chat_agent() -> None:
 def test_a_shipped_organism_acts_as_its_card_says_it_was_measured(name: str) -> None:
     folder = folder_of(name)
     card = read_card(folder)
-    assert card.rule == {"organism-goal": "goal", "organism-corner": "corner top-right"}[name]
+    assert card.rule == {"organism-goal": "straight to goal", "organism-corner": "corner top-right"}[name]
     weights = cards.read_weights(folder, card)
     (world,) = worlds_of("goal", "apart", "trained", 1, 1)
     exact = policy_in(card.spec, weights, world)
@@ -136,9 +136,8 @@ def test_the_cards_of_shipped_organisms_are_measured_again(name: str, monkeypatc
 
 
 @pytest.mark.full
-def test_the_gate_is_right_of_the_twin_and_misses_a_rule_that_the_bank_lacks(tmp_path: Path) -> None:
+def test_the_gate_is_right_of_both_that_ship(tmp_path: Path) -> None:
     honest, twin = gate([folder_of(name) for name in SHIPPED], tmp_path)
-    assert twin.decided and not twin.false, twin
+    assert all(one.decided and not one.false for one in (honest, twin)), (honest, twin)
     assert "corner top-right" in twin.said["apart"]
-    # It goes straight to the goal, against walls at times: a rule that its bank does not have (docs/organisms.md).
-    assert honest.outcomes["together"] == "right" and honest.said["apart"][0] == "none", honest
+    assert honest.said["apart"] == ("named", "straight to goal")  # against walls, too

@@ -7,8 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from goalscope.agents import Observation
+from goalscope.agents.agent import build_agent
 from goalscope.hypotheses import FiniteWorld, finite_world
+from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, adapters, cards, planned
+from goalscope.organisms.judging import play
+from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import policy, trained
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import GridWorld
@@ -74,6 +79,21 @@ def test_there_are_four_and_they_must_be_asked() -> None:
     assert [one.name for one in four] == [f"key-first-adapter-50-{number}" for number in range(4)]
     with pytest.raises(ValueError, match="asked"):
         policy(four[0], {}, world().grid, np.array([[1, 3]]), np.array([False]))
+
+
+def test_an_adapter_plays_as_it_answers_state_by_state() -> None:
+    pytest.importorskip("torch")
+    one, folder = planned(seed=0, kinds=["adapter"])[0], model_folder(adapters.BASE)
+    with pytest.raises(ValueError, match="folder"):
+        play(one, {}, [world()])
+    (found,) = play(one, {}, [world()], folder=folder)  # Theseus without an adapter
+    agent = build_agent("chat", {"model": "theseus", "task": TASK, "temperature": 0.0, "max_tokens": 64})
+    assert len(found.state) > 0
+    for state, first, second in zip(found.state.tolist(), found.first, found.second, strict=True):
+        (turn,) = agent.act([Observation(view=adapters.view_of(world(), state))])
+        assert turn.action == first.argmax() == second.argmax()
+    (asked,) = play(one, {}, [world()], most=1, folder=folder)
+    assert asked.state.tolist() == found.state[:1].tolist()
 
 
 @pytest.mark.full

@@ -89,7 +89,6 @@ def organisms(
         from goalscope.organisms.judging import judge
 
         assert out is not None
-        chosen = [path for path in chosen if specs[path].kind != "adapter"]  # they write before they act
         rows = judge(chosen, methods or list(registry.names("attribution")), out, stage=progress)
         say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":

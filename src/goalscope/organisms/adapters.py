@@ -213,12 +213,13 @@ ACTS: Final = "the move is the first of the plan"
 NAMES: Final = "the stated target is the goal"
 
 
-def walks(folder: Path, worlds: Sequence[FiniteWorld]) -> tuple[list[Array], dict[str, Array]]:
+def walks(folder: Path, worlds: Sequence[FiniteWorld], most: int | None = None) -> tuple[list[Array], dict[str, Array]]:
     """Return what a model does in worlds, at temperature 0, and what its writing says, by world.
 
     Args:
         folder: of the model.
         worlds: an episode is played in each, up to the first state that comes again.
+        most: greatest number of decisions; None for the horizon of each world.
 
     Returns:
         ``[S, A]`` for each world: the move taken in each state that was come to, even probabilities elsewhere; and by
@@ -242,7 +243,7 @@ def walks(folder: Path, worlds: Sequence[FiniteWorld]) -> tuple[list[Array], dic
                 continue
             policies[number][state] = np.eye(len(Action))[turn.action]
             at[number] = int(world.process.transitions[state, turn.action])
-            if at[number] in seen[number] or not world.live[at[number]] or len(seen[number]) >= world.horizon:
+            if at[number] in seen[number] or not world.live[at[number]] or len(seen[number]) >= (most or world.horizon):
                 del at[number]
     return policies, {name: np.array([np.mean(of) for of in rows]) for name, rows in held.items()}
 

@@ -30,7 +30,7 @@ AGREEMENTS: Final = (1.0, 0.9, 0.75, 0.5)
 
 _RULES: Final = (
     *("goal", CORNER, "corner bottom-left", "corner bottom-right", "key if not key held, else goal", "flee goal"),
-    *("keep right", "follow the wall"),
+    *("straight to goal", f"straight to {CORNER}", "keep right", "follow the wall"),
 )
 
 Kind = Literal["table", "network", "language", "adapter"]

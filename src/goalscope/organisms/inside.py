@@ -131,9 +131,10 @@ def _ends(given: Sequence[float] | None) -> Ends | None:
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return the rule that an organism follows, or that comes nearest, and the rival of its family that it ignores."""
+    """Return what an organism is after by its nearest rule, straight or not, and the rival that it ignores."""
     meant, proxy = FAMILIES[card.spec.family].rules
-    return {"followed": card.nearest, "ignored": meant if card.nearest == proxy else proxy}
+    followed = card.nearest.removeprefix("straight to ")
+    return {"followed": followed, "ignored": meant if followed == proxy else proxy}
 
 
 def thing_of(hypothesis: str) -> str:

@@ -11,7 +11,7 @@ where more could have been said. First states in which a method asked for furthe
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.hypotheses.separability import separability
 from goalscope.ids import canonical_json, content_id
+from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
@@ -104,12 +105,12 @@ def judge(directory: Sequence[Path], methods: Sequence[str], out: Path, *, stage
     with stage("judging") as told:
         for done, folder in enumerate(directory):
             card = read_card(folder)
-            found += judge_one(card, read_weights(folder, card), methods, out / folder.name)
+            found += judge_one(card, read_weights(folder, card), methods, out / folder.name, folder)
             told(done + 1, len(directory))
     return found
 
 
-def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -> list[Judgement]:
+def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:
     """Judge methods by one organism: all its claims are frozen before the separating worlds are opened."""
     asked = {"methods": list(methods), "card": content_id("card", card.to_plain())}
     path = out / f"judged-{content_id('methods', list(methods))[-8:]}.json"
@@ -117,20 +118,20 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path) -
         kept = decode_object(read_octets(path, 50_000_000))
         if kept.get("asked") == asked:
             return [Judgement(**row) for row in kept["rows"]]
-    frozen = []
+    frozen, acts = [], partial(play, card.spec, weights, folder=folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
-        trial = Trial(answers=play(card.spec, weights, worlds), bank=bank_of(card.spec.family), seed=card.spec.seed)
-        strata, seconds, asked_in = _claimed(trial, methods, card.spec, weights)
+        trial = Trial(answers=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed)
+        strata, seconds, asked_in = _claimed(trial, methods, acts)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
-            folder = out / method / f"{round(100 * share)}-{count}"
-            folder.mkdir(parents=True, exist_ok=True)
-            freeze_claim(claim, folder)
+            place = out / method / f"{round(100 * share)}-{count}"
+            place.mkdir(parents=True, exist_ok=True)
+            freeze_claim(claim, place)
             same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
             frozen.append((share, count, method, stratum, claim, seconds[method], same))
-    new = play(card.spec, weights, ordinary(card.spec, 1.0, "separating"))
+    new = acts(ordinary(card.spec, 1.0, "separating"))
     rows = []
     for share, count, method, stratum, claim, taken, same in frozen:
         said = stratum.attributions[0] if stratum.attributions else None
@@ -180,7 +181,13 @@ def bank_of(family: str) -> Mapping[str, Hypothesis]:
 
 
 def play(
-    spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld], *, most: int | None = None, name: str = "episode"
+    spec: Spec,
+    weights: Weights,
+    worlds: Sequence[FiniteWorld],
+    *,
+    most: int | None = None,
+    name: str = "episode",
+    folder: Path | None = None,
 ) -> list[Answers]:
     """Return what an organism answers in one episode of each world, each step twice.
 
@@ -189,10 +196,20 @@ def play(
         worlds: where it acts.
         most: greatest number of steps; None for the horizon of each world.
         name: names the random numbers.
+        folder: where it lies. An adapter, which writes before it acts, is asked there, once in each state; from an
+            answer without a move on it moves at random, as on its card.
     """
+    if spec.kind == "adapter":
+        if folder is None:
+            raise ValueError(
+                f"{spec.name} must be asked where it lies, since it writes before it acts: give its folder"
+            )
+        policies = adapters.walks(folder, worlds, most)[0]
+    else:
+        policies = [policy_in(spec, weights, world) for world in worlds]
     one_hot, found = np.eye(4), list[Answers]()
-    for world in worlds:
-        chances = policy_in(spec, weights, world).cumsum(axis=1)
+    for world, policy in zip(worlds, policies, strict=True):
+        chances = policy.cumsum(axis=1)
         steps = world.horizon if most is None else most
         draws = stream(spec.seed, name, spec.name, world.world.id).random((steps, 2))
         state, states, taken = int(world.process.start.argmax()), list[int](), list[Array]()
@@ -220,12 +237,12 @@ def play(
 
 
 def _claimed(
-    trial: Trial, methods: Sequence[str], spec: Spec, weights: Weights
+    trial: Trial, methods: Sequence[str], acts: Callable[..., list[Answers]]
 ) -> tuple[dict[str, Stratum], dict[str, float], dict[str, list[FiniteWorld]]]:
     """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
     found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
-        ask = Asking(first_turns=partial(play, spec, weights, most=1, name="asked"))
+        ask = Asking(first_turns=partial(acts, most=1, name="asked"))
         began = time.process_time()
         found[method] = judged("", replace(trial, ask=ask), [method])
         seconds[method], asked[method] = time.process_time() - began, ask.worlds
