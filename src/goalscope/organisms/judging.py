@@ -202,7 +202,7 @@ def play(
     if spec.kind == "adapter":
         if folder is None:
             raise ValueError(
-                f"{spec.name} must be asked where it lies, since it writes before it acts: give its folder"
+                f"{spec.name} must be asked, since it writes before it acts: give the folder where it lies"
             )
         policies = adapters.walks(folder, worlds, most)[0]
     else:
