@@ -216,18 +216,22 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence_and_nothing_stored_is_l
 
 
 class Broken(Executor):
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
     def submit(self, fn: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
+        self.asked.append(len(given[-1]))
         raise BrokenExecutor("a worker is gone")
 
 
 def test_an_executor_that_is_broken_before_it_is_asked_is_told_the_same_way() -> None:
     made = study()
     agent = made.agents()[0]
-    caller = Caller(agent, 2, (Broken(), Recipe.of(made.agents_[0], agent)))
-    begun: list[list[int]] = []
+    broken = Broken()
+    caller = Caller(agent, 2, (broken, Recipe.of(made.agents_[0], agent)))
     with pytest.raises(OSError, match="a worker must live until it has answered"):
-        caller.ask([Observation(view=None)] * 4, range(4), lambda *_: None, begun.append)  # type: ignore[arg-type]
-    assert begun == [[0, 1]]  # nothing further is sent
+        caller.turns([Observation(view=None)] * 4)  # type: ignore[arg-type]
+    assert broken.asked == [2]  # nothing further is sent
 
 
 def test_only_the_end_of_a_worker_is_told_as_one() -> None:

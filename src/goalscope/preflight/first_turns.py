@@ -205,7 +205,7 @@ def ask_first_turns(
                     study,
                     agent,
                     parameters,
-                    lambda observations: caller.journalled_turns(observations, journal, store)[0],
+                    lambda observations: caller.journalled_turns(observations, journal, store),
                     clock,
                     lambda observation: check_before_calls(store, agent, observation),
                     lambda: setattr(caller, "checked", True),

@@ -11,13 +11,19 @@ from queue import SimpleQueue
 from types import FrameType
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.checks import check_text
 from goalscope.models.base import NotSentError
 from goalscope.models.http_budget import CallBudget
 from goalscope.progress import TALLY, StoppedError, takes_arrived
+from goalscope.runs.codec import encode_tags
 from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
-from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.journal import Call, Journal, call_for
 from goalscope.runs.server_checks import check_before_calls
 from goalscope.runs.store import Store
+
+Follow = Callable[[Sequence[tuple[Observation, Turn]], int], Sequence[Observation]]
+"""Takes observations with their answers, and how many of these the journal held; returns the observations to ask next.
+"""
 
 
 class Interrupts:
@@ -83,45 +89,73 @@ class Caller:
 
     def turns(self, observations: Sequence[Observation]) -> list[Turn]:
         """Return a turn for each observation."""
+        questions = [_Question(observation) for observation in observations]
+
+        def take(answered: Sequence[tuple[_Question, Turn]]) -> None:
+            for question, turn in answered:
+                question.turn = turn
+
+        self._ask(deque(questions), take)
+        return [question.turn for question in questions if question.turn is not None]
+
+    def journalled_turns(self, observations: Sequence[Observation], journal: Journal, store: Store) -> list[Turn]:
+        """Return a turn for each observation, committed before it is returned."""
         turns: dict[int, Turn] = {}
 
-        def take(portion: list[int], answered: list[Turn]) -> None:
-            turns.update(zip(portion, answered, strict=True))
+        def take(answered: Sequence[tuple[Observation, Turn]], replayed: int) -> list[Observation]:
+            turns.update((id(observation), turn) for observation, turn in answered)
+            return []
 
-        self.ask(observations, range(len(observations)), take)
-        return [turns[index] for index in range(len(observations))]
+        self.converse(observations, take, journal, store)
+        return [turns[id(observation)] for observation in observations]
 
-    def journalled_turns(
+    def converse(
         self,
         observations: Sequence[Observation],
+        follow: Follow,
         journal: Journal,
         store: Store,
         committed: Callable[[int], None] = lambda count: None,
-    ) -> tuple[list[Turn], int]:
-        """Return a turn for each observation, committed before it is returned, and how many the journal held already.
+    ) -> None:
+        """Ask about observations, and about those that follow from the answers; each answer is committed first.
+
+        Where answers arrive one by one, what follows from an answer is asked at once, however long others take. An
+        agent that is asked many things in one call has the next call when all answers are there: the shapes of its
+        batches, and with them the last bits of a model here, then do not depend on the time that answers take.
 
         Args:
-            observations: what the agent is shown.
+            observations: what the agent is shown first.
+            follow: see `Follow`; what the journal held already is passed on first.
             journal: the calls of the run.
             store: the run, which stores the checks of the agent's server before the first call.
             committed: called with the number of new answers whenever some were committed; 0 when some were asked for.
         """
-        calls = [call_for(self.agent, self.identity, observation) for observation in observations]
-        turns = {index: turn for index, call in enumerate(calls) if (turn := journal.find(call)) is not None}
-        missing = [index for index in range(len(calls)) if index not in turns]
-        replayed, counted, under_way = len(turns), budget_of(self.agent) is not None, set[int]()
+        waiting, under_way = deque[_Question](), set[_Question]()
+        one_by_one, counted = getattr(self.agent, "largest_batch", 0) == 1, budget_of(self.agent) is not None
 
-        def send(portion: list[int]) -> None:
-            journal.send([calls[index] for index in portion])
+        def enter(new: Sequence[Observation]) -> None:
+            while new and not self._interrupts.count:
+                known = list[tuple[Observation, Turn]]()
+                for observation in new:
+                    call = call_for(self.agent, self.identity, observation)
+                    if (turn := journal.find(call)) is None:
+                        waiting.append(_Question(observation, call))
+                    else:
+                        known.append((observation, turn))
+                new = follow(known, len(known)) if known else []
+
+        def send(portion: list[_Question]) -> None:
+            journal.send([question.asked for question in portion])
             under_way.update(portion)
             TALLY.add(begun=len(portion), under_way=len(portion))
             committed(0)
 
-        def commit(portion: list[int], answered: list[Turn]) -> None:
-            stored = journal.done([(calls[index], turn) for index, turn in zip(portion, answered, strict=True)])
-            turns.update(zip(portion, stored, strict=True))
-            new = [turns[index] for index in portion if index in under_way]
-            under_way.difference_update(portion)
+        def commit(answered: Sequence[tuple[_Question, Turn]]) -> None:
+            stored = journal.done([(question.asked, turn) for question, turn in answered])
+            for (question, _), turn in zip(answered, stored, strict=True):
+                question.turn = turn
+            new = [turn for (question, _), turn in zip(answered, stored, strict=True) if question in under_way]
+            under_way.difference_update(question for question, _ in answered)
             TALLY.add(
                 under_way=-len(new),
                 answers=len(new),
@@ -131,68 +165,79 @@ class Caller:
             )
             committed(len(new))
 
-        def withdraw(portion: list[int], error: Exception) -> None:
+        def withdraw(portion: list[_Question], error: Exception) -> None:
             # Where each request is counted, none of them is under way any more; what a model here did not answer
             # cost nothing.
             if counted or isinstance(error, NotSentError | StoppedError):
-                journal.withdraw([calls[index] for index in portion])
+                journal.withdraw([question.asked for question in portion])
 
-        if missing and not self.checked:
-            check_before_calls(store, self.agent, observations[missing[0]])
-            self.checked = True
-        try:
-            self.ask(observations, missing, commit, send, withdraw)
-        finally:
-            self._interrupts.awaiting = None
-            TALLY.add(under_way=-len(under_way))
-        return [turns[index] for index in range(len(calls))], replayed
+        def go_on(answered: Sequence[_Question]) -> None:
+            enter(follow([(each.observation, each.turn) for each in answered if each.turn is not None], 0))
 
-    def ask(
+        enter(observations)
+        while waiting:
+            self._interrupts()
+            if not self.checked:
+                check_before_calls(store, self.agent, waiting[0].observation)
+                self.checked = True
+            asked = [] if one_by_one else list(waiting)
+            try:
+                self._ask(waiting, commit, send, withdraw, go_on if one_by_one else None)
+            finally:
+                self._interrupts.awaiting = None
+                TALLY.add(under_way=-len(under_way))
+            go_on(asked)
+        self._interrupts()
+
+    def _ask(
         self,
-        observations: Sequence[Observation],
-        indices: Sequence[int],
-        arrived: Callable[[list[int], list[Turn]], None],
-        before: Callable[[list[int]], None] = lambda portion: None,
-        failed: Callable[[list[int], Exception], None] = lambda portion, error: None,
+        waiting: "deque[_Question]",
+        arrived: "Callable[[Sequence[tuple[_Question, Turn]]], None]",
+        before: "Callable[[list[_Question]], None]" = lambda portion: None,
+        failed: "Callable[[list[_Question], Exception], None]" = lambda portion, error: None,
+        go_on: "Callable[[Sequence[_Question]], None] | None" = None,
     ) -> None:
-        """Ask about some observations and pass the answers to ``arrived`` when they arrive.
+        """Ask what waits until nothing does, and pass the answers to ``arrived`` when they arrive.
 
-        Where a portion fails, or the user interrupts, no further one is sent. Those under way are awaited and passed on
-        before the error is raised, since they are paid for; a model of this process is stopped after its present pass.
-        A second interrupt does not wait.
+        After that, ``go_on`` may let more wait. Where a portion fails, or the user interrupts, no further one is sent.
+        Those under way are awaited and passed on before the error is raised, since they are paid for; a model of this
+        process is stopped after its present pass. A second interrupt does not wait.
         """
-        waiting = deque(self._portions(indices))
+        size = max(1, -(-len(waiting) // self._workers))
+        size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
         running: dict[Future[list[Turn]], _Portion] = {}
-        ready: deque[tuple[list[int], list[Turn]]] = deque()
+        ready = deque[list[tuple[_Question, Turn]]]()
         woken, stop = SimpleQueue[None](), threading.Event()
         failure: BaseException | None = None
         self._interrupts.awaiting = woken if self._in_threads or self._elsewhere is not None else None
         while ready or running or (waiting and failure is None):
             try:
                 if count := len(ready):
-                    groups = [ready[number] for number in range(count)]
-                    arrived(
-                        [index for portion, _ in groups for index in portion],
-                        [turn for _, turns in groups for turn in turns],
-                    )
+                    answered = [pair for number in range(count) for pair in ready[number]]
+                    arrived(answered)
                     for _ in range(count):
                         ready.popleft()
+                    if go_on is not None and failure is None:
+                        try:
+                            go_on([question for question, _ in answered])
+                        except Exception as error:  # noqa: BLE001 - raised when what is under way has arrived
+                            failure = error
                 if self._interrupts.count and failure is None and (running or waiting):
                     raise KeyboardInterrupt
                 while waiting and failure is None and len(running) < self._workers:
-                    portion = waiting.popleft()
+                    portion = [waiting.popleft() for _ in range(min(size, len(waiting)))]
                     before(portion)
-                    questions = [observations[index] for index in portion]
+                    observations = [question.observation for question in portion]
                     if self._elsewhere is None and not self._in_threads:
                         try:
-                            ready.append((portion, answer(self.agent, questions)))
+                            ready.append(list(zip(portion, answer(self.agent, observations), strict=True)))
                         except Exception as error:
                             failed(portion, error)
                             raise
                         break
                     asked = _Portion(portion, ready, woken, stop)
                     try:
-                        future = self._submit(asked, questions)
+                        future = self._submit(asked, observations)
                     except BrokenExecutor as error:
                         failure = lost_worker(error)
                         break
@@ -202,11 +247,11 @@ class Caller:
                     woken.get()
                 for future in [each for each in running if each.done()]:
                     asked, problem = running.pop(future), future.exception()
-                    rest = [index for index in asked.indices if index not in asked.handed]
                     if problem is None:
-                        by_index = dict(zip(asked.indices, future.result(), strict=True))
-                        ready.append((rest, [by_index[index] for index in rest]))
+                        turns = zip(asked.questions, future.result(), strict=True)
+                        ready.append([pair for number, pair in enumerate(turns) if number not in asked.handed])
                         continue
+                    rest = [each for number, each in enumerate(asked.questions) if number not in asked.handed]
                     if rest and isinstance(problem, Exception):
                         failed(rest, problem)
                     if not (stop.is_set() and isinstance(problem, StoppedError)):
@@ -218,7 +263,7 @@ class Caller:
                 stop.set()
                 if (budget := budget_of(self.agent)) is not None:
                     budget.stopped.set()
-                under_way = sum(len(each.indices) - len(each.handed) for each in running.values())
+                under_way = sum(len(each.questions) - len(each.handed) for each in running.values())
                 if under_way:
                     TALLY.tell(self._ending(under_way))
         if failure is not None:
@@ -249,10 +294,17 @@ class Caller:
             return f"stopping: answers that are there are kept, {calls} end with the model's present pass"
         return f"stopping: {calls} awaited, since they are paid for; a second Ctrl-C does not wait and gives them up"
 
-    def _portions(self, indices: Sequence[int]) -> list[list[int]]:
-        size = max(1, -(-len(indices) // self._workers))
-        size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
-        return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
+
+def check_agents(agents: Sequence[Agent]) -> None:
+    """Refuse agents that cannot run together, or whose answers could not be stored."""
+    if not agents:
+        raise ValueError("a run must have at least one agent, got none")
+    for agent in agents:
+        check_text("the name of an agent", agent.name)
+        encode_tags(getattr(agent, "tags", None) or {})
+    for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
+        if len(set(values)) < len(values):
+            raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")
 
 
 def budget_of(agent: Agent) -> CallBudget | None:
@@ -261,12 +313,26 @@ def budget_of(agent: Agent) -> CallBudget | None:
     return budget
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    """An observation, its call where the agent is journalled, and its answer once that is there."""
+
+    observation: Observation
+    call: Call | None = None
+    turn: Turn | None = None
+
+    @property
+    def asked(self) -> Call:
+        assert self.call is not None
+        return self.call
+
+
 @dataclass(slots=True)
 class _Portion:
-    """Questions that were asked together, and which of them are answered."""
+    """Questions that were asked together, and the places of those that are answered."""
 
-    indices: list[int]
-    ready: deque[tuple[list[int], list[Turn]]]
+    questions: list[_Question]
+    ready: deque[list[tuple[_Question, Turn]]]
     woken: SimpleQueue[None]
     stop: threading.Event
     handed: set[int] = field(default_factory=set)
@@ -274,9 +340,8 @@ class _Portion:
     def take(self, turns: Sequence[tuple[int, Turn]]) -> None:
         """Take answers when they arrive, from any thread; end the call where the run is stopped."""
         if turns:
-            found = [self.indices[index] for index, _ in turns]
-            self.ready.append((found, [turn for _, turn in turns]))
-            self.handed.update(found)
+            self.ready.append([(self.questions[place], turn) for place, turn in turns])
+            self.handed.update(place for place, _ in turns)
             self.woken.put(None)
         if self.stop.is_set():
             raise StoppedError

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
-from goalscope.checks import check_text
-from goalscope.runs.codec import EPISODE_COLUMNS, encode_tags
-from goalscope.runs.dispatch import Caller, Interrupts, budget_of, interruptible
+from goalscope.runs.codec import EPISODE_COLUMNS
+from goalscope.runs.dispatch import Caller, Interrupts, budget_of, check_agents, interruptible
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
@@ -121,7 +120,7 @@ def run(
     if workers < 1 or batch < 1:
         raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
     ready = list(study.agents() if agents is None else agents)
-    _check_agents(ready)
+    check_agents(ready)
     for agent in ready:
         check_fits(agent, study.view)
     episodes_each = len(study.worlds()) * study.trajectories // (shard.of if shard is not None else 1)
@@ -246,10 +245,10 @@ class _Runner:
         self._calls = self._replayed = 0
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
-        # Of the round under way, not in the work yet; work whose answers were journalled before and took no time.
+        # Answered, not in the work yet; work whose answers were journalled before and took no time.
         self._round_work = self._replayed_work = 0.0
-        self._start = self._group_start = self._last_report = self._rate_start = time.monotonic()
-        self._round_seconds = 0.0
+        # `_asked`: when the agent was last asked.
+        self._start = self._group_start = self._last_report = self._rate_start = self._asked = time.monotonic()
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
         plan = RunPlan(self._study, agents, self._shard, self._store, _effort)
@@ -299,36 +298,60 @@ class _Runner:
                 budget.end()
 
     def _run_agent(self, caller: Caller, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
-        live: list[LiveEpisode] = []
+        live: dict[str, LiveEpisode] = {}
         agent, effort = caller.agent, _effort(caller.agent)
         history, failure = self._study.history_of(agent), self._study.failure_of(agent)
         knows_world = bool(getattr(agent, "knows_world", False))
-        while True:
-            check_interrupt()
-            for spec, world in islice(waiting, self._batch - len(live)):
-                live.append(LiveEpisode(spec, world, self._study, history, failure, knows_world=knows_world))
-            if not live:
-                return
-            # Finished episodes must not stay uncommitted for long while an agent works.
-            if agent.journalled or time.monotonic() - self._group_start + self._round_seconds > GROUP_SECONDS:
-                self._flush()
-            began = time.monotonic()
-            turns = self._turns(caller, [episode.observe() for episode in live])
-            self._round_work = 0.0
-            for episode, turn in zip(live, turns, strict=True):
+
+        def begin() -> list[Observation]:
+            """Fill the batch with further episodes."""
+            new = [
+                LiveEpisode(spec, world, self._study, history, failure, knows_world=knows_world)
+                for spec, world in islice(waiting, self._batch - len(live))
+            ]
+            live.update((episode.spec.id, episode) for episode in new)
+            return [episode.observe() for episode in new]
+
+        def follow(answered: Sequence[tuple[Observation, Turn]], replayed: int) -> list[Observation]:
+            """Apply turns; return what the agent is shown next."""
+            self._replayed, self._replayed_work = self._replayed + replayed, self._replayed_work + replayed * effort
+            going_on = []
+            for observation, turn in answered:
+                episode = live[observation.episode_id]
                 before = len(episode.steps)
                 episode.apply(turn)
                 self._work += (len(episode.steps) - before) * effort
-                if episode.outcome is not None:
-                    self._work += (episode.spec.horizon - len(episode.steps)) * effort
-                    if not self._finished:
-                        self._group_start = time.monotonic()
-                    self._finished.append((episode.record(agent.name, getattr(agent, "tags", None)), episode.usage))
-            live = [episode for episode in live if episode.outcome is None]
-            self._round_seconds = time.monotonic() - began
-            if time.monotonic() - self._group_start > GROUP_SECONDS:
+                if episode.outcome is None:
+                    going_on.append(episode)
+                    continue
+                self._work += (episode.spec.horizon - len(episode.steps)) * effort
+                if not self._finished:
+                    self._group_start = time.monotonic()
+                self._finished.append((episode.record(agent.name, getattr(agent, "tags", None)), episode.usage))
+                del live[episode.spec.id]
+            self._round_work = 0.0
+            now = time.monotonic()
+            # Finished episodes must not stay uncommitted for long while an agent works.
+            if agent.journalled or now - self._group_start + (now - self._asked) > GROUP_SECONDS:
                 self._flush()
             self._report()
+            self._asked = time.monotonic()
+            return [*(episode.observe() for episode in going_on), *begin()]
+
+        def committed(count: int) -> None:
+            if not count and not self._calls:
+                self._rate_start = time.monotonic()  # the weights are read
+            self._calls += count
+            self._round_work += count * effort
+            self._report()
+
+        self._asked = time.monotonic()
+        shown = begin()
+        if agent.journalled:
+            caller.converse(shown, follow, self._journal, self._store, committed)
+        while shown and not agent.journalled:
+            check_interrupt()
+            shown = follow(list(zip(shown, caller.turns(shown), strict=True)), 0)
 
     def _put_played(self, effort: float, interrupts: Interrupts, played: Sequence[EncodedEpisode]) -> None:
         """Commit episodes that were played together."""
@@ -337,22 +360,6 @@ class _Runner:
         self._episodes, self._steps = self._episodes + len(played), self._steps + sum(one[1][_LENGTH] for one in played)
         self._work += sum(header[_HORIZON] for _, header, _ in played) * effort
         self._report()
-
-    def _turns(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
-        if not caller.agent.journalled:
-            return caller.turns(observations)
-
-        def committed(count: int) -> None:
-            if not count and not self._calls:
-                self._rate_start = time.monotonic()  # the weights are read
-            self._calls += count
-            self._round_work += count * _effort(caller.agent)
-            self._report()
-
-        turns, replayed = caller.journalled_turns(observations, self._journal, self._store, committed)
-        self._replayed += replayed
-        self._replayed_work += replayed * _effort(caller.agent)
-        return turns
 
     def _directory(self) -> Path:
         try:
@@ -387,14 +394,3 @@ class _Runner:
 def _effort(agent: Agent) -> float:
     """Return the approximate time of an agent for a step, relative to that of a model."""
     return 1.0 if agent.journalled else _SCRIPTED
-
-
-def _check_agents(agents: Sequence[Agent]) -> None:
-    if not agents:
-        raise ValueError("a run must have at least one agent, got none")
-    for agent in agents:  # before any call: its answers could not be stored
-        check_text("the name of an agent", agent.name)
-        encode_tags(getattr(agent, "tags", None) or {})
-    for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
-        if len(set(values)) < len(values):
-            raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")
