@@ -32,7 +32,7 @@ Served = tuple[str, float, float]  # tag of a request, its first and its last mo
 
 def service_time(seed: int, tag: str, mean: float) -> float:
     """Return the seconds that an answer takes."""
-    return min(LONGEST * mean, mean * (1 - 1 / SHAPE) * (1 - uniform(seed, "service", tag)) ** (-1 / SHAPE))
+    return mean * min(LONGEST, (1 - 1 / SHAPE) * float((1 - uniform(seed, "service", tag)) ** (-1 / SHAPE)))
 
 
 def serve(told: Connection, seed: int, mean: float) -> None:

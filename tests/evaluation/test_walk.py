@@ -64,7 +64,8 @@ def test_one_store_is_opened_and_few_functions_are_passed_to_a_played_episode(
 WALK = {
     "evaluating": ["evaluate"],
     "playing": ["play", "_play_worlds"],
-    "runner": ["run", "_Runner.run", "_Runner._run_part", "_Runner._run_agent"],
+    "runner": ["run", "_Runner.run", "_Runner._run_part", "_Runner._run_agent", "_Runner._run_agent.<locals>.follow"],
+    "dispatch": ["Caller.converse", "Caller.converse.<locals>.go_on"],
     "episode": ["LiveEpisode.apply"],
 }
 """Modules of the walk and their functions, as docs/architecture.md draws them."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from busy_server import measured
 from http_studies import hash_of, journalled, study, template
 from server import Loopback, speaker
 
@@ -76,3 +77,10 @@ def test_rows_do_not_depend_on_the_schedule(model: LocalModel, tmp_path: Path, m
             hashes.add(hash_of(directory))
             calls.add(tuple(sorted(journalled(directory))))
     assert len(hashes) == len(calls) == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("slots", "each", "mean"), [(64, 4, 2.0), (256, 2, 8.0)])
+def test_a_server_with_heavy_tailed_times_is_kept_busy(slots: int, each: int, mean: float) -> None:
+    answers, steady, whole, rounds, _ = measured(slots, each * slots, 3, mean, seed=1)
+    assert answers == each * slots * 3 and steady >= 0.9 and whole > rounds
