@@ -65,7 +65,7 @@ WALK = {
     "evaluating": ["evaluate"],
     "playing": ["play", "_play_worlds"],
     "runner": ["run", "_Runner.run", "_Runner._run_part", "_Runner._run_agent", "_Runner._run_agent.<locals>.follow"],
-    "dispatch": ["Caller.converse", "Caller.converse.<locals>.go_on"],
+    "dispatch": ["Caller.converse", "Caller.converse.<locals>.go_on", "Caller.converse.<locals>.enter"],
     "episode": ["LiveEpisode.apply"],
 }
 """Modules of the walk and their functions, as docs/architecture.md draws them."""
