@@ -66,6 +66,47 @@ def test_the_wrapper_says_what_the_world_says_step_by_step(name: str, options: d
             assert episode["path_ratio"] == episode["length"] / solved.distance[begin] >= 1
 
 
+@pytest.mark.parametrize("name", ["MiniGrid-DoorKey-5x5-v0", "FrozenLake-v1"])
+def test_a_search_tells_the_same_as_the_table(name: str) -> None:
+    options: dict[str, Any] = {"is_slippery": False} if name == "FrozenLake-v1" else {}
+    envs = [oracle(gymnasium.make(name, **options), search=search) for search in (False, True)]
+    rng = np.random.default_rng(2)
+    for seed in (1, 1, 2):
+        whole, searched = (env.reset(seed=seed)[1] for env in envs)
+        over = False
+        while not over:
+            action = mixed(whole, envs[0].action_space.n, rng)
+            (*_, ended, cut, whole), (*_, searched) = (env.step(action) for env in envs)
+            one, other = whole["goalscope"], searched["goalscope"]
+            np.testing.assert_array_equal(one["optimal"], other["optimal"])
+            assert [one[key] for key in ("distance", "was_optimal")] == [
+                other[key] for key in ("distance", "was_optimal")
+            ]
+            assert one["regret"] == pytest.approx(other["regret"], nan_ok=True)
+            over = ended or cut
+        for key in ("success", "length", "accuracy", "path_ratio", "regret"):
+            assert one["episode"][key] == pytest.approx(other["episode"][key], nan_ok=True)
+        assert other["episode"]["meg"] == {}
+
+
+def test_a_search_reaches_levels_that_are_too_large_for_a_table_and_sees_what_differs() -> None:
+    env = oracle(gymnasium.make("BabyAI-GoToRedBall-v0"), search=True)
+    with pytest.raises(ValueError, match="states"):
+        oracle(gymnasium.make("BabyAI-GoToRedBall-v0"), limit=2_000).reset(seed=1)
+    _, info = env.reset(seed=1)
+    length = info["goalscope"]["distance"]
+    for left in range(length, 0, -1):
+        assert info["goalscope"]["distance"] == left
+        *_, terminated, _, info = env.step(int(np.flatnonzero(info["goalscope"]["optimal"])[0]))
+    assert terminated and info["goalscope"]["episode"]["success"] and info["goalscope"]["episode"]["path_ratio"] == 1
+    turned = oracle(Turned(gymnasium.make("FrozenLake-v1", is_slippery=False)), search=True)
+    turned.reset(seed=1)
+    with pytest.raises(Mismatch, match="did something else"):
+        turned.step(1)
+    with pytest.raises(ValueError, match="without chance"):
+        oracle(gymnasium.make("FrozenLake-v1"), search=True).reset(seed=1)
+
+
 def test_with_chance_the_optimal_sets_are_those_of_the_decisions_left() -> None:
     world = world_of(*LAKE)
     by_time, table = world.believed.by_time(100), world.believed.table

@@ -88,7 +88,7 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
         opened.writestr("policy.pth", pickle.dumps({"weights": [1]}))
     script.write_bytes(pickle.dumps(Path))
     for path in (archive, script):
-        with pytest.raises(ValueError, match="archive or a pickle"):
+        with pytest.raises(ValueError, match=r"archive or a pickle.*PPO\.load"):
             read_policy(path)
     save_file({"0.weight": np.zeros((2, 2), dtype=np.float32)}, other)
     with pytest.raises(ValueError, match="a file of save_policy"):
@@ -105,10 +105,40 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
             read_policy(path)
     with pytest.raises(ValueError, match="4 numbers"):
         read_policy(good).probabilities(np.zeros(5))
-    with pytest.raises(ValueError, match="linear layers"):
-        save_policy(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), tmp_path / "conv.policy")
+    with pytest.raises(ValueError, match="without padding"):
+        save_policy(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)), tmp_path / "conv.policy")
     with pytest.raises(OSError, match="nowhere"):
         read_policy(tmp_path / "nowhere")
+
+
+def convolutions(stride: int = 1) -> Any:
+    """Layers as in the usual features extractor of MiniGrid, smaller."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 4, 2), torch.nn.ReLU(), torch.nn.Conv2d(4, 5, (2, 3), stride=stride), torch.nn.ReLU()]
+    size = torch.nn.Sequential(*layers)(torch.zeros(1, 3, 7, 7)).numel()
+    return torch.nn.Sequential(
+        *layers, torch.nn.Flatten(), torch.nn.Linear(size, 6), torch.nn.Tanh(), torch.nn.Linear(6, 7)
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_are_those_of_pytorch(stride: int, tmp_path: Path) -> None:
+    network = convolutions(stride)
+    read = read_policy(save_policy(network, tmp_path / "conv.policy", divided=10.0))
+    for seed in range(3):
+        picture = np.random.default_rng(seed).integers(0, 11, (3, 7, 7))
+        with torch.no_grad():
+            wanted = torch.softmax(network(torch.tensor(picture[None] / 10, dtype=torch.float32)), -1)[0].numpy()
+        np.testing.assert_allclose(read.probabilities(picture), wanted, atol=1e-6)
+    for shape in ((3, 1, 7), (4, 7, 7), (147,)):
+        with pytest.raises(ValueError, match="3 channels"):
+            read.probabilities(np.zeros(shape))
+    with pytest.raises(ValueError, match="numbers, as in its training"):
+        read.probabilities(np.zeros((3, 9, 9)))
+    octets = (tmp_path / "conv.policy").read_bytes()
+    (tmp_path / "other.policy").write_bytes(octets.replace(b"[1,%d]" % stride, b"[1   ]"[: len(b"[1,1]") - 1] + b"]"))
+    with pytest.raises(ValueError, match="other strides"):
+        read_policy(tmp_path / "other.policy")
 
 
 @pytest.mark.full
@@ -136,3 +166,43 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
         assert {one.agent for one in store.episodes()} == {"room", "random"}
     call("evaluate", "policy:file=room.policy", "--worlds", "room.yaml", "--out", "runs/verdict", "--quick")
     assert (tmp_path / "runs/verdict/ledger.json").exists()
+
+
+@pytest.mark.full
+def test_a_features_extractor_of_minigrid_is_read_as_stable_baselines3_has_it(tmp_path: Path) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    wrappers = pytest.importorskip("minigrid.wrappers", reason="the extra minigrid is not installed")
+    baselines = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+    class Extractor(BaseFeaturesExtractor):  # type: ignore[misc, unused-ignore]
+        """As the documentation of MiniGrid writes it for stable-baselines3."""
+
+        def __init__(self, space: Any, features_dim: int = 32) -> None:
+            super().__init__(space, features_dim)
+            nn = torch.nn
+            layers = [nn.Conv2d(space.shape[0], 16, (2, 2)), nn.ReLU(), nn.Conv2d(16, 32, (2, 2)), nn.ReLU()]
+            self.cnn = nn.Sequential(*layers, nn.Conv2d(32, 64, (2, 2)), nn.ReLU(), nn.Flatten())
+            self.linear = nn.Sequential(nn.Linear(64 * 16, features_dim), nn.ReLU())
+
+        def forward(self, shown: Any) -> Any:
+            return self.linear(self.cnn(shown))
+
+    env = wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-DoorKey-5x5-v0"))
+    settings = {"features_extractor_class": Extractor}
+    model = baselines.PPO("CnnPolicy", env, seed=0, policy_kwargs=settings, device="cpu", n_steps=64, batch_size=32)
+    model.learn(128)
+    network = read_policy(save_policy(model, tmp_path / "level.policy"))
+    shown, _ = env.reset(seed=1)
+    for action in (2, 1, 2, 0, 2):
+        tensor = model.policy.obs_to_tensor(np.transpose(shown, (2, 0, 1)))[0]
+        with torch.no_grad():
+            wanted = model.policy.get_distribution(tensor).distribution.probs.numpy()[0]
+        np.testing.assert_allclose(network.probabilities(shown), wanted, atol=1e-5)
+        shown, *_ = env.step(action)
+    # A study plays it in the same level.
+    world = {"kind": "minigrid", "levels": ["MiniGrid-DoorKey-5x5-v0"], "seeds": [1], "array": "image"}
+    agents = [{"kind": "policy", "file": str(tmp_path / "level.policy")}]
+    run(Study.parse({"worlds": [world], "agents": agents, "horizon": {"steps": 10}}), tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        assert [one.agent for one in store.episodes()] == ["level"]

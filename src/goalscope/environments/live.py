@@ -5,7 +5,7 @@ and played back, and every step is compared with the table.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -17,6 +17,7 @@ from goalscope.environments.environment import Environment
 from goalscope.environments.levels import LevelSimulator
 from goalscope.environments.minigrid import LevelAsItIs
 from goalscope.environments.playback import Mismatch, play_back
+from goalscope.environments.search import VisitedStates
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import enumerate_states
 from goalscope.environments.toy_text import ToyTextAsItIs
@@ -53,6 +54,15 @@ class LaidOut:
     start: int
     horizon: int
     _curves: dict[str, RationalityCurve] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def goals(self) -> Mapping[str, Any]:
+        """Name -> ``[S]`` bool, where each goal is fulfilled."""
+        return self.solved.table.goals
+
+    def reached(self, state: int) -> bool:
+        """Return whether a state is the goal."""
+        return bool(self.solved.table.goal[state])
 
     def curve(self, goal: str) -> RationalityCurve:
         """Return the rationality curve of a goal: 1 for each decision that begins there; computed once."""
@@ -93,12 +103,66 @@ class LaidOut:
     def regret(self, state: int, action: int, following: int, taken: int) -> float:
         """Return what an action lost: steps, or with chance expected decisions at the goal; NaN where all was lost."""
         if self.solved.distance is not None:
-            before, after = self.distance(state), self.distance(following)
-            return float("nan") if before < 0 else float("inf") if after < 0 else float(1 + after - before)
+            return _steps_lost(self.distance(state), self.distance(following))
         if taken >= self.horizon:
             return float("nan")
         values = self.values.action_values[taken, state]
         return float(max(0.0, values[self.solved.table.offered[state]].max() - values[action]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchedLayout:
+    """A layout whose states are searched as they are met: as `LaidOut`, without further goals and without MEG.
+
+    Attributes:
+        id: of layout and beginning.
+        visited: the search.
+        horizon: 0, since no MEG is taken.
+    """
+
+    id: str
+    visited: VisitedStates
+    horizon: int = 0
+    _states: list[Any] = field(default_factory=list, init=False, repr=False)
+    _number: dict[Any, int] = field(default_factory=dict, init=False, repr=False)
+
+    def number(self, state: Any) -> int:
+        """Return the number of a state, a new one where it is met for the first time."""
+        if state not in self._number:
+            self._number[state] = len(self._states)
+            self._states.append(state)
+        return self._number[state]
+
+    def optimal(self, state: int, taken: int) -> Any:
+        """Return ``[A]`` bool, the optimal actions in a state."""
+        return self.visited.optimal(self._states[state])
+
+    def distance(self, state: int) -> int:
+        """Return the fewest steps to the goal, -1 where it cannot be reached."""
+        return self.visited.distance(self._states[state])
+
+    def reached(self, state: int) -> bool:
+        """Return whether a state is the goal."""
+        return bool(self.visited.environment.goal(self._states[state]))
+
+    def regret(self, state: int, action: int, following: int, taken: int) -> float:
+        """Return the steps that an action lost; NaN where all was lost before, infinite where it is now."""
+        return _steps_lost(self.distance(state), self.distance(following))
+
+    def after(self, state: int, action: int, now: Any, terminated: bool) -> int:
+        """Return the number of the state to which an action led; ``now`` is what was read, None where it is over."""
+        expected = self.visited.following(self._states[state])[action]
+        if self.visited.environment.done(expected) != terminated or (now is not None and now != expected):
+            raise Mismatch(
+                f"action {action} in {self._states[state]!r:.200} must lead to {expected!r:.200}, but the environment "
+                f"did something else (over: {terminated}): its state holds more than is read, or a wrapper below "
+                "changes actions or ends"
+            )
+        return self.number(expected)
+
+
+def _steps_lost(before: int, after: int) -> float:
+    return float("nan") if before < 0 else float("inf") if after < 0 else float(1 + after - before)
 
 
 KNOWN: Final[WeakValueDictionary[str, LaidOut]] = WeakValueDictionary()
@@ -110,7 +174,7 @@ class LayoutReader:
 
     Args:
         env: an environment of Gymnasium.
-        environment, state, horizon, limit: as in `oracle`.
+        environment, state, horizon, limit, search: as in `oracle`.
 
     Raises:
         ValueError: an environment whose state cannot be read.
@@ -123,12 +187,15 @@ class LayoutReader:
         state: StateOf | None,
         horizon: int | None,
         limit: int,
+        search: bool = False,
     ) -> None:
+        self._search = search
         self.real, self._own, self._state, self._limit = env.unwrapped, environment, state, limit
         given = getattr(env, "spec", None)
         self._most = None if given is None else given.max_episode_steps
         self._horizon = horizon
         self._laid_out: OrderedDict[str, LaidOut] = OrderedDict()
+        self._visited: OrderedDict[str, SearchedLayout] = OrderedDict()
         self._toy: ToyTextAsItIs | None = None
         self._level: LevelSimulator | None = None
         if (environment is None) != (state is None):
@@ -143,25 +210,29 @@ class LayoutReader:
                 "a function of the Gymnasium environment to its state"
             )
 
-    def begin(self) -> tuple[LaidOut, int]:
+    def begin(self) -> tuple[LaidOut | SearchedLayout, int]:
         """Return the layout of the episode that begins, and the number of its state."""
         environment: Environment[Any] | None = self._own or self._toy
         key = self._of_toy if self._toy is not None else f"own {id(self)}"
         if environment is None:
             self._level = LevelSimulator(self.real)
             key = content_id("layout", {"level": repr(_seen(self._level))})
+        if self._search:
+            return self._searched(key, environment)
         environment, solved = self._solve(key, environment)
         number = solved.table.index.get(self._read())
         if number is None:
             raise Mismatch(f"an episode must begin in a state that was enumerated, got {self._read()!r:.200}")
         return self._from(key, environment, solved, number), number
 
-    def after(self, layout: LaidOut, state: int, action: int, terminated: bool) -> int:
+    def after(self, layout: LaidOut | SearchedLayout, state: int, action: int, terminated: bool) -> int:
         """Return the number of the state that an action led to.
 
         Raises:
             Mismatch: the environment does something else than its table.
         """
+        if isinstance(layout, SearchedLayout):
+            return layout.after(state, action, None if terminated and self._own is None else self._read(), terminated)
         table = layout.solved.table
         possible = table.triples[table.outcomes(state, action), 2].tolist() or [state]
         if self._own is None and terminated and self._toy is None:
@@ -183,6 +254,17 @@ class LayoutReader:
         if self._state is not None:
             return self._state(self.real)
         return int(self.real.s) if self._toy is not None else self._level.read()  # type: ignore[union-attr]
+
+    def _searched(self, key: str, given: Environment[Any] | None) -> tuple[SearchedLayout, int]:
+        """Return the layout of the episode with what was learnt of it so far, and the number of the first state."""
+        if key not in self._visited:
+            environment = LevelAsItIs(self.real) if given is None else given
+            visited = VisitedStates(environment, self._limit)
+            self._visited[key] = SearchedLayout(id=content_id("layout", environment.describe()), visited=visited)
+            while len(self._visited) > _LAYOUTS:
+                self._visited.popitem(last=False)
+        self._visited.move_to_end(key)
+        return self._visited[key], self._visited[key].number(self._read())
 
     def _solve(self, key: str, given: Environment[Any] | None) -> tuple[Environment[Any], SolvedTable]:
         place = key, self._limit

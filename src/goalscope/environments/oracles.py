@@ -16,6 +16,7 @@ def oracle(
     goals: Sequence[str] | None = ("goal",),
     horizon: int | None = None,
     limit: int = LIMIT,
+    search: bool = False,
 ) -> Any:
     """Return an environment of Gymnasium with an exact oracle in its ``info``; all else stays as it is.
 
@@ -31,7 +32,9 @@ def oracle(
         environment, state: for any other environment its rules, and a function of ``env.unwrapped`` to its state.
         goals: the goals whose MEG "episode" holds, None for all that the environment names, () for none.
         horizon: decisions that MEG takes; by default ``int(1.5 shortest) + 1``, with chance the time limit.
-        limit: most states that a layout may have, see `enumerate_states`.
+        limit: most states that a layout may have, see `enumerate_states`; of a search, that it may expand.
+        search: whether optimal sets are searched for in the states that are met, by A*, in place of a table of all: for
+            levels that are too large for one, without chance, and without MEG.
 
     Raises:
         ValueError: an environment whose state cannot be read, or that is too large.
@@ -40,7 +43,7 @@ def oracle(
     """
     from goalscope.environments.wrapper import OracleEnv
 
-    options: dict[str, Any] = {"goals": goals, "horizon": horizon, "limit": limit}
+    options: dict[str, Any] = {"goals": goals, "horizon": horizon, "limit": limit, "search": search}
     holder = getattr(env, "unwrapped", env)
     if isinstance(inner := getattr(holder, "envs", None), list | tuple):
         holder.envs = type(inner)(oracle(one, environment=environment, state=state, **options) for one in inner)

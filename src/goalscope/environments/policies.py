@@ -1,4 +1,4 @@
-"""Trained policies as agents: a perceptron in a file of weights, and nothing that could run code.
+"""Trained policies as agents: convolutions and linear layers in a file of weights, and nothing that could run code.
 
 `save_policy` writes one from a policy of stable-baselines3 or a `torch.nn.Sequential`, in the process that has it. The
 file is safetensors; its metadata say the layers, and what was done to observations. Files that hold code or pickles
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,8 @@ class PolicyForm(BaseModel):
     Attributes:
         activations: after each layer, one of tanh, relu, elu, none; the last layer has none.
         divided: what observations are divided by.
-        transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]`` before they are flattened.
+        strides: of each convolution among the layers, in order; the weights of the others are matrices.
+        transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]`` before the first layer.
         source: where it comes from, in words.
     """
 
@@ -50,17 +51,18 @@ class PolicyForm(BaseModel):
 
     activations: list[str] = Field(min_length=1, max_length=64)
     divided: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    strides: list[Annotated[int, Field(ge=1, le=64)]] = Field(default=[], max_length=64)
     transposed: bool = False
     source: str = Field(default="", max_length=200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyNetwork:
-    """A perceptron from observations to action probabilities.
+    """A network from observations to action probabilities: convolutions, where it has any, then linear layers.
 
     Attributes:
         form: what its file says.
-        layers: weights ``[F, G]`` and biases ``[G]`` of each layer.
+        layers: weights ``[F, G]``, of a convolution ``[G, F, h, w]``, and biases ``[G]`` of each layer.
         digest: SHA-256 of its file.
     """
 
@@ -77,25 +79,43 @@ class PolicyNetwork:
         array = np.asarray(observation, dtype=np.float64)
         if self.form.transposed and array.ndim == 3:
             array = array.transpose(2, 0, 1)
-        values = array.ravel() / self.form.divided
-        if len(values) != len(self.layers[0][0]):
-            raise ValueError(
-                f"a policy must be shown {len(self.layers[0][0])} numbers, as in its training, got {len(values)} "
-                f"{list(np.shape(observation))}: choose another array for the world"
-            )
+        values, strides = array / self.form.divided, iter(self.form.strides)
         for (weights, biases), activation in zip(self.layers, self.form.activations, strict=True):
-            values = _ACTIVATIONS[activation](values @ weights + biases)
+            if weights.ndim == 4:
+                values = _convolved(values, weights, next(strides)) + biases[:, None, None]
+            else:
+                values = values.ravel()
+                if len(values) != len(weights):
+                    raise ValueError(
+                        f"a policy must be shown {len(weights)} numbers, as in its training, got {len(values)} of "
+                        f"{list(np.shape(observation))}: choose another array for the world"
+                    )
+                values = values @ weights + biases
+            values = _ACTIVATIONS[activation](values)
         chances = np.exp(values - values.max())
         return np.asarray(chances / chances.sum())
+
+
+def _convolved(values: Array, weights: Array, stride: int) -> Array:
+    """Return the cross-correlation ``[G, H, W]`` of ``[F, h, w]`` without padding."""
+    channels, size = weights.shape[1], weights.shape[2:]
+    if values.ndim != 3 or len(values) != channels or any(np.less(values.shape[1:], size)):
+        raise ValueError(
+            f"a policy with convolutions must be shown a picture of {channels} channels and at least {size[0]} x "
+            f"{size[1]} cells, as in its training, got {list(values.shape)}: choose another array for the world"
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(values, size, axis=(1, 2))[:, ::stride, ::stride]
+    return np.asarray(np.einsum("fijhw,gfhw->gij", windows, weights))
 
 
 def save_policy(policy: Any, path: Path | str, *, divided: float | None = None) -> Path:
     """Write a policy as a file that the agent ``policy`` reads.
 
     Args:
-        policy: a model of stable-baselines3 with ``MlpPolicy`` (PPO, A2C: its actor; DQN: its values, of which the
-            greatest is taken, so say ``drawn: false``), or a ``torch.nn.Sequential`` of linear layers and activations
-            from flat observations to logits.
+        policy: a model of stable-baselines3 with ``MlpPolicy``, or with ``CnnPolicy`` and an extractor whose parts are
+            ``cnn`` and ``linear`` (PPO, A2C: its actor; DQN: its values, of which the greatest is taken, so say
+            ``drawn: false``), or a ``torch.nn.Sequential`` of convolutions without padding, linear layers and
+            activations from observations to logits.
         path: file to be written.
         divided: what observations are divided by; by default 255 where stable-baselines3 did so, else 1.
 
@@ -120,11 +140,16 @@ def save_policy(policy: Any, path: Path | str, *, divided: float | None = None) 
         modules = list(policy)
     tensors: dict[str, Any] = {}
     activations: list[str] = []
+    strides: list[int] = []
     for module in modules:
         name = type(module).__name__.lower()
-        if name == "linear":
-            weights = module.weight.detach().cpu().numpy().T
-            biases = np.zeros(weights.shape[1]) if module.bias is None else module.bias.detach().cpu().numpy()
+        if name == "linear" or (name == "conv2d" and _plain_convolution(module)):
+            weights = module.weight.detach().cpu().numpy()
+            if name == "linear":
+                weights = weights.T
+            else:
+                strides.append(int(module.stride[0]))
+            biases = np.zeros(len(module.weight)) if module.bias is None else module.bias.detach().cpu().numpy()
             number = len(activations)
             tensors[f"{number}.weight"] = np.ascontiguousarray(weights, dtype=np.float32)
             tensors[f"{number}.bias"] = np.ascontiguousarray(biases, dtype=np.float32)
@@ -133,11 +158,16 @@ def save_policy(policy: Any, path: Path | str, *, divided: float | None = None) 
             activations[-1] = name
         elif name not in ("flatten", "identity"):
             raise ValueError(
-                f"a policy must be made of linear layers with {', '.join(_ACTIVATIONS)} between them, got {name}: "
+                f"a policy must be made of linear layers and convolutions without padding, dilation and groups, with "
+                f"{', '.join(_ACTIVATIONS)} between them, got {name}: "
                 "pass it to a run as goalscope.environments.PolicyAgent instead"
             )
     form = PolicyForm(
-        activations=activations, divided=divided or (255.0 if pictures else 1.0), transposed=transposed, source=source
+        activations=activations,
+        divided=divided or (255.0 if pictures else 1.0),
+        strides=strides,
+        transposed=transposed,
+        source=source,
     )
     octets = save(tensors, metadata={_KEY: form.model_dump_json()})
     with replacing(Path(path)) as place:
@@ -149,16 +179,24 @@ def save_policy(policy: Any, path: Path | str, *, divided: float | None = None) 
 def _of_baselines(policy: Any) -> Iterator[Any]:
     """Yield the modules of a policy of stable-baselines3, in order."""
     extractor = getattr(policy, "features_extractor", None) or getattr(policy.q_net, "features_extractor", None)
-    if type(extractor).__name__ != "FlattenExtractor":
+    parts = [getattr(extractor, name, None) for name in ("cnn", "linear")]
+    if type(extractor).__name__ != "FlattenExtractor" and None in parts:
         raise ValueError(
-            f"a policy must flatten its observations (MlpPolicy), got {type(extractor).__name__}: pass it to a run as "
-            "goalscope.environments.PolicyAgent instead"
+            f"a policy must flatten its observations (MlpPolicy) or have an extractor with cnn and linear, got "
+            f"{type(extractor).__name__}: pass it to a run as goalscope.environments.PolicyAgent instead"
         )
+    for part in parts:
+        yield from part or ()
     if hasattr(policy, "action_net"):
         yield from policy.mlp_extractor.policy_net
         yield policy.action_net
     else:
         yield from policy.q_net.q_net
+
+
+def _plain_convolution(module: Any) -> bool:
+    plain = set(module.padding) == {0} and set(module.dilation) == {1} and module.groups == 1
+    return plain and len(set(module.stride)) == 1
 
 
 @lru_cache(maxsize=32)
@@ -170,7 +208,8 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     if octets[:2] == b"PK" or octets[:1] == b"\x80":
         raise ValueError(
             f"{path} must be a file of save_policy, got an archive or a pickle (stable-baselines3, TorchScript), which "
-            "may hold code: load it where it was made, and write it with goalscope.environments.save_policy"
+            'may hold code. Where it is yours and was made by PPO: python -c "from stable_baselines3 import PPO; from '
+            f"goalscope.environments import save_policy; save_policy(PPO.load('{path}'), '{Path(path).stem}.policy')\""
         )
     try:
         tensors = load(octets)
@@ -181,13 +220,21 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     layers, width = [], None
     for number, activation in enumerate(form.activations):
         weights, biases = (tensors.pop(f"{number}.{part}", np.zeros(0)) for part in ("weight", "bias"))
-        fits = weights.ndim == 2 and biases.shape == weights.shape[1:] and width in (None, weights.shape[0])
+        convolution = weights.ndim == 4 and (width is None or layers[-1][0].ndim == 4)
+        fits = weights.ndim == 2 or convolution
+        outputs, inputs = (0, 1) if convolution else (1, 0)
+        if fits:  # a flattened picture has as many numbers a channel as there are places, which its size decides
+            flat = bool(layers) and layers[-1][0].ndim == 4 and not convolution
+            near = width is None or (weights.shape[inputs] % width == 0 if flat else weights.shape[inputs] == width)
+            fits = near and biases.shape == (weights.shape[outputs],)
         if not fits or activation not in _ACTIVATIONS or not all(np.isfinite(one).all() for one in (weights, biases)):
             raise ValueError(f"{path} must hold finite layers that fit together, layer {number} does not")
         layers.append((weights.astype(np.float64), biases.astype(np.float64)))
-        width = weights.shape[1]
-    if tensors:
-        raise ValueError(f"{path} must hold the layers that it says, got {', '.join(sorted(tensors))} beside them")
+        width = weights.shape[outputs]
+    if tensors or len(form.strides) != sum(weights.ndim == 4 for weights, _ in layers):
+        raise ValueError(
+            f"{path} must hold the layers that it says, got {', '.join(sorted(tensors)) or 'other strides'}"
+        )
     return PolicyNetwork(form=form, layers=tuple(layers), digest=sha256(octets).hexdigest())
 
 

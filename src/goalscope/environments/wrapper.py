@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.environments.environment import Environment
-from goalscope.environments.live import LaidOut, LayoutReader, StateOf
+from goalscope.environments.live import LaidOut, LayoutReader, SearchedLayout, StateOf
 from goalscope.extras import lacking
 from goalscope.meg import meg_known
 
@@ -31,10 +31,10 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     * "world": id of layout, beginning and horizon.
 
     Args:
-        env, environment, state, goals, horizon, limit: as in `goalscope.environments.oracle`.
+        env, environment, state, goals, horizon, limit, search: as in `goalscope.environments.oracle`.
     """
 
-    _layout: LaidOut
+    _layout: LaidOut | SearchedLayout
     _path: list[int]
     _chosen: list[float]
     _regret: float
@@ -48,10 +48,11 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
         goals: Sequence[str] | None,
         horizon: int | None,
         limit: int,
+        search: bool = False,
     ) -> None:
         super().__init__(env)
         self._goals = goals
-        self._reader = LayoutReader(env, environment, state, horizon, limit)
+        self._reader = LayoutReader(env, environment, state, horizon, limit, search)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -81,8 +82,8 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
         return {"optimal": self._layout.optimal(number, taken), "distance": self._layout.distance(number)}
 
     def _episode(self, terminated: bool) -> dict[str, Any]:
-        layout, table = self._layout, self._layout.solved.table
-        success, length = bool(table.goal[self._path[-1]]), len(self._path) - 1
+        layout = self._layout
+        success, length = layout.reached(self._path[-1]), len(self._path) - 1
         shortest = layout.distance(self._path[0])
         decided = [one for one in self._chosen if not math.isnan(one)]
         told: dict[str, Any] = {
@@ -94,8 +95,10 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
             "world": layout.id,
             "horizon": layout.horizon,
         }
-        names = [name for name in (table.goals if self._goals is None else self._goals) if name in table.goals]
-        returns = {name: self._return(table.goals[name], terminated) for name in names}
+        if isinstance(layout, SearchedLayout):
+            return {**told, "returns": {}, "meg": {}, "meg_bound": {}}
+        names = [name for name in (layout.goals if self._goals is None else self._goals) if name in layout.goals]
+        returns = {name: self._return(layout.goals[name], terminated) for name in names}
         curves = {name: layout.curve(name) for name in names}
         meg = {
             name: math.nan if math.isnan(returns[name]) else meg_known(curve, returns=[returns[name]]).signed
