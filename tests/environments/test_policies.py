@@ -3,6 +3,7 @@
 import pickle
 import re
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,69 @@ def test_a_features_extractor_of_minigrid_is_read_as_stable_baselines3_has_it(tm
     # A study plays it in the same level.
     world = {"kind": "minigrid", "levels": ["MiniGrid-DoorKey-5x5-v0"], "seeds": [1], "array": "image"}
     agents = [{"kind": "policy", "file": str(tmp_path / "level.policy")}]
-    run(Study.parse({"worlds": [world], "agents": agents, "horizon": {"steps": 10}}), tmp_path / "run")
+    run(
+        Study.parse({"worlds": [world], "agents": agents, "trajectories": 1, "horizon": {"steps": 10}}),
+        tmp_path / "run",
+    )
     with Store(tmp_path / "run") as store:
         assert [one.agent for one in store.episodes()] == ["level"]
+
+
+LAKES = [
+    "SFFF FHFH FFFH HFFG",
+    "SFFF FFFF HFFH FFFG",
+    "SFHF FFFF FFHF FFFG",
+    "SFFF HFFF FFHF FFFG",
+    "SFFF FHFF FFFF HFFG",
+]
+LAKES += ["SFFH FFFF HFFF FFFG", "SFFF FFHF FFFF FFFG", "SHFF FFFF FFFF FFFG"]
+
+
+def checkpoints(folder: Path, worlds: list[dict[str, Any]]) -> list[Path]:
+    """Write a policy before, in and after its training: one layer, by gradients of the chance to act optimally."""
+    linear, sets = torch.nn.Linear(16, 4, bias=False), []
+    torch.nn.init.zeros_(linear.weight)
+    for entry in worlds:
+        found = believe(partial(build, "gymnasium", {"name": "FrozenLake-v1", "options": entry["options"]}))
+        assert found.solved.optimal is not None
+        for state, number in found.table.index.items():
+            if state >= 0 and found.solved.optimal[number].any():
+                sets.append((state, torch.tensor(found.solved.optimal[number].astype(np.float32))))
+    optimizer, made = torch.optim.Adam(linear.parameters(), lr=0.1), []
+    states, wanted = torch.tensor([state for state, _ in sets]), torch.stack([best for _, best in sets])
+    for step in range(101):
+        if step in (0, 10, 100):
+            made.append(save_policy(torch.nn.Sequential(linear), folder / f"step-{step:03}.policy"))
+        chance = (torch.softmax(linear(torch.eye(16)[states]), -1) * wanted).sum(-1)
+        optimizer.zero_grad()
+        (-chance.log().mean()).backward()
+        optimizer.step()
+    return made
+
+
+@pytest.mark.full
+def test_checkpoints_of_a_training_are_compared_and_rise(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    from goalscope.front.comparing import compare
+
+    worlds = [
+        {
+            "kind": "gymnasium",
+            "environments": ["FrozenLake-v1"],
+            "options": {"is_slippery": False, "desc": text.split()},
+        }
+        for text in LAKES
+    ]
+    agents = [{"kind": "policy", "file": str(path)} for path in checkpoints(tmp_path, worlds)]
+    run(
+        Study.parse({"worlds": worlds, "agents": agents, "trajectories": 10, "horizon": {"factor": 2}}),
+        tmp_path / "run",
+    )
+    with Store(tmp_path / "run") as store:
+        curve = {one.agent: one for one in measure_goals(store.episodes()).estimates if one.hypothesis == "goal"}
+    first, middle, last = (curve[f"step-{step}"] for step in ("000", "010", "100"))
+    assert first.low <= 0 < middle.low and first.signed < middle.signed < last.signed <= last.bound
+    pairs = {(one["first"], one["second"]): one for one in compare(tmp_path / "run", measures=["success"]).records}
+    assert set(pairs) == {("step-000", "step-010"), ("step-000", "step-100"), ("step-010", "step-100")}
+    rise = pairs["step-000", "step-100"]
+    assert rise["low"] < rise["difference"] < rise["high"] < -0.1, "the first is worse than the last"

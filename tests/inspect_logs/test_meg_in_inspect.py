@@ -1,4 +1,4 @@
-"""MEG as a scorer of Inspect: its figures are those of `goalscope meg` on the same episodes."""
+"""Scorers of Inspect: their figures are those of `goalscope meg` and `attribute` on the same episodes."""
 
 import gc
 import math
@@ -51,10 +51,10 @@ def played(folder: Path, moves: tuple[str, ...] = MOVES, task: Any = None, **set
 
 
 def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
-    """Return the figures that the scorer adds to a log."""
-    from goalscope.inspect_ai.meg import meg
+    """Return the figures that a scorer adds to a log."""
+    from goalscope.inspect_ai import registry
 
-    scored = inspect_ai.score(log, meg(**options), action="append", display="none")
+    scored = inspect_ai.score(log, getattr(registry, name)(**options), action="append", display="none")
     [found] = [one for one in scored.results.scores if one.name == name]
     return {name: metric.value for name, metric in found.metrics.items()}
 
@@ -141,6 +141,36 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
     cut = figures(log, hypotheses="goal")
     assert 0 < outcomes.count("stopped") == cut["left out"]
     assert cut.get("goal episodes", 0) == 12 - cut["left out"]
+
+
+def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(tmp_path: Path) -> None:
+    from goalscope.front.attributing import attribute
+    from goalscope.inspect_ai.registry import attribution
+
+    shown = figures(log := played(tmp_path / "logs", ("UP", "LEFT", "UP", "?")), "attribution", hypotheses="grids")
+    assert shown.pop("left out") == sum(all(action is None for _, action, _ in of(one)["steps"]) for one in log.samples)
+    import_into(tmp_path / "logs", tmp_path / "run")
+    found = attribute(tmp_path / "run", hypotheses="grids")
+    [stratum], [group] = found.claim.strata, found.groups
+    wanted = {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
+    for said in stratum.attributions:
+        wanted |= {f"{said.method}: {said.kind}": 1.0} | {
+            f"{said.method} {name}": w for name, w in said.weights.items()
+        }
+    for name, nats in group.nats.items():
+        wanted |= {
+            f"{name} {of}": getattr(nats, at) for of, at in (("nats", "value"), ("low", "low"), ("high", "high"))
+        }
+        wanted[f"{name} share"] = nats.share
+    assert shown == pytest.approx({name: value for name, value in wanted.items() if math.isfinite(value)}, abs=1e-12)
+    assert stratum.attributions and any(name.startswith("score: ") for name in shown)
+    with pytest.raises(ValueError, match="nowhere"):
+        attribution(hypotheses="nowhere")
+
+
+def of(sample: Any) -> Any:
+    """Return the record of a sample's episode."""
+    return sample.store["goalscope"]
 
 
 def test_an_unknown_hypothesis_is_refused(tmp_path: Path) -> None:

@@ -452,6 +452,7 @@ _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
 _POLICIES = "needs a policy that was trained; tests/environments/test_policies.py runs it"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py runs it"
+_MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _PLACES = "tests/interventions/test_place_sets.py runs such lines"
@@ -526,6 +527,8 @@ NOT_RUN = {
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,
     "goalscope import treasure.eval --reader reading:episode --out runs/treasure": _INSPECT,
+    "goalscope import maze.eval --reader walking:episode --out runs/maze": _MAZES,
+    "goalscope evaluate runs/maze --out runs/maze-verdict": _MAZES,
     "goalscope export runs/baseline --format inspect --out logs": _INSPECT,
     "inspect view --log-dir logs": "starts a server",
     "inspect eval-set goalscope/grids -T sizes=7 -T count=2 --model goalscope/theseus,goalscope/ariadne --temperature "
@@ -533,6 +536,7 @@ NOT_RUN = {
     "goalscope import set --out runs/set": _INSPECT,
     "inspect.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
     "inspect.md python 2": _INSPECT,
+    "inspect.md python 3": "needs an extra; tests/inspect_logs/test_known_worlds.py runs it",
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {
@@ -544,6 +548,7 @@ ELSEWHERE = {
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "oracle.md": "tests/environments/test_oracle.py",
     "policies.md": "tests/environments/test_policies.py",
+    "openenv.md": "tests/openenv_worlds/test_openenv_worlds.py",
     "verifiers.md": "tests/verifiers_worlds/test_verifiers_worlds.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }

@@ -58,6 +58,7 @@ FLOORS = {
     "reproduction": 10,
     "inspect_ai": 10,
     "verifiers": 10,
+    "openenv": 10,
 }
 # The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
 # read rows.

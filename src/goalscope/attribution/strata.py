@@ -11,6 +11,7 @@ from goalscope.hypotheses import Hypothesis, Undefined, bind, load_hypotheses, r
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import LEVEL
+from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 
 GOAL = "goal"
@@ -82,17 +83,22 @@ class AgentAnswers:
         Raises:
             Undefined: none in a world with a known process.
         """
+        study = store.study()
+        worlds = [] if study is None else study.dump()["worlds"]
+        phases = tuple(dict.fromkeys(str(entry["phase"]) for entry in worlds if "phase" in entry))
         members = [episode for episode in store.episodes() if episode.agent == name]
+        return cls.of(members, f"{store.path}", phases)
+
+    @classmethod
+    def of(cls, members: Sequence[Episode], source: str, phases: Sequence[str] = ()) -> "AgentAnswers":
+        """Return those of an agent by its episodes; see `read`."""
         found, left_out = answers_of(members)
         if not found:
             reasons = "; ".join(left_out) or "no step holds an action"
             raise Undefined(
-                f"an attribution needs answers in worlds with known processes, got none in {store.path}: {reasons}"
+                f"an attribution needs answers in worlds with known processes, got none in {source}: {reasons}"
             )
         tags = {episode.world.id: {**episode.world.tags, **episode.tags} for episode in members}
-        study = store.study()
-        worlds = [] if study is None else study.dump()["worlds"]
-        phases = tuple(dict.fromkeys(str(entry["phase"]) for entry in worlds if "phase" in entry))
         return cls(agent=members[0].spec.agent_id, answers=found, tags=tags, left_out=left_out, phases=phases)
 
     @property

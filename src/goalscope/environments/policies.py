@@ -217,7 +217,7 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
         form = PolicyForm.model_validate_json(str(header["__metadata__"][_KEY]))
     except (SafetensorError, KeyError, TypeError, ValidationError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} must be a file of save_policy, got another: {shorten(str(error))}") from error
-    layers, width = [], None
+    layers, width = list[tuple[Array, Array]](), None
     for number, activation in enumerate(form.activations):
         weights, biases = (tensors.pop(f"{number}.{part}", np.zeros(0)) for part in ("weight", "bias"))
         convolution = weights.ndim == 4 and (width is None or layers[-1][0].ndim == 4)

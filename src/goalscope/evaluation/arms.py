@@ -307,6 +307,7 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
         why="it does not act in environments: give a model that reads text, by its weights or a server, or an agent of "
         "environments (environment-optimal, random)",
         worlds=lambda count: list(settings["worlds"]),
+        recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
         agent={"task": "text", "history": "actions"},
         study=horizon,
         quick=4,

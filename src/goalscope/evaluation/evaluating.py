@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.evaluation import judging
-from goalscope.evaluation.arms import SEED, Arm, arms, given_arm, given_worlds
+from goalscope.evaluation.arms import HYPOTHESES, SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.claims import Evaluation
@@ -196,8 +196,11 @@ def _begin(
         subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
         given = given_worlds(load(worlds)) if worlds else None
     askable = [subject for subject in subjects if subject.logs is None]
-    if given is not None and askable != subjects:
-        raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
+    if given is not None and askable != subjects and (askable or given.get("arm") == HYPOTHESES):
+        raise ValueError(
+            "--worlds takes models and agents that can be asked, or recorded logs alone in environments, got recorded "
+            "logs: leave one of them out"
+        )
     open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
     limit = None if quick else Budget.parse(budget or DEFAULT)
     evaluation = planned(out, subjects, seed=seed, worlds=given, choices=chosen)

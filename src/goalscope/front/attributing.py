@@ -161,7 +161,7 @@ def attribute(
         ValueError: no answers, several agents, an option that does not fit, or another claim is frozen there.
     """
     with aloud():
-        bank = _bank(hypotheses)
+        bank = bank_from(hypotheses)
         given = Path(agent.path if isinstance(agent, Run) else agent)
         chosen = [*methods] or usual_methods()
         for method in chosen:
@@ -258,7 +258,8 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
     return Asking(first_turns=first_turns)
 
 
-def _bank(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
+def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
+    """Return hypotheses that are given by the name of a bank or a file, as a list in a file has them, or by name."""
     if isinstance(hypotheses, str):
         return load_hypotheses(hypotheses)
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))

@@ -30,7 +30,8 @@ FIGURES: Final[Mapping[str, str]] = {
 }
 """What stands beside the MEG of a hypothesis, and the field of `GoalEstimate` that it is."""
 
-_OPTIONS: Final = "options"
+OPTIONS: Final = "options"
+"""Key of a scorer's options in the metadata of its scores, beside the record of the episode under `KEY`."""
 
 
 @metric(name="MEG", scores="unreduced")
@@ -46,8 +47,8 @@ def directedness() -> Metric:
         defined = [found for found in scores if _is_defined(found.score)]
         if not defined:
             return {"left out": len(scores)}
-        options = (defined[0].score.metadata or {})[_OPTIONS]
-        table = _table([_episode(found.sample_metadata, found.score.metadata) for found in defined])
+        options = (defined[0].score.metadata or {})[OPTIONS]
+        table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
         settings = _settings(table, options)
         estimates = measure_goals(table, settings).estimates
         measured = {estimate.hypothesis for estimate in estimates}
@@ -78,14 +79,15 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
         stored = state.store.get(KEY, None)
         if stored is None:
             return Score.unscored(explanation="the sample holds no episode of goalscope's")
-        metadata = {KEY: stored, _OPTIONS: options}
-        episode = _episode(state.metadata, metadata)
+        metadata = {KEY: stored, OPTIONS: options}
+        episode = kept_episode(state.metadata, metadata)
         return Score(value=_utilities(episode, options), answer=episode.outcome, metadata=metadata)
 
     return score
 
 
-def _episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
+def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
+    """Return the episode of a score, whose metadata hold its record."""
     sample = SampleRecord.read((sample_metadata or {}).get(KEY), "metadata")
     return recorded_episode(sample, EpisodeRecord.read((score_metadata or {}).get(KEY), "score"))
 

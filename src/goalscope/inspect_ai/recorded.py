@@ -1,15 +1,24 @@
-"""Episodes of other tasks: the return values of a user's reader for each sample of a log of Inspect."""
+"""Episodes of other tasks: the return values of a user's reader for each sample of a log of Inspect.
+
+Where the reader knows the world, the actions are taken in it and each state of the record is compared; else nothing is
+known of it but names.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from goalscope.agents.agent import Turn
 from goalscope.ids import content_id
-from goalscope.importers.problems import step_fields
+from goalscope.importers.problems import STEP_FIELDS, step_fields
+from goalscope.planning.oracle import oracle
 from goalscope.rows import Tag, unreserved
+from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.runs.study import Horizon
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.recorded import RecordedWorld
+from goalscope.worlds.world import TimedOracle, World
 
 UNKNOWN_ACTION = "unknown action"
 """Failure of a turn whose action is not among the known ones."""
@@ -21,6 +30,8 @@ class RecordedTurn:
 
     Attributes:
         action: name of the action, None without one.
+        state: of a known world, the state before the action as the record has it, None where it has none: (row, col)
+            or (row, col, flags) in grids and task maps, in an environment the environment's own.
         failure: reason for the missing action, None with an action.
         text: the answer.
         reasoning: the written reasoning before it.
@@ -30,6 +41,7 @@ class RecordedTurn:
     """
 
     action: str | None
+    state: Any = None
     failure: str | None = None
     text: str | None = None
     reasoning: str | None = None
@@ -45,16 +57,22 @@ class RecordedEpisode:
 
     Attributes:
         turns: the agent's turns, in order.
-        success: whether it reached its goal, None where the record ends before.
-        actions: names of all actions; None for the tools offered to its model.
+        success: whether it reached its goal, None where the record ends before. A known world says so itself; there
+            False stands for an agent that gave up.
+        world: the world where its rules are known: a grid, a task map, an environment.
+        actions: names of all actions; None for the tools offered to its model, or those of the world.
         agent: short name of the agent; None for the log's model.
-        cluster: name of the cluster for intervals; each sample is its own where empty.
-        horizon: maximum number of turns; None for the number of turns.
-        tags: plain values by name, for the sample's world; rows are grouped by them.
+        cluster: name of the cluster for intervals; each sample is its own where empty, a known world has its own.
+        horizon: maximum number of turns; None for the number of turns, in a known world at least that of a study.
+        tags: plain values by name, for the sample's world, of a known world for the episode; rows are grouped by them.
+
+    Raises:
+        ValueError: actions or a cluster beside a known world.
     """
 
     turns: Sequence[RecordedTurn]
-    success: bool | None
+    success: bool | None = None
+    world: World | None = None
     actions: Sequence[str] | None = None
     agent: str | None = None
     cluster: str = ""
@@ -68,6 +86,8 @@ class RecordedEpisode:
         if invalid:
             raise TypeError(f"turns must be RecordedTurn, got {shorten(invalid[0])}")
         unreserved(dict(self.tags))
+        if self.world is not None and (self.actions is not None or self.cluster):
+            raise ValueError("a known world has its actions and its cluster, got others beside it: leave them out")
 
 
 def model_events(sample: Any) -> Iterator[Any]:
@@ -128,8 +148,11 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
     """Return a reader's result as an episode, and the name of its agent.
 
     Raises:
-        UntrustedError: there is no action at all, or a turn has neither an action nor a failure.
+        UntrustedError: there is no action at all, a turn has neither an action nor a failure, or what is recorded does
+            not follow from the rules of a known world.
     """
+    if recorded.world is not None:
+        return _replayed(recorded, recorded.world, sample, header)
     used = {turn.action for turn in recorded.turns if turn.action is not None}
     action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or used)
     agent = recorded.agent or header.eval.model
@@ -168,5 +191,73 @@ def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:
         action=action,
         failure=UNKNOWN_ACTION if unknown else turn.failure,
         **step_fields(turn),
+        extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
+    )
+
+
+def _replayed(recorded: RecordedEpisode, world: World, sample: Any, header: Any) -> tuple[Episode, str]:
+    """Return the episode that the recorded actions make in a known world, and the name of its agent."""
+    agent, turns = recorded.agent or header.eval.model, list(recorded.turns)
+    try:
+        agent.encode()
+        usual = _usual_horizon(world)
+        horizon = recorded.horizon or max(1, len(turns), usual)
+        spec = EpisodeSpec(
+            world_id=world.id,
+            agent_id=content_id("agent", {"recorded": agent}),
+            trajectory=sample.epoch - 1,
+            seed=0,
+            horizon=horizon,
+        )
+        live = LiveEpisode(spec, world, None)
+        for index, turn in enumerate(turns):
+            if live.outcome is not None:
+                raise UntrustedError(f"an episode must end where it is over ({live.outcome})", "a further turn")
+            _check_state(world, turn, index, live)
+            live.apply(_turn(turn, live.observe().view.actions))
+        solved = live.outcome == "goal"
+        if recorded.success is not None and recorded.success != solved:
+            must = f"success must be {solved}, as the actions lead in the world"
+            raise UntrustedError(must, f"{recorded.success}")
+        live.outcome = live.outcome or ("stopped" if recorded.success is None else "ended")
+        return live.record(agent, recorded.tags), agent
+    except (ValueError, TypeError) as error:
+        if isinstance(error, UntrustedError):
+            raise
+        raise UntrustedError("a reader must return an episode of its world", str(error)) from error
+
+
+def _usual_horizon(world: World) -> int:
+    """Return the horizon of a study on a world, 0 where it has none of its own and no shortest path."""
+    known = oracle(world)
+    if isinstance(known, TimedOracle):
+        must = "a known world must leave nothing to chance, since its states are those to which the actions lead"
+        raise UntrustedError(must, "one with chance: leave world out")
+    return Horizon(factor=1.5).of(world) if world.horizon is not None or (known and known.length > 0) else 0
+
+
+def _check_state(world: World, turn: RecordedTurn, index: int, live: LiveEpisode) -> None:
+    """Require that a recorded state is the one to which the earlier actions lead in the world."""
+    if turn.state is None:
+        return
+    if "environment" in world.offers:
+        expected = world.believed.table.states[live.state[0]]  # type: ignore[attr-defined]
+    else:
+        expected = tuple(live.state)[: len(turn.state)]
+    if (tuple(turn.state) if isinstance(turn.state, list | tuple) else turn.state) != expected:
+        must = f"the state must be {shorten(expected)}, where the actions before lead in the world"
+        raise UntrustedError(must, shorten(turn.state), f"turn {index}")
+
+
+def _turn(turn: RecordedTurn, names: Sequence[str]) -> Turn:
+    """Return a turn in a known world; names of actions may be written in either case."""
+    numbers = {name.casefold(): number for number, name in enumerate(names)}
+    action = None if turn.action is None else numbers.get(turn.action.casefold())
+    unknown = turn.action is not None and action is None
+    known = {name: getattr(turn, name) for name in STEP_FIELDS if name != "reward"}
+    return Turn(
+        action=action,
+        failure=UNKNOWN_ACTION if unknown else turn.failure,
+        **known,
         extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
     )

@@ -1,8 +1,10 @@
 """What Inspect imports when it looks up a name of ours; the entry point of the group ``inspect_ai``."""
 
+from goalscope.inspect_ai.attribution import attribution, verdicts
 from goalscope.inspect_ai.episode import episode_measures, play
 from goalscope.inspect_ai.meg import directedness, meg
 from goalscope.inspect_ai.provider import provider
 from goalscope.inspect_ai.tasks import grids, study, task_maps, textworld
 
-__all__ = ["directedness", "episode_measures", "grids", "meg", "play", "provider", "study", "task_maps", "textworld"]
+__all__ = ["attribution", "directedness", "episode_measures", "grids", "meg", "play", "provider", "study", "task_maps"]
+__all__ += ["textworld", "verdicts"]
