@@ -56,7 +56,7 @@ def test_a_policy_takes_part_in_a_run_and_is_known_by_its_weights(tmp_path: Path
     assert read_policy(moved).digest == read_policy(seeker).digest != read_policy(blind).digest
 
 
-@pytest.mark.parametrize(("array", "size"), [("image", 147), ("one-hot", 984), ("full", 75)])
+@pytest.mark.parametrize(("array", "size"), [("image", 147), ("one-hot", 984), ("full", 75), ("image-mission", 2835)])
 def test_levels_are_shown_as_the_arrays_that_policies_are_trained_on(array: str, size: int) -> None:
     gymnasium = pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
     minigrid = pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
@@ -69,12 +69,13 @@ def test_levels_are_shown_as_the_arrays_that_policies_are_trained_on(array: str,
         "image": minigrid.wrappers.ImgObsWrapper(real),
         "one-hot": minigrid.wrappers.OneHotPartialObsWrapper(real),
         "full": minigrid.wrappers.FullyObsWrapper(real),
+        "image-mission": minigrid.wrappers.FlatObsWrapper(real),
     }[array]
     shown, _ = wrapped.reset(seed=1)
     for action in (2, 1, 2, 0):
         observed = session.view.observed.array
         assert observed is not None and observed.size == size
-        image = shown if array == "image" else shown["image"]
+        image = shown if array.startswith("image") else shown["image"]
         facing = [] if array != "one-hot" else np.eye(4)[real.unwrapped.agent_dir]
         np.testing.assert_array_equal(observed.ravel(), np.concatenate([image.ravel(), facing]))
         shown, *_ = wrapped.step(action)
