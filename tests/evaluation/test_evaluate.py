@@ -123,7 +123,7 @@ def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path)
         judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
     (tmp_path / "plan" / judging.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
-    with pytest.raises(ValueError, match=r"version 5.*got 1.*another directory"):
+    with pytest.raises(ValueError, match=r"version 4.*got 1.*another directory"):
         judging.prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")

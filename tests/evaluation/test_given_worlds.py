@@ -80,7 +80,6 @@ def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
         ("theseus", "corridors.yaml", "does not act in environments"),
         ("random", "explore-exploit", "leave --worlds out"),
         ("environment-optimal", "", "give --worlds"),
-        ("found/arms/worlds", "corridors.yaml", "recorded logs"),
     ],
 )
 def test_what_does_not_fit_is_refused(place: Path, agent: str, worlds: str, words: str) -> None:

@@ -174,7 +174,7 @@ def check_declared(margin: Mapping[str, float], unbounded: Sequence[str] = ()) -
     Raises:
         ValueError: an unknown measure, or a margin within which any two conditions are equal.
     """
-    bounds = measure_bounds() | dict.fromkeys(unbounded, UNBOUNDED) if margin else {}
+    bounds = dict(measure_bounds()) | dict.fromkeys(unbounded, UNBOUNDED) if margin else {}
     for measure, width in margin.items():
         if measure not in bounds:
             raise ValueError(
