@@ -193,12 +193,14 @@ class Loopback:
 
     def _bound(self) -> "_Server":
         """A server at its port; a new port lies below those that systems lend to clients: it stays free meanwhile."""
-        for port in [self.port] if self.port else random.SystemRandom().sample(_PORTS, 200):
+        # The system may keep the port of a server that stopped for some moments more.
+        for port in [self.port] * 200 if self.port else random.SystemRandom().sample(_PORTS, 200):
             try:
                 return _Server(("127.0.0.1", port), _Handler)
             except OSError as error:
-                if self.port or error.errno != errno.EADDRINUSE:
+                if error.errno != errno.EADDRINUSE:
                     raise
+                time.sleep(0.05 if self.port else 0)
         raise OSError(errno.EADDRINUSE, f"no port of 200 in {_PORTS} is free")
 
     def stop(self) -> None:
