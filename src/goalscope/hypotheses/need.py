@@ -42,7 +42,11 @@ from goalscope.measures.goals.separability import FEWEST
 from goalscope.worlds.world import World
 
 POWER: Final = 0.9
-"""Probability of the right name at the declared need, at least."""
+"""Probability of the right name at the declared need by this law.
+
+Of played agents with a lapse rate of .6 some are named rightly in .82 to .87, since roots and quotients are taken to
+first order (docs/attribute.md has each cell).
+"""
 
 LAPSES: Final = (0.0, 0.3, 0.6)
 """Lapse rates that the need is declared for where none are given."""
@@ -139,7 +143,7 @@ def sentences(found: Sequence[Need]) -> list[str]:
         return []
     told = [
         f"worlds like these that a name needs, of agents with lapse rate {' / '.join(f'{rate:g}' for rate in rates)}, "
-        f"asked twice (right in {POWER:.0%} or more):"
+        f"asked twice (right in {POWER:.0%} by the law of the score):"
     ]
     for name in dict.fromkeys(one.name for one in found):
         own = [one for one in found if one.name == name]

@@ -15,8 +15,7 @@ from goalscope.attribution import Trial, judged, usual_methods
 from goalscope.attribution.strata import AgentAnswers, followed
 from goalscope.front.attributing import bank_from
 from goalscope.hypotheses.answers import answers_of
-from goalscope.inspect_ai.meg import OPTIONS, kept_episode
-from goalscope.inspect_ai.record import KEY
+from goalscope.inspect_ai.meg import OPTIONS, kept_episode, scored
 
 
 @metric(name="attribution", scores="unreduced")
@@ -68,12 +67,6 @@ def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequen
     options: dict[str, Any] = {"hypotheses": bank, "methods": [name.strip() for name in names if name.strip()]}
 
     async def score(state: TaskState, target: Target) -> Score:
-        stored = state.store.get(KEY, None)
-        if stored is None:
-            return Score.unscored(explanation="the sample holds no episode of goalscope's")
-        metadata = {KEY: stored, OPTIONS: options}
-        episode = kept_episode(state.metadata, metadata)
-        found, _ = answers_of([episode])
-        return Score(value=sum(len(one.state) for one in found), answer=episode.outcome, metadata=metadata)
+        return scored(state, options, lambda episode: sum(len(one.state) for one in answers_of([episode])[0]))
 
     return score

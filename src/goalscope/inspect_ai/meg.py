@@ -5,7 +5,7 @@ with its score, and the metric measures the episodes of all samples and epochs t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
@@ -76,14 +76,19 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
         options["hypotheses"] = asked
 
     async def score(state: TaskState, target: Target) -> Score:
-        stored = state.store.get(KEY, None)
-        if stored is None:
-            return Score.unscored(explanation="the sample holds no episode of goalscope's")
-        metadata = {KEY: stored, OPTIONS: options}
-        episode = kept_episode(state.metadata, metadata)
-        return Score(value=_utilities(episode, options), answer=episode.outcome, metadata=metadata)
+        return scored(state, options, lambda episode: _utilities(episode, options))
 
     return score
+
+
+def scored(state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
+    """Return the score of a sample, which keeps its episode and the options of the scorer for the metric."""
+    stored = state.store.get(KEY, None)
+    if stored is None:
+        return Score.unscored(explanation="the sample holds no episode of goalscope's")
+    metadata = {KEY: stored, OPTIONS: options}
+    episode = kept_episode(state.metadata, metadata)
+    return Score(value=value_of(episode), answer=episode.outcome, metadata=metadata)
 
 
 def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
