@@ -209,9 +209,14 @@ def test_an_interruption_leaves_no_answer_for_the_next(child: subprocess.Popen[b
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        render_bounded(LOOPS, USER, {})
+    # A shell starts what it runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            render_bounded(LOOPS, USER, {})
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert child.returncode == -signal.SIGKILL
 
 

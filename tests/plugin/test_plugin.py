@@ -100,7 +100,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("site")
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     modules = {
-        str(path.relative_to(HERE)): path.read_text(encoding="utf-8") for path in HERE.glob("*/*") if path.is_file()
+        str(path.relative_to(HERE)): path.read_text(encoding="utf-8")
+        for path in HERE.glob("*/*")
+        if path.is_file() and path.suffix != ".pyc"
     }
     install(site, project["name"], modules, project["entry-points"]["goalscope"])
     return site
