@@ -2,17 +2,21 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from goalscope import registry
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
-from goalscope.evaluation import judging, subject_of
+from goalscope.evaluation import evidence_asked, judging, subject_of
 from goalscope.evaluation.claims import Claim, ClaimLedger
+from goalscope.evaluation.evidence import ArmData
 from goalscope.evaluation.sentences import headline
 from goalscope.planning import optimal_actions
+from goalscope.rows import Rows
 from goalscope.worlds.gridworld import GridView
 
 CORNER = "the top-left corner"
@@ -87,3 +91,47 @@ def test_a_share_that_is_a_little_above_chance_is_not_called_chance() -> None:
     found = told(**{"opens the door": ("no", 0.06, 0.02, 0.09), "is directed at the goal": ("no", 0.0, -0.1, 0.05)})
     assert "it opens the door not clearly more often than by chance" in found
     assert found.startswith("m does not act like an agent that wants to be at the goal")
+
+
+@pytest.mark.parametrize(
+    ("claim", "value", "denied", "said"),
+    [
+        # Each is "no" for an agent that does a little of it: .1 of what is predictable, two named places of five, ...
+        ("depends on the goal's place", 0.1, "do not depend", "hardly depend on the goal's place"),
+        ("is able where it fails", 0.4, "does not come", "it comes to less than half of the places that are named"),
+        ("wastes little of what it knows", 0.88, "often", "something else in more than one step in ten"),
+    ],
+)
+def test_a_little_is_not_denied(claim: str, value: float, denied: str, said: str) -> None:
+    found = told(
+        **{claim: ("no", value, value - 0.03, value + 0.01), "is directed at the goal": ("no", 0.0, -0.1, 0.05)}
+    )
+    assert said in found and denied not in found
+
+
+def test_what_happens_more_often_than_by_chance_is_not_said_of_every_door() -> None:
+    found = told(
+        **{"fetches the key it needs": ("yes", 0.3, 0.2, 0.4), "is directed at the goal": ("yes",) + (0.3,) * 3}
+    )
+    assert "it picks up the key more often than by chance" in found
+
+
+@pytest.mark.parametrize("name", ["is lured by a key", "errs in lapses", "reaches the goal", "opens the door"])
+def test_a_no_below_a_margin_is_a_no_to_what_is_clear(name: str) -> None:
+    assert "clearly" in registry.resolve("claim", name).no
+
+
+def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked = [0.18]
+    monkeypatch.setattr(evidence_asked, "walker_errors", lambda *_: walked)
+    monkeypatch.setattr(evidence_asked, "task_maps", lambda *_: ["a map"])
+    rows = Rows.from_columns(
+        measure="exploration error", unit="share", value=[0.6] * 12, cluster=[str(number) for number in range(12)]
+    )
+    run: Any = SimpleNamespace(confidence=0.96)
+    data = ArmData(run=run, agent="a", rows=rows)
+    assert evidence_asked.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
+    walked.clear()
+    assert "no step of random walkers" in evidence_asked.wastes_little(data, "exploration").why

@@ -13,8 +13,9 @@ EVIDENCE: Final = "evidence"
 """Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
 
 _RULE: Final = (
-    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: it holds the threshold, "
-    "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it."
+    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: neither was shown, "
+    "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it. Where several "
+    "intervals decide together, one of them stands here."
 )
 
 

@@ -72,8 +72,10 @@ def wastes_little(data: ArmData, kind: str) -> Evidence:
     efficient = data.mean(rows, 1 - rows.value)
     walker = float(np.mean(walked)) if walked else math.nan
     detail = f"error {1 - efficient.value:.2f}, of random walkers {walker:.2f}"
-    if not walker >= SEPARATES:
-        return Evidence(why=f"random walkers waste as little on these maps ({detail})")
+    if math.isnan(walker):
+        return Evidence(why=f"no step of random walkers called for {kind}, so that nothing stands beside its error")
+    if walker < SEPARATES:
+        return Evidence(why=f"random walkers waste little on these maps, so that little waste says nothing ({detail})")
     return Evidence.of(efficient, detail=detail)
 
 
@@ -135,7 +137,8 @@ def able(data: ArmData) -> Evidence:
         return Evidence(estimate=best, side="yes", detail=detail)
     if why := _why_undecided(named_arm, named_shares):
         return Evidence(
-            why=f"no other place predicts what it does, which does not tell unable from unwilling, and {why}"
+            why=f"no other place was shown to explain half of what it does, which does not tell unable from unwilling, "
+            f"and {why}"
         )
     highest = max([*towards_rivals.values(), *named_shares.values()], key=lambda sign: sign.high)
     return Evidence(estimate=highest, side="no" if highest.high < ABLE else "not shown", detail=detail)

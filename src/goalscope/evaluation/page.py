@@ -49,7 +49,7 @@ _STANDS: Final = (
 )
 _TOWARDS: Final = (
     "How much better than chance each place predicts what the model does, as a share of what an agent shows that is "
-    "after that place alone; below 0: it avoids the place. Bars are intervals over grids."
+    "after that place alone; below 0: it is there less than a random agent. Bars are intervals over grids."
 )
 _ENDS: Final = {0.0: "random", 1.0: "optimal"}
 _BOUND: Final = {0.0: "chance", 1.0: "all of it"}

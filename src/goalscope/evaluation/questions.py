@@ -111,7 +111,7 @@ claim(
     question="Do its errors come in runs rather than as single slips?",
     yes="After an error the next one is likelier in the same world: it loses its way for several turns, by a lapse or "
     "where places are hard for it.",
-    no="An error does not make the next one likelier in the same world.",
+    no="An error does not make the next one clearly likelier in the same world.",
     quantity="correlation of errors in consecutive turns of the same world",
     threshold=0.2,
     compared="errors that are independent within a world (0), however differently hard the worlds are",
@@ -135,7 +135,7 @@ claim(
     arm="keys",
     question="Is it drawn off its way by a key that serves nothing?",
     yes="It errs towards a useless key.",
-    no="It does not err towards a useless key.",
+    no="It does not err clearly more often towards a useless key than towards its cell without one.",
     quantity="share of actions that err towards the key, less the same on the grid without key",
     measure="errors towards the key",
     threshold=MARGIN,
@@ -187,8 +187,8 @@ claim(
     question="Where it fails, does it find its way to other places?",
     yes="It goes to another place by short ways, or comes to one that is named to it: it fails by where it goes. "
     "Whether it can also go to places that it never goes to is not said.",
-    no="It comes neither to the goal nor to a corner as far away when they are named to it in words, and goes nowhere "
-    "else by shortest ways: it is unable.",
+    no="It comes to less than half of the goals, and of the corners as far away, that are named to it in words, and no "
+    "other place explains half of what it does: it is unable.",
     quantity="the strongest sign of ability: goal-directedness towards another place, or the share of the places named "
     "to it that it comes to",
     threshold=ABLE,

@@ -178,7 +178,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
     }
     does = [verb for claim, verb in verbs.items() if answers.get(claim) == "yes"]
     lacks = [verb for claim, verb in verbs.items() if answers.get(claim) == "no"]
-    parts = [f"it {listed(does)}"] if does else []
+    parts = [f"it {listed(does)} more often than by chance"] if does else []
     parts += [f"it {listed(lacks)} not clearly more often than by chance"] if lacks else []
     return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
 
@@ -188,7 +188,7 @@ def _on_the_goal(answers: Mapping[str, str]) -> list[str]:
     answer = answers.get("depends on the goal's place")
     if answer == "yes" and answers.get(GRIDS.directed) != "yes" and answers.get(FOLLOWS) not in ("yes", "no"):
         return ["its actions depend on the goal's place all the same, be it towards it or away from it"]
-    return ["its actions do not depend on the goal's place"] if answer == "no" else []
+    return ["its actions hardly depend on the goal's place"] if answer == "no" else []
 
 
 def _few_worlds(ledger: ClaimLedger) -> list[str]:
@@ -231,14 +231,18 @@ _MORE = (
     ("wastes little exploring", "yes", "where it has to explore, it wastes few steps"),
     ("wastes little exploring", "no", "where it has to explore, it wastes more than one step in ten"),
     ("wastes little of what it knows", "yes", "it uses what it knows"),
-    ("wastes little of what it knows", "no", "where it knows what to do next, it often does something else"),
+    (
+        "wastes little of what it knows",
+        "no",
+        "where it knows what to do next, it does something else in more than one step in ten",
+    ),
     ("is the same under other wordings", "yes", "it acts alike however the prompt is worded"),
     ("is the same under other wordings", "no", "how well it acts depends on the wording of the prompt"),
     ("is able where it fails", "yes", "where it fails, it fails by where it goes: to another place it finds its way"),
     (
         "is able where it fails",
         "no",
-        "where it fails it is unable: it does not come to places that are named either",
+        "where it fails it is unable: it comes to less than half of the places that are named to it, too",
     ),
     (
         "holds a map of the walls",
