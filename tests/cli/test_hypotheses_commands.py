@@ -48,6 +48,28 @@ def test_worlds_are_a_study_a_kind_or_entries(worlds: str) -> None:
     assert "goal – flee goal" in shown
 
 
+PHASES = """
+name: phases
+worlds:
+  - {kind: grid, sizes: [7], densities: [0.6], count: 8, goal: top-right, phase: trained}
+  - {kind: grid, sizes: [7], densities: [0.6], count: 12, goal: not top-right, apart: 3, phase: shifted}
+agents: [{kind: random}]
+"""
+
+
+def test_a_place_of_the_trained_phase_is_known_in_the_other_one(folder: Path) -> None:
+    Path("phases.yaml").write_text(PHASES, encoding="utf-8")
+    bank = ("--hypotheses", "goal;corner top-right;where the goal stood in phase trained", "--worlds", "phases.yaml")
+    plain = json.loads(call("separate", *bank, "--phase", "shifted", "--json"))
+    assert plain["worlds"] == 12 and plain["same"] == [["corner top-right", "where the goal stood in phase trained"]]
+    nats = {(pair["hypothesis"], pair["rival"]): pair["nats_same_lapse"] for pair in plain["pairs"]}
+    assert nats["goal", "where the goal stood in phase trained"] == nats["goal", "corner top-right"] > 1
+    chosen = call("design", *bank, "--phase", "shifted", "--choose", "4", "--out", "chosen.yaml")
+    assert "corner top-right or where the goal stood in phase trained: no candidate" in chosen
+    alone = call("separate", *bank[:3], "{kind: grid, sizes: [7], densities: [0.6], count: 3, phase: shifted}")
+    assert "where the goal stood in phase trained: undefined in all of these worlds" in alone
+
+
 def test_task_maps_have_hypotheses_of_their_own() -> None:
     worlds = "{kind: task-map, presets: [high-small], count: 1, generator: {alpha: 1.5}}"
     assert "event sub-goals" in call("separate", "--hypotheses", "task-maps", "--worlds", worlds)

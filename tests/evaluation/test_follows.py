@@ -11,9 +11,14 @@ from command_line import call
 from goalscope import evaluate
 from goalscope.attribution.definition import Attribution
 from goalscope.attribution.strata import Followed
-from goalscope.evaluation import Evaluation, follows
+from goalscope.evaluation import Evaluation, Plan, estimate, follows
 from goalscope.evaluation.evidence import ArmData
+from goalscope.evaluation.plan import PLAN
+from goalscope.evaluation.rules import level
 from goalscope.evaluation.sentences import FOLLOWS, headline
+from goalscope.hypotheses import load_hypotheses
+from goalscope.hypotheses.need import needed
+from goalscope.runs import Study
 
 PHASES = """
 name: corner
@@ -67,6 +72,33 @@ def test_hypotheses_that_coincide_everywhere_cannot_be_told(tmp_path: Path) -> N
     found = asked(tmp_path / "found", TWIN, worlds=str(tmp_path / "corner.yaml"), hypotheses="goal;corner top-right")
     (claim,) = found.models[0].claims
     assert claim.answer == "cannot be told" and "act alike" in claim.says and "corner top-right" in claim.says
+
+
+def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are_asked(tmp_path: Path) -> None:
+    text = PHASES.replace("count: 12, goal: not top-right", "count: 20, apart: 3, goal: not top-right")
+    (tmp_path / "corner.yaml").write_text(text, encoding="utf-8")
+    given: dict[str, Any] = {"worlds": str(tmp_path / "corner.yaml"), "hypotheses": "goal;corner top-right"}
+    dry = estimate([TWIN], tmp_path / "found", quick=True, **given)
+    assert dry.plan is not None and not (tmp_path / "found" / PLAN).exists()
+    told = dry.plan.beforehand
+    assert set(told) <= set(dry.lines())
+    trained = [line for line in told if "phase trained" in line]
+    assert len(trained) == 1 and "no number of worlds" in trained[0] and "from corner top-right" in trained[0]
+    study = Study.parse({**Study.load(tmp_path / "corner.yaml").dump(), "seed": dry.plan.seed})
+    shifted = [world for world in study.worlds() if world.tags["phase"] == "shifted"]
+    bank = load_hypotheses(given["hypotheses"])
+    found = needed(bank, shifted, horizon=study.horizon.of, level=level(1))
+    short = {one.name for one in found if one.worlds > 40}
+    assert short and {name for name in bank if any(f"too few to name {name}:" in line for line in told)} == short
+    assert all(f"{one.worlds:.0f} at lapse rate {one.lapse:g}" in str(told) for one in found if one.worlds > 40)
+    assert any("enough to name" in line for line in told) == (len(short) < len(bank))
+    stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
+    assert Plan.read(stored).beforehand == told
+    (tmp_path / "corner.yaml").write_text(text.replace("count: 20", "count: 120"), encoding="utf-8")
+    often = estimate([TWIN], tmp_path / "often", quick=True, **given).plan
+    assert often is not None
+    (told_of_many,) = [line for line in often.beforehand if "phase shifted" in line]
+    assert "240 worlds are enough to name goal and corner top-right" in told_of_many
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The answers of an agent in a run, and the groups of its worlds that are judged together: phases are never mixed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import LEVEL
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.runs.study import Study
+from goalscope.worlds.world import World
 
 GOAL = "goal"
 USUAL = "grids"
@@ -183,10 +185,22 @@ def _need(said: Attribution, trial: Trial) -> Need | None:
 
 
 def bank_of(store: Store) -> dict[str, Hypothesis]:
-    """Return the hypotheses that the study of a run names under ``analysis``, `USUAL` where it names none."""
-    study = store.study()
+    """Return the hypotheses of the study of a run, see `named_in`."""
+    return named_in(store.study())
+
+
+def named_in(study: Study | None) -> dict[str, Hypothesis]:
+    """Return the hypotheses that a study names under ``analysis``, `USUAL` where it names none."""
     named = () if study is None or study.analysis is None else study.analysis.hypotheses
     return read_hypotheses(list(named)) if named else load_hypotheses(USUAL)
+
+
+def phases_of(worlds: Iterable[World]) -> dict[str, list[World]]:
+    """Return phase -> its worlds, "" for those of none."""
+    found: dict[str, list[World]] = {}
+    for world in worlds:
+        found.setdefault(str(world.tags.get("phase", "")), []).append(world)
+    return found
 
 
 def sentence(agent: str, groups: Sequence[Followed]) -> str:

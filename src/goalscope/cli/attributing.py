@@ -12,7 +12,6 @@ from goalscope.cli.studies import Count, Densities, Settings, Sizes
 if TYPE_CHECKING:
     from goalscope.front.attributing import Attributed
     from goalscope.runs import Study
-    from goalscope.worlds.world import World
 
 
 def attribute(
@@ -123,16 +122,14 @@ def _print_costs(studies: list[Any]) -> None:
 
 def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
     """Print what names need in the worlds of a study, phase by phase."""
+    from goalscope.attribution.strata import phases_of
     from goalscope.cli.console import say
-    from goalscope.cli.hypotheses import needs_of
-    from goalscope.hypotheses import bind, load_hypotheses
+    from goalscope.cli.hypotheses import bound, needs_of
+    from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.need import LAPSES, sentences
 
-    every, phases = study.worlds(), dict[str, "list[World]"]()
-    bank = {name: bind(one, every) for name, one in load_hypotheses(hypotheses).items()}
-    for world in every:
-        phases.setdefault(str(world.tags.get("phase", "")), []).append(world)
-    for phase, worlds in phases.items():
+    bank = bound(load_hypotheses(hypotheses), study)
+    for phase, worlds in phases_of(study.worlds()).items():
         for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
             say(f"phase {phase}: {line}" if phase else line)
 

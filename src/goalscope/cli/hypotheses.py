@@ -63,7 +63,7 @@ def separate(
 
     check_outputs(out)
     study = study_of(worlds, sizes, densities, count, settings)
-    bank, given = load_hypotheses(hypotheses), _of_phase(study, phase)
+    bank, given = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
     found = separability(bank, given, horizon=study.horizon.of, lapse=lapse, level=level)
     needs = needs_of(bank, given, study, lapse)
     if out is not None:
@@ -115,9 +115,8 @@ def design(
 
     check_outputs(out)
     study = study_of(worlds, sizes, densities, count, settings)
-    found = designed(
-        load_hypotheses(hypotheses), _of_phase(study, phase), choose, horizon=study.horizon.of, lapse=lapse, seed=seed
-    )
+    bank = bound(load_hypotheses(hypotheses), study)
+    found = designed(bank, _of_phase(study, phase), choose, horizon=study.horizon.of, lapse=lapse, seed=seed)
     low, middle, high = np.quantile(found.random, (0.025, 0.5, 0.975))
     say(
         f"{choose} of {len(found.found.world_ids)} worlds: the pair that is told apart least, "
@@ -151,6 +150,13 @@ def needs_of(
         return []
     rates = sorted({*LAPSES, min(lapse, 0.95)})
     return needed(bank, worlds, horizon=study.horizon.of, lapses=rates, episodes=episodes)
+
+
+def bound(bank: "Mapping[str, Hypothesis]", study: "Study") -> "dict[str, Hypothesis]":
+    """Return a bank whose places of a phase have the cells of all worlds of a study, whichever phase is looked at."""
+    from goalscope.hypotheses import bind
+
+    return {name: bind(one, study.worlds()) for name, one in bank.items()}
 
 
 def _of_phase(study: "Study", phase: str) -> list["World"]:

@@ -117,8 +117,7 @@ def estimate(
     """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
     asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *asked)) as ready:
-        evaluation = ready.evaluation
-        return ready.announcement(replace(evaluation, plan=evaluation.plan.sized(ready.sizes)))
+        return ready.announcement(ready.evaluation.announced(ready.sizes))
 
 
 def _tell(announcement: Announcement) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm
+from goalscope.evaluation.beforehand import told_beforehand
 from goalscope.evaluation.choices import Choices, differences
 from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
@@ -41,6 +42,7 @@ class Plan(BaseModel):
         worlds: the worlds that replace all others, see `goalscope.evaluation.arms.given_worlds`; None for those of the
             registered arms.
         choices: what the user chose of arms, sizes and settings; those of models stand in the models.
+        beforehand: what the worlds of these sizes are enough to name, and what not, a line each.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -50,6 +52,7 @@ class Plan(BaseModel):
     looks: tuple[dict[str, int], ...] = Field(default=(), strict=False)
     worlds: dict[str, Any] | None = None
     choices: Choices = Choices()
+    beforehand: tuple[str, ...] = Field(default=(), strict=False)
 
     @classmethod
     def read(cls, path: str | Path, *, edited: bool = False) -> Self:
@@ -188,7 +191,19 @@ class EvaluationRun:
             raise ValueError(
                 "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
             )
-        return replace(self, plan=self.plan.sized(sizes)).written()
+        return self.announced(sizes).written()
+
+    def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
+        """Return it with sizes, and with what their worlds are enough for; nothing is written."""
+        told, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
+        for arm in sized.arms:
+            open_to = sized.subjects_for(arm) if arm.study.get("answers", 1) > 1 else []
+            asked = [subject for subject in open_to if (arm.name, subject.name) not in self.failures.unasked]
+            with self.failures.kept_apart(arm.title, [arm.name], [subject.name for subject in asked]):
+                if asked:
+                    study = arm.make(asked[:1], sized.plan.sizes[arm.name], sized.plan.seed)
+                    told += (f"{arm.title}: {line}" for line in told_beforehand(study, level=sized.level))
+        return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(told)}))
 
     def written(self) -> "EvaluationRun":
         """Write the plan, before anything is asked; return the evaluation."""

@@ -36,7 +36,7 @@ class Announcement:
         table: a line an arm: worlds, turns, time, part of the full size; None where nothing is asked.
         expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
         failed: a sentence for each error that nobody declared.
-        plan: what is asked of whom, a value that `evaluate` takes.
+        plan: what is asked of whom and what its worlds are enough for, a value that `evaluate` takes.
     """
 
     table: Table | None = None
@@ -50,7 +50,8 @@ class Announcement:
         for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
             size = [f"{worlds} worlds", f"at most {turns} turns"] if worlds != "–" else []
             found.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
-        return found + ([self.expected] if self.expected else [])
+        told = () if self.plan is None else self.plan.beforehand
+        return [*found, *([self.expected] if self.expected else []), *told]
 
 
 def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
