@@ -150,7 +150,7 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
     pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (study,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert len(code.splitlines()) <= 30
     names: dict[str, Any] = {}

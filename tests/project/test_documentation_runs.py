@@ -523,6 +523,8 @@ NOT_RUN = {
     "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,
     "goalscope run room.yaml --out runs/room": _POLICIES,
     "goalscope evaluate policy:file=room.policy --worlds room.yaml --out runs/verdict": _POLICIES,
+    'python -c "from stable_baselines3 import PPO; from goalscope.environments import save_policy; '
+    "save_policy(PPO.load('room.zip'), 'room.policy')\"": _POLICIES,
     "pip install '.[lm,inspect]'": _INSTALLS,
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,

@@ -2,6 +2,7 @@
 
 from goalscope.environments.agents import PolicyAgent
 from goalscope.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
+from goalscope.environments.missions import WORDS
 from goalscope.environments.oracles import oracle
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
 from goalscope.environments.policies import read_policy, save_policy
@@ -13,6 +14,7 @@ from goalscope.environments.world import Believed, EnvironmentView, EnvironmentW
 
 __all__ = [
     "LIMIT",
+    "WORDS",
     "Believed",
     "Environment",
     "EnvironmentView",

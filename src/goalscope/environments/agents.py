@@ -250,7 +250,12 @@ class PolicyAgent:
     def _choose(self, observation: Observation) -> int:
         array, count = self.shows(observation.view)[None], len(observation.view.actions)
         if self.probabilities is None:
-            action, _ = self.policy.predict(array, deterministic=True)
+            action, state = self.policy.predict(array, deterministic=True)
+            if state is not None:
+                raise ValueError(
+                    "a policy with memory must be written by goalscope.environments.save_policy and act as kind: "
+                    "policy: here each observation is answered by itself"
+                )
             return int(np.asarray(action).reshape(-1)[0])
         probabilities = np.asarray(self.probabilities(array), dtype=np.float64).reshape(-1)
         if (

@@ -133,7 +133,7 @@ class MiniGridWorlds(_Searched):
     levels: tuple[str, ...] = sequence()
     seeds: _Seeds = sequence(default=(1,))
     form: Literal["words", "grid"] = "words"
-    array: Literal["image", "one-hot", "image-mission", "full"] | None = None
+    array: Literal["image", "one-hot", "image-mission", "image-tokens", "full"] | None = None
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield level by level, seed by seed."""

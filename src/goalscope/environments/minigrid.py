@@ -9,6 +9,7 @@ import numpy.typing as npt
 from goalscope.environments.bounds import LevelBound
 from goalscope.environments.environment import Observed, StateCopy, environment_kind
 from goalscope.environments.levels import CARRIED, MOVABLE, Key, LevelSimulator
+from goalscope.environments.missions import indicators, tokens
 from goalscope.environments.toy_text import copied, make
 from goalscope.extras import lacking
 from goalscope.ids import content_id
@@ -30,13 +31,12 @@ def _real(level: str, seed: int) -> Any:
     return environment
 
 
-ARRAYS = ("none", "image", "one-hot", "image-mission", "full")
+ARRAYS = ("none", "image", "one-hot", "image-mission", "image-tokens", "full")
 """Arrays that policies are shown: none; MiniGrid's own picture of what lies ahead, ``[7, 7, 3]`` uint8; the same as
 indicators of kinds, colours and states, ``[7, 7, 20]``, and the direction, flat ``[984]``; the picture and
 the characters of the mission, a row of 28 indicators each (a to z, space, comma), as MiniGrid's FlatObsWrapper, flat
-``[2835]``; the whole level, ``[W, H, 3]``, the agent in it."""
-_CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,"
-_LONGEST_MISSION = 96
+``[2835]``; the picture and the numbers of the mission's words in `goalscope.environments.WORDS`, 0 after the last one,
+flat ``[211]``; the whole level, ``[W, H, 3]``, the agent in it."""
 
 
 def _array(real: Any, form: str) -> npt.NDArray[Any]:
@@ -52,23 +52,13 @@ def _array(real: Any, form: str) -> npt.NDArray[Any]:
     if form == "image":
         return np.asarray(image, dtype=np.uint8)
     if form == "image-mission":
-        return np.concatenate([image.ravel(), _indicators(str(real.mission).lower())]).astype(np.uint8)
+        return np.concatenate([image.ravel(), indicators(str(real.mission))]).astype(np.uint8)
+    if form == "image-tokens":
+        return np.concatenate([image.ravel(), tokens(str(real.mission))]).astype(np.uint8)
     sizes = len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX)
     parts = [np.eye(size, dtype=np.uint8)[image[..., index]] for index, size in enumerate(sizes)]
     cells = np.concatenate(parts, axis=-1).ravel()
     return np.concatenate([cells, np.eye(4, dtype=np.uint8)[real.agent_dir]])
-
-
-def _indicators(mission: str) -> npt.NDArray[Any]:
-    """Return ``[96 * 28]``: which character stands at each place of a mission."""
-    if len(mission) > _LONGEST_MISSION or not set(mission) <= set(_CHARACTERS):
-        raise ValueError(
-            f"a mission that is shown as an array must have at most {_LONGEST_MISSION} letters, spaces and commas, got "
-            f"{mission!r:.200}: choose another array"
-        )
-    rows = np.zeros((_LONGEST_MISSION, len(_CHARACTERS)), dtype=np.uint8)
-    rows[np.arange(len(mission)), [_CHARACTERS.index(one) for one in mission]] = 1
-    return rows.ravel()
 
 
 @environment_kind("minigrid")
