@@ -50,7 +50,9 @@ def summary(run: RunData) -> list[str]:
     if tasks:
         worlds_text = f"on {counted(clusters, 'task map')}, judged by their actions alone"
     elif policies_known:
-        worlds_text = f"on {counted(clusters, 'grid')} whose optimal policies are known exactly"
+        sized = run.measured.values.get("size", (None,)) != (None,)  # environments have no size
+        where = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
+        worlds_text = f"{where} whose optimal policies are known exactly"
     else:
         worlds_text = (
             f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
