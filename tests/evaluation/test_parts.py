@@ -1,8 +1,9 @@
 """Agents that are after two places, each in a part: no sentence denies the weaker one."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from goalscope.agents.scripted import ScriptedAgent
 from goalscope.evaluation import evidence_asked, judging, subject_of
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.evidence import ArmData
-from goalscope.evaluation.sentences import headline
+from goalscope.evaluation.sentences import FOLLOWS, headline
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
 from goalscope.worlds.gridworld import GridView
@@ -58,11 +59,19 @@ def test_a_corner_that_explains_a_part_does_not_deny_the_goal(ledger: Any) -> No
     assert "not at the goal" not in said
 
 
-def told(**answers: tuple[Any, float, float, float]) -> str:
+def told(names: Mapping[str, str] = MappingProxyType({}), /, **answers: tuple[Any, float, float, float]) -> str:
     """Return the verdict of a ledger with these claims: name -> answer, estimate, lower and upper end."""
     claims = [
         Claim(
-            name=name, arm="grids", question="?", answer=answer, says="", value=value, low=low, high=high, names=CORNER
+            name=name,
+            arm="grids",
+            question="?",
+            answer=answer,
+            says="",
+            value=value,
+            low=low,
+            high=high,
+            names=names.get(name, CORNER),
         )
         for name, (answer, value, low, high) in answers.items()
     ]
@@ -91,6 +100,28 @@ def test_a_share_that_is_a_little_above_chance_is_not_called_chance() -> None:
     found = told(**{"opens the door": ("no", 0.06, 0.02, 0.09), "is directed at the goal": ("no", 0.0, -0.1, 0.05)})
     assert "it opens the door not clearly more often than by chance" in found
     assert found.startswith("m does not act like an agent that wants to be at the goal")
+
+
+@pytest.mark.parametrize(
+    ("low", "follows", "words"),
+    [
+        # Goal in the left half, else through it to the top-right corner: .63 [.36, .93], "... or goal in part".
+        (0.36, None, "m is weakly or partly directed at the goal (0.630 [0.360, 0.930] of"),
+        (0.55, "corner top-right or goal in part", "m is weakly or partly directed at the goal"),
+        (0.55, "goal in part", "m is weakly or partly directed at the goal"),
+        (0.55, "goal", "m is directed at the goal"),
+    ],
+)
+def test_a_part_of_the_worlds_is_not_called_the_goal(low: float, follows: str | None, words: str) -> None:
+    claims: dict[str, Any] = {
+        "is directed at the goal": ("yes", 0.63, low, 0.93),
+        "prefers the goal to rivals": ("yes", 5.6, 1.7, 9.4),
+    }
+    if follows is not None:
+        claims[FOLLOWS] = ("yes", 0.6, 0.3, 0.8)
+    found = told({FOLLOWS: f"{follows} (45% of what it would repeat)"}, **claims)
+    assert found.startswith(words)
+    assert ("rather than at a corner" in found) == ("corner" not in (follows or ""))
 
 
 @pytest.mark.parametrize(

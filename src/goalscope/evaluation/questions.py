@@ -109,8 +109,8 @@ claim(
     "errs in lapses",
     arm="grids",
     question="Do its errors come in runs rather than as single slips?",
-    yes="After an error the next one is likelier in the same world: it loses its way for several turns, by a lapse or "
-    "where places are hard for it.",
+    yes="After an error the next one is likelier in the same world: it errs for several turns, by a lapse, where "
+    "places are hard for it, or since it goes elsewhere for a while.",
     no="An error does not make the next one clearly likelier in the same world.",
     quantity="correlation of errors in consecutive turns of the same world",
     threshold=0.2,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
-from goalscope.evaluation.evidence_goals import is_strong
+from goalscope.evaluation.evidence_goals import STRONG
 from goalscope.evaluation.failures import not_played
 from goalscope.measures.goals.results import FEW
 from goalscope.report.blocks import counted, listed
@@ -108,17 +108,20 @@ def _directed(ledger: ClaimLedger, about: PlaceClaims) -> str:
     rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
     if other is not None and other.answer == "yes":
         place = other.names if about is GRIDS else f"“{other.names}”, {about.rivals}"
-        none = goal is not None and goal.answer == "no" and _strongly(other)  # else it may be after both, in part
+        none = goal is not None and goal.answer == "no" and _mostly(other)  # else it may be after both, in part
         beside = f"not at {about.goal}" if none else f"more than at {about.goal}"
-        return f"{name} is {_how_much(other)}directed at {place}{_strength(other)}, {beside}"
+        how = "" if _mostly(other) else _PARTLY
+        return f"{name} is {how}directed at {place}{_strength(other)}, {beside}"
     for claim in (goal, other):
         if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
             why = claim.why.rstrip(".")
             return f"What {name} is directed at cannot be told: {why}; they explain what it does{_strength(claim)}"
     if goal is not None and goal.answer == "yes":
-        sentence = f"{name} is {_how_much(goal)}directed at {about.goal}{_strength(goal)}"
+        followed = _places_followed(ledger)
+        how = "" if _mostly(goal) and followed == "goal" else _PARTLY
+        sentence = f"{name} is {how}directed at {about.goal}{_strength(goal)}"
         if rather is not None and rather.answer == "yes":
-            sentence += f", rather than at {about.rivals}"
+            sentence += "" if "corner" in followed else f", rather than at {about.rivals}"
         elif rather is not None and rather.answer == "not shown":
             sentence += f"; whether rather than at {about.rivals} was not shown"
         return sentence + (f"; {goal.by_size}" if goal.by_size else "")
@@ -144,16 +147,21 @@ def _followed(ledger: ClaimLedger) -> str:
     return "which of the hypotheses its actions follow was not shown"
 
 
-def _how_much(claim: Claim) -> str:
-    """Return "weakly or partly " where a place explains less than half of what an optimal agent shows.
+_PARTLY: Final = "weakly or partly "
+"""Said where a place was not shown to explain most of what an agent does, or where the score names a part.
 
-    An agent that often acts at random and one that is after the place in some worlds alone look the same there.
-    """
-    return "" if _strongly(claim) else "weakly or partly "
+An agent that often acts at random and one that is after the place in some worlds alone look the same by their MEG.
+"""
 
 
-def _strongly(claim: Claim) -> bool:
-    return claim.value is not None and claim.low is not None and is_strong(claim.value, claim.low)
+def _mostly(claim: Claim) -> bool:
+    return claim.low is not None and claim.low >= STRONG
+
+
+def _places_followed(ledger: ClaimLedger) -> str:
+    """Return what the actions follow by the score of all hypotheses, "goal" where it does not say."""
+    claim = ledger.claim(FOLLOWS)
+    return claim.names.split(" (")[0] if claim is not None and claim.answer in ("yes", "no") else "goal"
 
 
 FOLLOWS: Final = "follows a hypothesis"
