@@ -25,6 +25,7 @@ import yaml
 
 from goalscope import _OFFERED, _PACKAGES, registry
 from goalscope.cli import app
+from goalscope.evaluation.rules import Rule
 from goalscope.measures import StepMeasure, behaviour_measures
 
 ROOT: Final = Path(__file__).parents[1]
@@ -147,6 +148,29 @@ def parts_page() -> str:
     return "\n".join(lines)
 
 
+def questions_page() -> str:
+    """Return every question of a verdict with its quantity, threshold and comparison, by arm, as they are declared."""
+    rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
+    lines = [
+        "# Questions of a verdict",
+        "",
+        "How an answer follows: [a verdict](../evaluate.md#how-an-answer-follows).",
+    ]
+    for arm in dict.fromkeys(rule.arm for rule in rules):
+        lines += [
+            "",
+            f"## {arm}",
+            "",
+            "| question | quantity | threshold | compared with |",
+            "| --- | --- | --- | --- |",
+        ]
+        for rule in rules:
+            if rule.arm == arm:
+                cells = (rule.question, rule.quantity, f"{rule.threshold:g}", rule.compared)
+                lines.append(f"| {' | '.join(map(_escaped, cells))} |")
+    return "\n".join([*lines, ""])
+
+
 def _taken(module: str) -> dict[str, str]:
     """Return the names that a module takes from other modules, and the module of each."""
     tree = ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
@@ -208,6 +232,7 @@ def pages() -> dict[str, str]:
         found[f"measures/{group.rpartition('.')[0] or group}.md"] = measure_page(group)
     found["reference/commands.md"] = commands_page()
     found["reference/parts.md"] = parts_page()
+    found["reference/questions.md"] = questions_page()
     front = {f"goalscope.{module}.{name}": offered for offered, (module, name) in _OFFERED.items()}
     found["api/goalscope.md"] = interface_page("goalscope", front)
     for package in _PACKAGES:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from goalscope import registry
 from goalscope.measures import StepMeasure, behaviour_measures
 
 site: Any = importlib.import_module("tools.site")
@@ -59,6 +60,14 @@ def test_every_measure_has_a_place_and_every_equation_a_measure(pages: dict[str,
     for group, names in groups.items():
         assert set(site.MORE["measures"][group]["equations"]) <= names
         assert site.MORE["measures"][group]["picture"].split("/")[0] in site.MORE["gallery"]
+
+
+def test_every_question_of_a_verdict_stands_on_its_page(pages: dict[str, str]) -> None:
+    rules = [registry.resolve("claim", name) for name in registry.names("claim")]
+    rows = [line.replace("\\", "") for line in pages["reference/questions.md"].splitlines()]
+    assert len(rules) > 30
+    for rule in rules:
+        assert f"| {rule.question} | {rule.quantity} | {rule.threshold:g} | {rule.compared} |" in rows
 
 
 def test_links_and_cells_become_those_of_the_site(tmp_path: Path) -> None:
