@@ -49,7 +49,7 @@ SHARES = (0.5, 1.0, 2.0)
 """Numbers of worlds, as shares of the need."""
 SAMPLE, SAMPLED = 60, 77
 """Worlds that the needs are computed from, and their seed."""
-MOST = 120
+MOST = 200
 """Worlds up to which cells are played."""
 
 

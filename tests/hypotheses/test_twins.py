@@ -55,6 +55,18 @@ def test_where_it_means_nothing_a_twin_acts_at_random_and_says_why(tmp_path: Pat
     assert len({step.action for step in steps}) > 1
 
 
+def test_a_twin_knows_where_the_goal_stood_in_another_phase_of_its_study(tmp_path: Path) -> None:
+    grids = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 6, "minimum_distance": 3}
+    phases = [{**grids, "goal": "top-right", "phase": "trained"}, {**grids, "goal": "left", "phase": "shifted"}]
+    stood = "where the goal stood in phase trained"
+    listed = [{"is": stood, "name": "place"}, {"is": f"near ({stood})", "name": "near"}]
+    episodes = ran(tmp_path, phases, [], hypotheses=listed, horizon={"steps": 30})
+    assert not any("undefined" in step.extra for one in episodes if one.agent == "near" for step in one.steps)
+    ends = {(one.agent, one.world.tags["phase"], one.final.position) for one in episodes}
+    assert {cell for *of, cell in ends if of == ["near", "shifted"]} == {(1, 5)}
+    assert {cell for *of, cell in ends if of == ["place", "trained"]} == {(1, 5)}
+
+
 def test_twins_act_in_task_maps(tmp_path: Path) -> None:
     maps = {"kind": "task-map", "presets": ["high-small"], "count": 2, "generator": {"alpha": 3.0}}
     study = Study.parse({"worlds": [maps], "agents": [twin("goal")], "trajectories": 2})

@@ -371,7 +371,7 @@ SCENARIOS = {
     "the goal or the place": Scenario(
         files={
             "phases.yaml": ("misgeneralisation.md yaml 1",),
-            "denser.yaml": ("misgeneralisation.md yaml 2",),
+            "fresh.yaml": ("misgeneralisation.md yaml 2",),
             "learner.py": ("misgeneralisation.md python 1",),
         },
         steps=(
@@ -387,7 +387,7 @@ SCENARIOS = {
             "goalscope depends learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
             "--sizes 7 --densities 0.6 --count 40 --out runs/depends",
             "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "
-            "top-left' --worlds phases.yaml --separating denser.yaml --out runs/claim",
+            "top-left' --worlds phases.yaml --separating fresh.yaml --out runs/claim",
         ),
     ),
     "Cliff World": Scenario(

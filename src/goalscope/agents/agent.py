@@ -189,7 +189,9 @@ class Agent(Protocol):
     An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries; an attribute
     `needs`, the class of views that it acts on (any view without it); and an attribute `knows_world`, which is True
     where its observations are to hold the world itself. One that acts by the words of its instruction may say so by an
-    attribute `reads`, True, and then takes the name of their wording as its parameter `wording`.
+    attribute `reads`, True, and then takes the name of their wording as its parameter `wording`. One that follows from
+    all worlds of a study may have a method `in_worlds`, which is given a function that returns them, and returns the
+    agent that acts there.
     """
 
     @property

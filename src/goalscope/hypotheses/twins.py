@@ -1,7 +1,7 @@
 """The scripted twin of a hypothesis: an agent that acts on it, the planted truth that a measure is checked against."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
 from goalscope.checks import check_whole
 from goalscope.hypotheses.definition import FiniteWorld, Solved, finite_world
 from goalscope.hypotheses.views import Undefined, number_of
-from goalscope.hypotheses.written import parse
+from goalscope.hypotheses.written import bind, parse
 from goalscope.worlds.world import View, World
 
 _LONG = 200  # decisions of an episode where no horizon is given: what pays by decision needs one
@@ -55,6 +55,12 @@ class HypothesisTwin(Scripted):
         if not given:
             lapse = f", lapse {self.lapse:g}" if self.lapse else ""
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
+
+    def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
+        """Return it with the cells that its places of a phase have in the worlds of a study."""
+        if "stood in phase" not in self.hypothesis:
+            return self
+        return replace(self, hypothesis=bind(parse(self.hypothesis), worlds()).text)
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``.

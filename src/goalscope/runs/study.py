@@ -280,8 +280,9 @@ class Study(Part):
         return list(self._expanded)
 
     def agents(self) -> list[Agent]:
-        """Return the agents in the order of the study."""
-        return [entry.build() for entry in self.agents_]
+        """Return the agents in the order of the study, with what they know of its worlds."""
+        made = [entry.build() for entry in self.agents_]
+        return [agent.in_worlds(self.worlds) if hasattr(agent, "in_worlds") else agent for agent in made]
 
     def history_of(self, agent: Agent) -> History:
         """Return the history that an agent is shown: its own setting, else that of the study."""
