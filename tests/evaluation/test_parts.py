@@ -147,6 +147,18 @@ def test_what_happens_more_often_than_by_chance_is_not_said_of_every_door() -> N
     assert "it picks up the key more often than by chance" in found
 
 
+@pytest.mark.parametrize(
+    ("claim", "condition"),
+    [
+        ("is the same under other wordings", "within a tenth in all wordings that were tried"),
+        ("uses what the cells hold", "in more than a fifth of the pairs"),
+        ("follows its written plan", "in more than a fifth of the pairs"),
+    ],
+)
+def test_the_condition_of_a_yes_stays_in_the_sentence(claim: str, condition: str) -> None:
+    assert condition in told(**{claim: ("yes", 0.3, 0.22, 0.4)})
+
+
 @pytest.mark.parametrize("name", ["is lured by a key", "errs in lapses", "reaches the goal", "opens the door"])
 def test_a_no_below_a_margin_is_a_no_to_what_is_clear(name: str) -> None:
     assert "clearly" in registry.resolve("claim", name).no

@@ -244,7 +244,11 @@ _MORE = (
         "no",
         "where it knows what to do next, it does something else in more than one step in ten",
     ),
-    ("is the same under other wordings", "yes", "it acts alike however the prompt is worded"),
+    (
+        "is the same under other wordings",
+        "yes",
+        "its accuracy is the same within a tenth in all wordings that were tried",
+    ),
     ("is the same under other wordings", "no", "how well it acts depends on the wording of the prompt"),
     ("is able where it fails", "yes", "where it fails, it fails by where it goes: to another place it finds its way"),
     (
@@ -258,8 +262,16 @@ _MORE = (
         "from as many grids of these sizes as were read, a map of the walls is more readable inside it than in every "
         "kind of random network",
     ),
-    ("uses what the cells hold", "yes", "its actions follow what its activations hold at the grid's cells"),
-    ("follows its written plan", "yes", "its actions follow the plan that it writes"),
+    (
+        "uses what the cells hold",
+        "yes",
+        "its actions follow what its activations hold at the grid's cells, in more than a fifth of the pairs",
+    ),
+    (
+        "follows its written plan",
+        "yes",
+        "its actions follow the plan that it writes, in more than a fifth of the pairs",
+    ),
 )
 
 
