@@ -1,7 +1,11 @@
 """Trained policies as agents: what their files hold, what is refused, and that they act as they were trained."""
 
+import json
 import pickle
 import re
+import shlex
+import subprocess
+import sys
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -14,6 +18,7 @@ from command_line import call
 from goalscope.environments import EnvironmentWorld, believe, read_policy, save_policy
 from goalscope.environments.environment import build
 from goalscope.measures.goals import measure_goals
+from goalscope.measures.goals.settings import goal_measure
 from goalscope.runs import Store, Study, run
 
 torch = pytest.importorskip("torch", reason="the extra lm is not installed")
@@ -151,7 +156,7 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
     monkeypatch.chdir(tmp_path)
     (code, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (study,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    study, training = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert len(code.splitlines()) <= 30
     names: dict[str, Any] = {}
     exec(compile(code, "policies.md", "exec"), names)
@@ -168,6 +173,57 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
         assert {one.agent for one in store.episodes()} == {"room", "random"}
     call("evaluate", "policy:file=room.policy", "--worlds", "room.yaml", "--out", "runs/verdict", "--quick")
     assert (tmp_path / "runs/verdict/ledger.json").exists()
+    # The curve over training of the page.
+    (tmp_path / "training.yaml").write_text(training, encoding="utf-8")
+    lines = [
+        line for line in PAGE.splitlines() if line.startswith(("goalscope run training", "goalscope compare runs/t"))
+    ]
+    assert len(lines) == 3
+    for command in (part for line in lines for part in line.split(" && ")):
+        call(*shlex.split(command)[1:])
+    assert len((tmp_path / "curve.csv").read_text(encoding="utf-8").splitlines()) == 5
+    assert (tmp_path / "curve.svg").read_text(encoding="utf-8").startswith("<?xml")
+    # An archive is refused with a command that converts it.
+    model.save("room.zip")
+    with pytest.raises(ValueError, match="may hold code") as refused:
+        read_policy("room.zip")
+    (command,) = re.findall(r"python -c \".*?\"", str(refused.value))
+    assert command in PAGE
+    converted = subprocess.run([sys.executable, *shlex.split(command)[1:]], capture_output=True, text=True)
+    assert converted.returncode == 0, converted.stderr
+    assert read_policy("room.policy").digest == network.digest
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_policy_of_sb3_contrib_remembers_as_it_was_trained(shared: bool, tmp_path: Path) -> None:
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    gymnasium = pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    wrappers = pytest.importorskip("minigrid.wrappers", reason="the extra minigrid is not installed")
+    env = wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-MemoryS7-v0"))
+    sizes = {"lstm_hidden_size": 12, "n_lstm_layers": 2, "shared_lstm": shared, "enable_critic_lstm": not shared}
+    settings = {"policy_kwargs": sizes, "n_steps": 64, "batch_size": 32, "seed": 0, "device": "cpu"}
+    model = contrib.RecurrentPPO("MlpLstmPolicy", env, **settings)
+    model.learn(128)
+    model.save(tmp_path / "memory.zip")
+    loaded = contrib.RecurrentPPO.load(tmp_path / "memory.zip", device="cpu")
+    network = read_policy(save_policy(loaded, tmp_path / "memory.policy"))
+    for seed in (1, 2):
+        shown, _ = env.reset(seed=seed)
+        state, start, memory = None, np.ones(1), network.begin()
+        for action in (0, 0, 2, 1, 2):
+            zeros = torch.zeros(2, 1, 12)
+            before = (zeros, zeros) if state is None else tuple(map(torch.tensor, state))
+            picture = torch.tensor(np.transpose(shown, (2, 0, 1))[None])
+            with torch.no_grad():
+                found, _ = loaded.policy.get_distribution(picture, before, torch.tensor(start, dtype=torch.float32))
+            wanted = found.distribution.probs.numpy()[0]
+            best, state = loaded.predict(shown, state=state, episode_start=start, deterministic=True)
+            start = np.zeros(1)
+            probabilities, memory = network.step(shown, memory)
+            np.testing.assert_allclose(probabilities, wanted, atol=1e-5)
+            assert int(best) == int(probabilities.argmax())
+            shown, *_ = env.step(action)
 
 
 @pytest.mark.full
@@ -245,20 +301,20 @@ def checkpoints(folder: Path, worlds: list[dict[str, Any]]) -> list[Path]:
     return made
 
 
+def lakes(folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Return lakes, and policies before, in and after a training on them."""
+    options = ({"is_slippery": False, "desc": text.split()} for text in LAKES)
+    worlds = [{"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": one} for one in options]
+    return worlds, checkpoints(folder, worlds)
+
+
 @pytest.mark.full
 def test_checkpoints_of_a_training_are_compared_and_rise(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
     from goalscope.front.comparing import compare
 
-    worlds = [
-        {
-            "kind": "gymnasium",
-            "environments": ["FrozenLake-v1"],
-            "options": {"is_slippery": False, "desc": text.split()},
-        }
-        for text in LAKES
-    ]
-    agents = [{"kind": "policy", "file": str(path)} for path in checkpoints(tmp_path, worlds)]
+    worlds, paths = lakes(tmp_path)
+    agents = [{"kind": "policy", "file": str(path)} for path in paths]
     run(
         Study.parse({"worlds": worlds, "agents": agents, "trajectories": 10, "horizon": {"factor": 2}}),
         tmp_path / "run",
@@ -271,3 +327,54 @@ def test_checkpoints_of_a_training_are_compared_and_rise(tmp_path: Path) -> None
     assert set(pairs) == {("step-000", "step-010"), ("step-000", "step-100"), ("step-010", "step-100")}
     rise = pairs["step-000", "step-100"]
     assert rise["low"] < rise["difference"] < rise["high"] < -0.1, "the first is worse than the last"
+
+
+def test_a_curve_over_training_goes_by_the_numbers_that_were_given_and_by_no_name(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    worlds, paths = lakes(tmp_path)
+    steps, shuffled = (0, 10, 100), dict(zip(paths, ("c", "a", "b"), strict=True))
+    given = {"worlds": worlds, "trajectories": 4, "horizon": {"factor": 2}}
+    agents = [
+        {"kind": "policy", "file": str(path), "name": shuffled[path], "checkpoint": step}
+        for path, step in zip(paths, steps, strict=True)
+    ]
+    run(Study.parse({**given, "agents": agents[::-1]}), tmp_path / "run")
+    call("meg", tmp_path / "run")
+    measures = ("--measures", f"success;{goal_measure('goal')}")
+    shown = call(
+        "compare", str(tmp_path / "run"), "--over", "checkpoint", *measures, "--json", str(tmp_path / "a.json")
+    )
+    assert "checkpoint" in shown and "4 tests" in shown
+    records = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["comparisons"]
+    success = [one for one in records if one["measure"] == "success"]
+    assert [(one["agent"], one["checkpoint"]) for one in success] == [("c", 0), ("a", 10), ("b", 100)]
+    with Store(tmp_path / "run") as store:
+        episodes = list(store.episodes())
+    for one in success:
+        solved = [episode.outcome == "goal" for episode in episodes if episode.agent == one["agent"]]
+        assert one["value"] == pytest.approx(np.mean(solved)) and one["n"] == len(solved) == 32
+        assert one["grids"] == 8 and one["low"] <= one["value"] <= one["high"] and one["low"] < one["high"]
+        rise = one["since_first_difference"]
+        assert rise is None if one["checkpoint"] == 0 else rise == pytest.approx(one["value"] - success[0]["value"])
+    assert success[-1]["since_first_low"] > 0.1, "the last is better than the first"
+    goal = [one["value"] for one in records if one["measure"].startswith("MEG")]
+    assert goal[0] < goal[1] < goal[2]
+    # Several runs, whose agent has one name: the numbers stand on the command line.
+    for path, step in zip(paths, steps, strict=True):
+        one = {"kind": "policy", "file": str(path), "name": "walker"}
+        run(Study.parse({**given, "agents": [one]}), tmp_path / f"at{step}")
+    places = [str(tmp_path / f"at{step}") for step in (100, 0, 10)]
+    call("compare", *places, "--at", "100,0,10", "--svg", str(tmp_path / "a.svg"), "--json", str(tmp_path / "b.json"))
+    again = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["comparisons"]
+    assert [one["value"] for one in again if one["measure"] == "success"] == [one["value"] for one in success]
+    assert {one["series"] for one in again} == {"walker"}
+    svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<?xml") and ">100<" in svg and "over training" in svg
+    for wrong, words in (
+        (("--at", "1,2"), "a number for each run"),
+        (("--at", "1,1,2"), "different places"),
+        (("--at", "1,x,2"), "a number for each run"),
+        (("--over", "size"), "one number for each agent"),
+        (("--svg", "a.svg"), "asked for by"),
+    ):
+        assert words in call("compare", *places, *wrong, status=2)

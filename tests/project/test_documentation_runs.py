@@ -523,6 +523,12 @@ NOT_RUN = {
     "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,
     "goalscope run room.yaml --out runs/room": _POLICIES,
     "goalscope evaluate policy:file=room.policy --worlds room.yaml --out runs/verdict": _POLICIES,
+    "goalscope run training.yaml --out runs/training && goalscope meg runs/training": _POLICIES,
+    'goalscope compare runs/training --over checkpoint --measures "success;MEG towards the goal" --csv curve.csv': (
+        _POLICIES
+    ),
+    'goalscope compare runs/training --over checkpoint --measures "MEG towards the goal" --svg curve.svg': _POLICIES,
+    "goalscope compare runs/a runs/b runs/c --at 0,1000,4000": _POLICIES,
     'python -c "from stable_baselines3 import PPO; from goalscope.environments import save_policy; '
     "save_policy(PPO.load('room.zip'), 'room.policy')\"": _POLICIES,
     "pip install '.[lm,inspect]'": _INSTALLS,

@@ -201,6 +201,13 @@ def compare(
     transforms: Annotated[
         bool, flag("--transforms", "Compare each agent of one run with itself on the transformed grids.")
     ] = False,
+    over: Annotated[
+        str, option("TAG", "A curve over training: the tag of episodes that says their checkpoint, e.g. checkpoint.")
+    ] = "",
+    at: Annotated[
+        str | None, option("NUMBERS", "A curve over training: the number of each run's checkpoint, separated by ','.")
+    ] = None,
+    svg: Annotated[Path | None, option("FILE", "Draw the curve there: .svg, .pdf, .png or .csv.")] = None,
     other_horizons: Annotated[
         bool, flag("--other-horizons", "Also compare runs whose episodes may last differently long.")
     ] = False,
@@ -212,7 +219,10 @@ def compare(
     from goalscope.cli.overrides import split
     from goalscope.report.run_comparison import ComparisonSettings
 
-    check_outputs(json, csv)
+    check_outputs(json, csv, svg)
+    curve = bool(over) or at is not None
+    if (svg is not None and not curve) or (curve and transforms) or (over and at is not None):
+        raise ValueError("a curve over training must be asked for by --over TAG or --at NUMBERS, without --transforms")
     settings = ComparisonSettings(
         measures=None if measures is None else split(measures, separator=";"),
         agents=comparing.agents_of(agents),
@@ -221,8 +231,13 @@ def compare(
         where=comparing.where_of(where),
         between=between,
     )
+    files = {"json": json, "csv": csv}
+    if curve:
+        places = comparing.places_of(at)
+        comparing.compare_checkpoints(runs, settings, files, over=over or "checkpoint", places=places, svg=svg)
+        return
     compare_as = comparing.compare_versions if transforms else comparing.compare
-    compare_as(runs, settings, {"json": json, "csv": csv})
+    compare_as(runs, settings, files)
 
 
 @_command("report")

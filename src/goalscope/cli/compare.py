@@ -7,6 +7,7 @@ from typing import Any
 
 from goalscope.cli.console import progress, say, show
 from goalscope.cli.overrides import split, split_names
+from goalscope.front import comparing
 from goalscope.front.comparing import compare_places, compare_transformed
 from goalscope.plain_files import write_text
 from goalscope.report.blocks import counted, number
@@ -17,6 +18,7 @@ from goalscope.report.comparison import (
     comparison_table,
     varying_tags,
 )
+from goalscope.report.exports import write
 from goalscope.report.figures import as_csv
 from goalscope.report.run_comparison import ComparisonSettings
 from goalscope.report.sections.invariance import grids_table, means_table
@@ -99,6 +101,43 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
     sizes = [counted(len(family.pairs), "test") for family in found.families.values()]
     measures = list(dict.fromkeys(name for family in found.families.values() for name in family.measures))
     _write(files, found.records, level=LEVEL, family=", ".join(sizes), measures=measures)
+
+
+def places_of(text: str | None) -> list[float]:
+    """Return the numbers of checkpoints, separated by commas; none for None."""
+    try:
+        places = [float(part) for part in split(text or "", separator=",")]
+    except ValueError:
+        places = [math.nan]
+    if not all(map(math.isfinite, places)) or (text is not None and not places):
+        raise ValueError(
+            f"--at must be a number for each run, separated by commas, got {text!r}: e.g. --at 0,1000,4000"
+        )
+    return places
+
+
+def compare_checkpoints(
+    paths: Sequence[Path],
+    settings: ComparisonSettings,
+    files: Mapping[str, Path | None],
+    *,
+    over: str,
+    places: Sequence[float],
+    svg: Path | None,
+) -> None:
+    """Print the curve of checkpoints over training, and draw it where a file is named."""
+    if settings.between or settings.margin:
+        raise ValueError("a curve over training must come without --between and --margin: leave out one")
+    found = comparing.compare_checkpoints(paths, settings, over=over, places=places, stage=progress)
+    for note in found.notes:
+        say(note, error=True)
+    show(found.table, f"By {found.over}, in the worlds that all met; p corrected for {counted(found.tests, 'test')}")
+    if svg is not None:
+        svg.parent.mkdir(parents=True, exist_ok=True)
+        write(found.figure, svg)
+        say(f"written: {svg}", error=True)
+    measures = list(dict.fromkeys(one.measure for one in found.checkpoints))
+    _write(files, found.records, level=LEVEL, family=counted(found.tests, "test"), measures=measures)
 
 
 def _alike(comparisons: Sequence[Compared]) -> str:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from goalscope.agents.agent import History, Observation, agent_kind
 from goalscope.agents.scripted import Scripted
+from goalscope.checks import check_whole
 from goalscope.environments.agents import shown_array
 from goalscope.environments.missions import MOST_WORDS, WORDS
 from goalscope.environments.networks import (
@@ -37,6 +38,7 @@ from goalscope.environments.networks import (
 )
 from goalscope.extras import lacking
 from goalscope.plain_files import replacing
+from goalscope.rows import Tag
 from goalscope.untrusted import decode_object, read_octets, shorten
 from goalscope.worlds.world import View
 
@@ -261,6 +263,10 @@ def read_policy(path: Path | str) -> PolicyNetwork:
     return _read(str(path), (status.st_mtime_ns, status.st_size))
 
 
+def _checkpoint(name: str, value: Any) -> int | None:
+    return None if value is None else check_whole(name, value, 0, "steps")
+
+
 @agent_kind("policy")
 @dataclass(frozen=True)
 class PolicyFile(Scripted):
@@ -269,11 +275,13 @@ class PolicyFile(Scripted):
     Args:
         file: a file of `save_policy`.
         drawn: whether actions are drawn from its probabilities; else the most probable one is taken.
+        checkpoint: steps of its training: its place on a curve over training, and a tag of its episodes.
     """
 
     kind: ClassVar[str] = "policy"
     file: str = field()
     drawn: bool = True
+    checkpoint: int | None = field(default=None, metadata={"check": _checkpoint})
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -288,6 +296,11 @@ class PolicyFile(Scripted):
             "weights": read_policy(self.file).digest,
             "drawn": self.drawn,
         }
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """Its place on a curve over training, where it has one."""
+        return {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
 
     @property
     def history(self) -> History | None:

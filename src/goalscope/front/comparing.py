@@ -9,11 +9,13 @@ from typing import Any
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
+from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import TransformTest, compare_transforms
 from goalscope.measures.table import CONDITIONS
 from goalscope.parts import raised_by_a_check
 from goalscope.progress import TALLY, Stage, aloud, lines
 from goalscope.records import Records
+from goalscope.report.checkpoint_curve import CheckpointCurve, curve_of
 from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run
@@ -127,6 +129,41 @@ def _compared(
         goals = not {name for rows in measured.values() for name in rows.goals}.isdisjoint(found.measures)
         untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
     return replace(found, notes=[*found.notes, *untold])
+
+
+def compare_checkpoints(
+    paths: Sequence[str | Path],
+    settings: ComparisonSettings,
+    *,
+    over: str = "checkpoint",
+    places: Sequence[float] = (),
+    stage: Stage = lines,
+) -> CheckpointCurve:
+    """Return what checkpoints of a model do over its training, in the worlds that all of them met.
+
+    Args:
+        paths: the run directories.
+        settings: measures (success and action accuracy where none are named), agents and tags.
+        over: the tag of episodes that is the place of their checkpoint; with ``places`` the name of these.
+        places: a number for each run; by default the tag says it.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: as `goalscope.report.checkpoint_curve.curve_of`; not as many places as runs.
+    """
+    given = [Path(path) for path in paths]
+    if places and len(places) != len(given):
+        raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(given)}")
+    for path in given:
+        measure_compared(path, stage)
+    with ExitStack() as stores:
+        opened = {path: stores.enter_context(Store(path)) for path in given}
+        measured = [(path, MeasuredRows(store)) for path, store in opened.items()]
+        measures = settings.family(COMPARED)
+        found = curve_of(measured, settings, measures, over=over, places=places)
+        goals = {name for _, rows in measured for name in rows.goals}
+        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store))
+    return replace(found, notes=[*found.notes, *(untold if goals & {*measures} else ())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

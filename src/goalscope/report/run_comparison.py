@@ -56,7 +56,7 @@ class RunComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _Agent:
+class ComparedAgent:
     """An agent of a run, one side of a comparison."""
 
     name: str
@@ -65,7 +65,7 @@ class _Agent:
     episodes: SideRows  # the same with the rows of all measures, without those of groups of episodes
 
 
-_Pair = tuple[_Agent, _Agent]
+_Pair = tuple[ComparedAgent, ComparedAgent]
 
 
 def compare_runs(
@@ -98,9 +98,11 @@ def compare_runs(
     measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in measured:
         check_known(path, rows.every_measure, measures, settings)
-    by_run = zip(range(len(runs)) if together is None else together, _agents(measured, measures, settings), strict=True)
+    by_run = zip(
+        range(len(runs)) if together is None else together, compared_agents(measured, measures, settings), strict=True
+    )
     agents = [[agent for _, members in group for agent in members] for _, group in groupby(by_run, lambda one: one[0])]
-    apart = _apart([agent for run_agents in agents for agent in run_agents], measures, measured, settings.between)
+    apart = kept_apart([agent for run_agents in agents for agent in run_agents], measures, measured, settings.between)
     if settings.between:
         agents = [_sides_of(agent, settings.between, len(runs)) for run_agents in agents for agent in run_agents]
     pairs = _pairs(agents) if not settings.between else [pair for sides in agents for pair in combinations(sides, 2)]
@@ -125,7 +127,7 @@ def compare_runs(
     alone, notes = _uncompared_text(agents, pairs), list[str]()
     if len(runs) > 1:
         full = [shared_worlds(first.episodes, second.episodes) for first, second in pairs]
-        notes = _horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
+        notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
         shared = [_with_copies(*sides) for sides in zip(pairs, shared, full, strict=True)]
         if all(side.copied for pair in shared for side in pair):
             raise ValueError(
@@ -173,8 +175,8 @@ _REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
 """Tags of single rows of a grid, which are averaged: draws of a control, pairs, steps. They are no conditions."""
 
 
-def _apart(
-    agents: Sequence[_Agent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
+def kept_apart(
+    agents: Sequence[ComparedAgent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
 ) -> dict[str, list[str]]:
     """Return the tags across which each measure is never averaged: its own, which episodes lack, and environments."""
     rows = Rows.concatenate(agent.side.rows for agent in agents)
@@ -195,7 +197,7 @@ def _apart(
     return apart
 
 
-def _sides_of(agent: _Agent, tag: str, runs: int) -> list[_Agent]:
+def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
     """Return an agent's rows at each value of a tag as sides of a comparison.
 
     Raises:
@@ -255,9 +257,9 @@ def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
     return rows
 
 
-def _agents(
+def compared_agents(
     runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
-) -> list[list[_Agent]]:
+) -> list[list[ComparedAgent]]:
     """Return the agents of each run, or those named; each name must be that of an agent of some run."""
     all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
     selected = agents_among(all_names, settings.agents, " or ".join(str(path) for path, _ in runs))
@@ -272,12 +274,12 @@ def _agents(
                 SideRows(title, side_rows.where(side_rows.among("agent", [name])))
                 for side_rows in (all_rows, success_rows)
             )
-            run_agents.append(_Agent(name, path, *sides))
+            run_agents.append(ComparedAgent(name, path, *sides))
         by_run.append(run_agents)
     return by_run
 
 
-def _pairs(agents: Sequence[Sequence[_Agent]]) -> list[_Pair]:
+def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
     """Return all pairs of agents of one run; between runs the pairs of equal name, or all where there is none."""
     if len(agents) == 1:
         return list(combinations(agents[0], 2))
@@ -288,7 +290,7 @@ def _pairs(agents: Sequence[Sequence[_Agent]]) -> list[_Pair]:
     return pairs
 
 
-def _uncompared_text(agents: Sequence[Sequence[_Agent]], pairs: Sequence[_Pair]) -> str:
+def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
     """Return a message on the agents without a partner in another run, "" for none."""
     paired = {agent.side.name for pair in pairs for agent in pair}
     unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
@@ -326,7 +328,7 @@ def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tup
         }
 
 
-def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[SideRows, SideRows]], *, allowed: bool) -> list[str]:
+def horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[SideRows, SideRows]], *, allowed: bool) -> list[str]:
     """Return notes on paired episodes with different horizons.
 
     Raises:
