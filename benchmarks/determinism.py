@@ -1,11 +1,19 @@
-"""How far the outputs of a local model depend on the batch that they are decoded in."""
+"""How far the outputs of a local model, and the likelihoods of answers, depend on what else is in their batch.
+
+`python benchmarks/determinism.py` asks the bundled model for the likelihoods of the four moves in 60 grids: all of them
+in one call, then random parts of them, as a run that goes on after an interrupt asks for what is missing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
+from goalscope.agents import ChatAgent, Observation
 from goalscope.models.base import Request, Sampling
 from goalscope.models.local import LocalModel
+from goalscope.worlds import GridView, generate_batch
 
 MARGIN: Final = 1e-4
 """Draws with a larger margin must not depend on the batch in float32."""
@@ -70,3 +78,63 @@ def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling
         else:
             result.equal += 1
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodChange:
+    """How the likelihoods of answers change with the other requests of their call.
+
+    Attributes:
+        answers: number of likelihoods that were compared.
+        changed: how many of them are not equal to the last bit.
+        largest: largest change, nats.
+        other_order: number of requests whose most likely answer changed.
+    """
+
+    answers: int
+    changed: int
+    largest: float
+    other_order: int
+
+
+def measure_likelihoods(
+    model: LocalModel, requests: Sequence[Request], sampling: Sampling, *, parts: int, rng: np.random.Generator
+) -> LikelihoodChange:
+    """Compare the likelihoods of answers when all requests are asked in one call with those of random parts of them.
+
+    Args:
+        model: the model.
+        requests: what to ask, at least two.
+        sampling: how prompts are rendered.
+        parts: number of parts, each of 1 to N - 1 of the N requests.
+        rng: chooses the parts.
+    """
+    together = [found.logprobs for found in model.likelihoods(requests, sampling, reasoned=False)]
+    differences, other_order = list[float](), 0
+    for _ in range(parts):
+        chosen = rng.choice(len(requests), int(rng.integers(1, len(requests))), replace=False)
+        part = model.likelihoods([requests[index] for index in chosen], sampling, reasoned=False)
+        for index, found in zip(chosen, part, strict=True):
+            differences += np.abs(np.subtract(found.logprobs, together[index])).tolist()
+            other_order += int(np.argmax(found.logprobs) != np.argmax(together[index]))
+    apart = np.array(differences)
+    return LikelihoodChange(
+        answers=len(apart), changed=int((apart > 0).sum()), largest=float(apart.max()), other_order=other_order
+    )
+
+
+def grid_requests(agent: ChatAgent, count: int) -> list[Request]:
+    """Return the first prompts of an agent in grids of sizes 7, 9 and 11, some of each."""
+    grids = [grid for size in (7, 9, 11) for grid in generate_batch(size, 0.4, seed=size, count=count)]
+    shown = [Observation(view=GridView(grid=grid), episode_id=f"episode {number}") for number, grid in enumerate(grids)]
+    return [agent.request(observation) for observation in shown]
+
+
+if __name__ == "__main__":
+    bundled = LocalModel("theseus", device="cpu")
+    asked = grid_requests(ChatAgent(model=bundled), 20)
+    change = measure_likelihoods(bundled, asked, Sampling(), parts=20, rng=np.random.default_rng(0))
+    print(
+        f"of {change.answers} likelihoods {change.changed} changed with the other requests of their call, by at most "
+        f"{change.largest:.1e} nats; the most likely answer is another one in {change.other_order} requests"
+    )

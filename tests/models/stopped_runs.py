@@ -60,6 +60,18 @@ def kept(directory: Path) -> set[Key]:
         return set(store.query("SELECT episode_id, step, attempt FROM calls WHERE state = 'done'"))
 
 
+def answers(directory: Path) -> tuple[list[Any], list[float]]:
+    """What was answered at each step of a run, and each number of its likelihoods, in nats."""
+    said, numbers = list[Any](), list[float]()
+    with Store(directory) as store:
+        for episode in sorted(store.episodes(), key=lambda episode: episode.id):
+            for step in episode.steps:
+                said.append((episode.id, step.action, step.failure, step.text, step.prompt_tokens))
+                found = (step.extra or {}).get("likelihood", {})
+                numbers += [*found.get("logprobs", ()), found.get("beginning", 0.0)]
+    return said, numbers
+
+
 def slow(model: LocalModel, seconds: float) -> None:
     """Have each pass of a model take some time."""
     model.model.register_forward_hook(lambda *_: time.sleep(seconds))
@@ -113,7 +125,12 @@ def interrupted(mode: str, folder: Path, moments: int) -> dict[str, Any]:
         summary = run(asked, directory, agents=[agent])
     stored = kept(directory)
     run(asked, folder / "clean", agents=[local_agent(mode, asked)]) if mode != "server" else None
+    (said_here, numbers), (said_clean, clean) = (
+        answers(folder / name) if mode != "server" else ([], []) for name in ("run", "clean")
+    )
+    apart = np.abs(np.array(numbers) - np.array(clean))
     return {
+        "mode": mode,
         "stops": stops,
         "lost": lost,
         "said": len(said.keys),
@@ -121,6 +138,10 @@ def interrupted(mode: str, folder: Path, moments: int) -> dict[str, Any]:
         "kept": len(stored),
         "replayed": summary.replayed,
         "equal": mode == "server" or hash_of(directory) == hash_of(folder / "clean"),
+        "same answers": said_here == said_clean,
+        "numbers": len(apart),
+        "numbers apart": int((apart > 0).sum()),
+        "furthest": float(apart.max(initial=0.0)),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from determinism import MARGIN
 from stopped_runs import MODES
 
 
@@ -24,7 +25,9 @@ def stopped(mode: str, moments: int = 0) -> dict[str, Any]:
 
 def check(found: dict[str, Any], moments: int) -> None:
     assert found["stops"] == moments and not found["lost"]
-    assert found["said"] == found["kept"] == moments * 2 * 5 and not found["twice"] and found["equal"]
+    assert found["said"] == found["kept"] == moments * 2 * 5 and not found["twice"] and found["same answers"]
+    assert found["equal"] or found["mode"] == "likelihood"
+    assert found["furthest"] <= MARGIN  # the last bits of a likelihood depend on what is asked in the same call
 
 
 def test_interrupts_lose_no_answer_of_a_local_model() -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from determinism import measure_determinism
+from determinism import MARGIN, grid_requests, measure_determinism, measure_likelihoods
 
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.models import LocalModel, Sampling
@@ -154,3 +155,11 @@ def test_a_batch_says_what_each_would_say_alone(temperature: float) -> None:
     assert found.violations == 0
     assert found.equal + found.near_ties == len(requests) and found.equal >= len(requests) // 2
     assert found.repeatable
+
+
+def test_likelihoods_of_a_part_are_those_of_all_but_for_their_last_bits() -> None:
+    model = LocalModel("theseus", device="cpu")
+    agent = ChatAgent(model=model)
+    rng = np.random.default_rng(1)
+    found = measure_likelihoods(model, grid_requests(agent, 4), agent.sampling, parts=4, rng=rng)
+    assert found.answers > 50 and found.largest <= MARGIN and not found.other_order

@@ -239,7 +239,9 @@ class Scoring(Model, Protocol):
     """A model that also returns the likelihoods of given answers."""
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
-        """Return the likelihoods of the answers of each request, in order; they depend on that request alone.
+        """Return the likelihoods of the answers of each request, in order.
+
+        They depend on that request alone, but for the last bits of a model here.
 
         Args:
             requests: with ``answers``, none the beginning of another one.

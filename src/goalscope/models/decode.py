@@ -2,7 +2,7 @@
 
 Finished requests leave the batch and waiting ones enter it. The longest common prefix of the prompts is computed once
 and its cache copied. What a request yields depends on the request alone, up to the rounding of differently shaped
-matrix products: see `goalscope.models.measure_determinism`.
+matrix products, which `benchmarks/determinism.py` measures.
 """
 
 import inspect

@@ -37,7 +37,8 @@ class LocalModel(Answering):
 
     Nothing is loaded before the model is first needed; describing one that lies in a folder needs its files alone.
     Outputs are bit-equal for the same batch shape, device and number of threads; across batch shapes they have the same
-    tokens in float32 wherever the margin of a draw exceeds 1e-4 (`measure_determinism` measures it).
+    tokens in float32 wherever the margin of a draw exceeds 1e-4, and likelihoods that differ in their last bits
+    (`benchmarks/determinism.py` measures both).
 
     Args:
         model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder that holds one (its weights are taken
