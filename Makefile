@@ -107,4 +107,4 @@ $(DOCS)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TOOLS) $(DOCS) build dist demo-run
+	rm -rf $(VENV) $(TOOLS) $(DOCS) .venv-integrations build dist demo-run

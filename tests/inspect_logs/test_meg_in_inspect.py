@@ -143,14 +143,15 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
     assert cut.get("goal episodes", 0) == 12 - cut["left out"]
 
 
-def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hypotheses", ["grids", "goal;beside goal;mirror of goal"])
+def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypotheses: str, tmp_path: Path) -> None:
     from goalscope.front.attributing import attribute
     from goalscope.inspect_ai.registry import attribution
 
-    shown = figures(log := played(tmp_path / "logs", ("UP", "LEFT", "UP", "?")), "attribution", hypotheses="grids")
+    shown = figures(log := played(tmp_path / "logs", ("UP", "LEFT", "UP", "?")), "attribution", hypotheses=hypotheses)
     assert shown.pop("left out") == sum(all(action is None for _, action, _ in of(one)["steps"]) for one in log.samples)
     import_into(tmp_path / "logs", tmp_path / "run")
-    found = attribute(tmp_path / "run", hypotheses="grids")
+    found = attribute(tmp_path / "run", hypotheses=hypotheses)
     [stratum], [group] = found.claim.strata, found.groups
     wanted = {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
     for said in stratum.attributions:

@@ -1,0 +1,98 @@
+"""Each page on a tool of others is true of that tool as the package registry has it, in an environment of its own.
+
+An environment is made once, with what its page says to install, in `.venv-integrations` or where the variable
+GOALSCOPE_INTEGRATIONS says; the tests of the page then run in it, and none of them may be skipped.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PLACE = Path(os.environ.get("GOALSCOPE_INTEGRATIONS") or ROOT / ".venv-integrations")
+
+
+@dataclass(frozen=True)
+class Integration:
+    """Pages with the extras that they name, further packages, and the tests that run their scripts."""
+
+    pages: tuple[str, ...]
+    extras: str
+    tests: tuple[str, ...]
+    more: tuple[str, ...] = ()
+
+
+INTEGRATIONS = {
+    "training": Integration(
+        ("oracle.md", "policies.md", "environments.md"),
+        "lm,gymnasium,minigrid,sb3,export",
+        tuple(f"tests/environments/test_{name}.py" for name in ("oracle", "policies", "policies_with_memory", "docs")),
+        ("sb3-contrib",),
+    ),
+    "inspect": Integration(
+        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), ("goalscope[api,textworld,gymnasium,minigrid]",)
+    ),
+    "verifiers": Integration(("verifiers.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
+    "openenv": Integration(("openenv.md",), "openenv", ("tests/openenv_worlds",)),
+}
+
+
+def test_each_page_names_the_extras_of_its_environment() -> None:
+    for one in INTEGRATIONS.values():
+        text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in one.pages)
+        installed = [name for line in re.findall(r"pip install '\.\[([\w,]+)\]'", text) for name in line.split(",")]
+        for name in one.extras.split(","):
+            assert name in EXTRAS and (name in installed or re.search(rf"[Ee]xtras? [^.]*`{name}`|`{name}` \|", text))
+        assert all((ROOT / path).exists() for path in one.tests)
+
+
+def test_scripts_of_these_pages_are_short() -> None:
+    # The environment of docs/environments.md is one to write, not a script: its own test says how long it may be.
+    for page in (page for one in INTEGRATIONS.values() for page in one.pages if page != "environments.md"):
+        scripts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        assert scripts and all(len(script.splitlines()) <= 30 for script in scripts), page
+
+
+def call(*words: object) -> str:
+    """Return what a command prints; it must succeed, and sees no packages of this environment."""
+    first = Path(str(words[0])).parent
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    clean["PATH"] = f"{first}{os.pathsep}{clean.get('PATH', '')}"
+    command = [str(word) for word in words]
+    found = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert found.returncode == 0, f"{' '.join(command)}\n{found.stdout[-8000:]}\n{found.stderr[-4000:]}"
+    return found.stdout
+
+
+def made(name: str, one: Integration) -> Path:
+    """Return the interpreter of an environment, made where it lacks what it should hold."""
+    place = PLACE / name
+    python, stamp = place / "bin" / "python", place / "holds"
+    wanted = f"{one.extras} {' '.join(one.more)} {sorted(EXTRAS.items())}"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
+        if "lm" in one.extras.split(","):  # first and by exact version: else another package brings gigabytes of CUDA
+            pinned = re.search(r"^torch==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+            assert pinned is not None
+            call(*pip, pinned[0])
+        more = [asked.replace("goalscope[", ".[") for asked in one.more]
+        call(*pip, "--editable", f".[{one.extras}]", *more, "pytest", "hypothesis")
+        stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", INTEGRATIONS)
+def test_the_pages_are_true_of_the_packages_of_the_registry(name: str) -> None:
+    one = INTEGRATIONS[name]
+    tests = (made(name, one), "-m", "pytest", "-p", "no:cacheprovider", "-m", "full or not full", *one.tests)
+    last = call(*tests).splitlines()[-1]
+    assert "passed" in last and "skipped" not in last, last
