@@ -59,7 +59,8 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
         say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
     results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
     before, after = _around(page)
-    write_text(page, f"{before}{_MARKS[0]}\n{as_markdown(overview(results, chosen))}\n{_MARKS[1]}{after}")
+    tables = "\n".join(map(as_markdown, overview(results, chosen)))
+    write_text(page, f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
     say(f"Table of all items: {page}")
     if can_report():
         say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")

@@ -174,4 +174,4 @@ def _fitted_on(study: Study) -> tuple[Any, ...]:
 def too_few(ours: Estimate | None) -> Iterator[str]:
     """Yield the reason of an estimate over too few grids."""
     if ours is not None and ours.method != "exact" and ours.clusters < LEAST_GRIDS:
-        yield f"{ours.clusters} grids, fewer than {LEAST_GRIDS}"
+        yield f"fewer than {LEAST_GRIDS} grids"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any, Final
@@ -127,47 +127,64 @@ def _at(line: ItemLine) -> str:
     return "" if line.value is None else f" ({line.value:g})" if isinstance(line.value, float) else f" ({line.value})"
 
 
-def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> Table:
-    """Return a table of all items: printed, ours with n and grids, and what may be compared, or why not.
-
-    Readings without a printed number are counted, and stand on the page of the item.
-    """
-    rows, notes = list[tuple[str, ...]](), Footnotes()
+def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[Table, Table]:
+    """Return two tables: printed numbers beside ours, or the reasons against it; items of which none is printed."""
+    rows, others, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():
         result = results.get(name)
         if item.why_not or result is None:
-            why = f"not reproduced: {item.why_not}" if item.why_not else "not run"
-            rows.append((name, item.title, "–", "–", "–", "–", why))
+            others.append((name, item.title, "–", f"not reproduced: {item.why_not}" if item.why_not else "not run"))
             continue
         by_label: dict[str, list[ItemLine]] = {}
         for line in result.lines:
             by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
         drawn = by_label.pop("", [])
-        who = listed(list(result.agents)) + (f", {result.scale:g} of the size" if 0 < result.scale < 1 else "")
-        who = who if result.agents else "computed"
+        who = _agents(result, notes)
         for label, lines in by_label.items():
-            ours = ", ".join(_ours(line) for line in lines)
-            rows.append((name, label, item.needs, printed_in(lines), ours, who, _compared(lines, notes)))
+            rows.append((name, label, item.needs, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
         if drawn or not by_label:
-            what = f"{counted(len(drawn), 'number')} on the page" if drawn else "files"
-            rows.append((name, item.title, item.needs, "drawn, no numbers", what, who, "nothing printed"))
-    headings = ("item", "what", "works with", "printed", "ours [95 %] (n, grids)", "model", "printed within ours")
-    return Table(headings=headings, rows=tuple(rows), notes=notes.lines)
+            others.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
+    headings = ("item", "what", "works with", "printed", "ours [95 %] (n, grids)", "model", "within ours, or reasons")
+    return (
+        Table(headings=headings, rows=tuple(rows), notes=notes.lines),
+        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(others)),
+    )
 
 
-def _ours(line: ItemLine) -> str:
-    n = "" if line.ours is None or line.ours.method == "exact" else f" ({line.ours.n}, {line.ours.clusters})"
-    return f"{in_figures(line.ours, line.percent)}{n}"
+def _agents(result: Result, notes: Footnotes) -> str:
+    """Return who acted, and the part of the published size; more than two agents stand below the table."""
+    if not result.agents:
+        return "computed"
+    names = listed(list(result.agents))
+    who = names if len(result.agents) < 3 else f"{len(result.agents)} agents ({notes.mark(names)})"
+    return who + (f", {result.scale:g}" if 0 < result.scale < 1 else "")
+
+
+def _ours(lines: Sequence[ItemLine]) -> str:
+    """Return our numbers in order, n and grids once where all have the same."""
+    sizes = [
+        f" ({ours.n}, {ours.clusters})" if (ours := line.ours) and ours.method != "exact" else "" for line in lines
+    ]
+    same = len(set(sizes)) == 1
+    values = (_number(line) + ("" if same else size) for line, size in zip(lines, sizes, strict=True))
+    return ", ".join(values) + (sizes[0] if same else "")
+
+
+def _number(line: ItemLine) -> str:
+    """Return our number with its interval; n and grids beside it say why there is none."""
+    if line.ours is None:
+        return "–"
+    return in_figures(line.ours if line.ours.has_interval else replace(line.ours, note=""), line.percent)
 
 
 def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
     inside = [line.within for line in lines if line.within is not None]
-    reasons = [reason for line in lines for reason in line.differs]
     text = f"{sum(inside)} of {len(inside)}" if inside else ""
-    if reasons:
-        return f"{text + '; ' if text else ''}not compared: {notes.mark(*reasons)}"
+    reasons = notes.mark(*(reason for line in lines for reason in line.differs))
     exact = all(line.ours is not None and line.ours.method == "exact" for line in lines)
-    return text or (f"{sum(map(equal_as_printed, lines))} of {len(lines)} as printed" if exact else "no interval")
+    if exact and not text and not reasons:
+        return f"{sum(map(equal_as_printed, lines))} of {len(lines)} equal"
+    return "; ".join(filter(None, (text, reasons))) or "no interval"
 
 
 def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Path) -> Path:
@@ -201,5 +218,5 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
         + ", ".join(f"{count} times “{verdict}”" for verdict, count in verdicts.most_common())
         + ". A sentence about another model is not tested by them.",
     ]
-    table = Declared(anchor="items", title="Every table and figure", tables=[overview(results, items)])
+    table = Declared(anchor="items", title="Every table and figure", tables=overview(results, items))
     return write_page(path, render_page("Three papers, reproduced", told, lay_out([table]), "{}", groups))
