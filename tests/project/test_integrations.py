@@ -54,9 +54,10 @@ def test_each_page_names_the_extras_of_its_environment() -> None:
 
 
 def test_scripts_of_these_pages_are_short() -> None:
-    # The environment of docs/environments.md is one to write, not a script: its own test says how long it may be.
-    for page in (page for one in INTEGRATIONS.values() for page in one.pages if page != "environments.md"):
+    for page in (page for one in INTEGRATIONS.values() for page in one.pages):
         scripts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        if page == "environments.md":  # its first is an environment to write: its own test says how long it may be
+            scripts = scripts[1:]
         assert scripts and all(len(script.splitlines()) <= 30 for script in scripts), page
 
 
