@@ -119,13 +119,13 @@ def test_blocks_of_rows_and_their_masks_change_rounding_alone(
         monkeypatch.setattr(_fast, "_MOST_MASK", 10)
         monkeypatch.setattr(_fast, "_MOST_SCORES", {"cpu": 2000, "cuda": 2000})
         monkeypatch.setattr(_fast, "_STEP", 4)
-        attended, computed = _fast._attended, list[int]()
+        attended, computed = _fast.attended, list[int]()
 
         def spied(query: Any, *others: Any) -> Any:
             computed.append(query.shape[2])
             return attended(query, *others)
 
-        monkeypatch.setattr(_fast, "_attended", spied)
+        monkeypatch.setattr(_fast, "attended", spied)
         blocks = model(ids, attention_mask=mask, position_ids=positions).logits
         cache = model(ids[:, :11], attention_mask=mask[:, :11], position_ids=positions[:, :11]).past_key_values
         rest = model(ids[:, 11:], attention_mask=mask, position_ids=positions[:, 11:], past_key_values=cache).logits

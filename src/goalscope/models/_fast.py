@@ -79,7 +79,7 @@ def grouped_attention(
     long = isinstance(attention_mask, LongMask)
     most = _MOST_SCORES.get(query.device.type, _MOST_SCORES["cuda"])
     if not long and (fused or batch * heads * count * key.shape[2] <= most):
-        return _attended(query, key, value, attention_mask, scaling, module.sinks, fused)
+        return attended(query, key, value, attention_mask, scaling, module.sinks, fused)
     each = max(1, most // (batch * heads * key.shape[2]))
     parts = []
     for first in range(0, count, each):
@@ -90,11 +90,11 @@ def grouped_attention(
         elif mask is not None:
             mask = mask[:, :, first:end]
         columns = (key[:, :, low:high], value[:, :, low:high])
-        parts.append(_attended(query[:, :, first:end], *columns, mask, scaling, module.sinks, fused)[0])
+        parts.append(attended(query[:, :, first:end], *columns, mask, scaling, module.sinks, fused)[0])
     return torch.cat(parts, dim=1), None
 
 
-def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any, fused: bool) -> tuple[Any, Any]:
+def attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any, fused: bool) -> tuple[Any, Any]:
     """Return outputs and weights of some rows, see `grouped_attention`."""
     import torch
 

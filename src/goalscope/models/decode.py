@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.models._direct import direct
 from goalscope.models.base import Finish
 from goalscope.models.cache import CacheRows, check_layers, join, rearrange, shifted
 from goalscope.models.draws import draw, log_probabilities
@@ -139,6 +140,7 @@ class _Batch:
     ) -> None:
         check_layers(model.config)
         accepted = inspect.signature(model.forward).parameters
+        self._direct = direct(model) if settings.around is None else None
         if "position_ids" not in accepted:
             raise ValueError(
                 "lockstep decoding gives each row its own positions, which this model's forward pass does not take: "
@@ -245,6 +247,12 @@ class _Batch:
             cache = rows.cache
         elif cache is None:
             cache = DynamicCache(config=self._config)
+        if self._direct is not None:
+            before, dead = (
+                (0, None) if rows is None else (rows.length, torch.tensor(rows.dead) if any(rows.dead) else None)
+            )
+            logits = self._direct(ids, dead, torch.tensor(positions), cache, before, all_columns=all_columns)
+            return logits, cache
         output = self._model(
             input_ids=ids,
             attention_mask=torch.ones_like(ids) if rows is None else rows.mask(ids.shape[1], self._device),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from goalscope.ids import content_id
+from goalscope.models._direct import SMALL
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Decoding, Prompts
@@ -23,7 +24,7 @@ from goalscope.models.loading import (
     load_weights,
     needed,
 )
-from goalscope.models.threads import SMALL, decode_on_cores, score_on_cores
+from goalscope.models.threads import decode_on_cores, score_on_cores
 from goalscope.progress import TALLY, Arrived
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux

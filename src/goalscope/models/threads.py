@@ -9,12 +9,10 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
+from goalscope.models._direct import SMALL
 from goalscope.models._fast import all_experts
 from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
 from goalscope.progress import Arrived, StoppedError
-
-SMALL = 30_000_000
-"""Parameters below which one thread computes a model."""
 
 ROWS: Final = 256
 """Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
