@@ -118,7 +118,7 @@ def _imported(module: str, path: Path, source: str) -> Any:
             f"somebody else may name any file; {_refusals[-1]}"
         )
     if multiprocessing.parent_process() is None:  # the first process has said it
-        sys.stderr.write(f"{source}: the code of {str(path)!r} is run (a class of the working directory)\n")
+        sys.stderr.write(f"{source}: the code of {str(path)!r} is run (a part of the working directory)\n")
     imported = importlib.util.module_from_spec(spec)
     sys.modules[module] = imported
     _files[module] = path.resolve()

@@ -46,7 +46,7 @@ def test_agents_are_told_apart_in_grids_of_its_own(tmp_path: Path) -> None:
     assert optimal.names.startswith("goal (100% of what it would repeat, ") and "100% of the greatest" in optimal.names
     assert optimal.value == pytest.approx(1) and optimal.low is not None and optimal.low < 1  # never errs: no spread
     assert noisy.low is not None and noisy.high is not None and noisy.low < 0.7 < noisy.high  # 1 - epsilon
-    assert headline(found.models[2]) == "centre: none explains half of what it would repeat."
+    assert headline(found.models[2]) == "centre: its actions follow none of the hypotheses."
 
 
 def test_a_misgeneraliser_is_judged_by_phase(tmp_path: Path) -> None:

@@ -88,6 +88,20 @@ def test_an_agent_that_takes_all_actions_alike_is_random_and_one_that_looks_at_n
     assert verdict(exact("keep right", worlds(16), lapse=0.3)).kind == "habit"
 
 
+def test_a_habit_that_was_asked_for_stands_in_a_set_with_the_frequencies_that_act_like_it() -> None:
+    given = exact("keep right", worlds(16))
+    assert verdict(given, "goal;corner top-left").kind == "habit"
+    found = verdict(given, "goal;keep right")
+    assert (found.kind, found.names) == ("set", ("keep right", FREQUENCIES))
+
+
+def test_none_is_said_with_the_consistency_of_what_comes_nearest() -> None:
+    found = verdict(exact("straight to goal", worlds(16, densities=[0.1])), "goal;corner top-left")
+    assert found.kind == "none" and found.score("goal").consistency[0] > 0.5
+    assert "half" not in found.sentence() and "goal comes nearest, consistency 0." in found.sentence()
+    assert "half" in verdict(exact("flee goal", worlds(16)), "goal;corner top-left").sentence()
+
+
 def test_hypotheses_that_coincide_are_always_a_set() -> None:
     found = verdict(exact("goal", worlds(16, goal="top-right"), lapse=0.1), "goal;corner top-right")
     assert (found.kind, found.names) == ("set", ("goal", "corner top-right"))

@@ -250,6 +250,32 @@ def test_functions_of_ones_own_and_of_packages(tmp_path: Path, monkeypatch: pyte
         hypothesis("something", kind="colour")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("kind", "gives", "fact"),
+    [
+        ("place", "None", "row and the column"),
+        ("place", "(2.5, 3.0)", "row and the column"),
+        ("mirror of (place", "(1, 2, 3)", "row and the column"),
+        ("event", "[1.0] * 25", "True or False"),
+        ("event", "[True]", "25"),
+        ("utility", "'much'", "numbers"),
+        ("utility", "[1.0, 2.0]", "25"),
+        ("table", "{1}", "numbers"),
+        ("policy", "[1.0]", "4"),
+        ("policy", "[2.0, -1.0, 0.0, 0.0]", ">= 0"),
+    ],
+)
+def test_what_a_function_of_ones_own_gives_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, gives: str, fact: str
+) -> None:
+    module = f"gives_{abs(hash((kind, gives)))}"
+    (tmp_path / f"{module}.py").write_text(f"def it(given):\n    return {gives}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    one = parse(f"{kind} {module}:it" + ")" * kind.count("("))
+    with pytest.raises(ValueError, match=fact):
+        one.solved(finite_world(open_room(), 3))
+
+
 def test_conditions_on_what_is_there_and_on_the_size_of_the_grid() -> None:
     plain = finite_world(open_room(), 12)
     with_key = finite_world(open_room(key=(2, 2)), 12)

@@ -46,7 +46,7 @@ def followed_in(run: ArmRun, agent: str) -> tuple[Followed, ...]:
     arm=HYPOTHESES,
     question="Do its actions follow one of the hypotheses?",
     yes="Its actions follow {names}.",
-    no="None of the hypotheses explains half of what it would repeat.",
+    no="Its actions follow none of the hypotheses.",
     quantity="share of its answers that follow the hypothesis, the rest being random",
     threshold=STRONG,
     compared="its own second answer to each step; the other hypotheses, and twelve rivals that nobody asked for. Yes "

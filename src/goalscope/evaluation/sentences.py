@@ -141,7 +141,7 @@ def _followed(ledger: ClaimLedger) -> str:
     if claim.answer == "no":
         things = [DEPENDS[one.name] for one in ledger.claims if one.name in DEPENDS and one.answer == "yes"]
         on = f"; its actions depend on {listed(things)}" if things else ""
-        return f"none explains half of what it would repeat{on}"
+        return f"its actions follow none of the hypotheses{on}"
     if claim.answer == "cannot be told":
         return claim.says[:1].lower() + claim.says[1:].rstrip(".")
     return "which of the hypotheses its actions follow was not shown"

@@ -26,6 +26,7 @@ from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import value_iteration
 from goalscope.planning.process import Process, process_of
+from goalscope.untrusted import shorten
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.world import World
@@ -174,12 +175,17 @@ class Hypothesis:
 
     def value(self, *arguments: Any) -> Any:
         """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
-        return registry.resolve("hypothesis", self.form).function(*arguments, *self.parts)
+        given = registry.resolve("hypothesis", self.form).function(*arguments, *self.parts)
+        if self.kind != "place":
+            return given
+        cell = np.asarray(given)
+        if cell.shape != (2,) or not np.issubdtype(cell.dtype, np.integer):
+            raise ValueError(f"{self.text} must give the row and the column of a cell, got {shorten(cell.tolist())}")
+        return int(cell[0]), int(cell[1])
 
     def cell(self, world: FiniteWorld) -> Position:
         """Return the cell of a place where somebody can stand on it, else raise `Undefined`."""
-        row, col = self.value(world)
-        cell = int(row), int(col)
+        cell: Position = self.value(world)
         if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
             raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
         if world.grid.walls[cell]:
@@ -192,7 +198,13 @@ class Hypothesis:
             raise Undefined(f"{self.text} is neither a place nor an event")
         if (named := world.process.goals.get(self.text)) is not None:
             return np.asarray(named > 0)
-        return world.at(self.cell(world)) if self.kind == "place" else np.asarray(self.value(world), dtype=bool)
+        if self.kind == "place":
+            return world.at(self.cell(world))
+        holds = np.asarray(self.value(world))
+        if holds.dtype != bool:
+            raise ValueError(f"{self.text} must give True or False for each state, got {holds.dtype}")
+        check_shape(self.text, holds, "S", {"S": world.process.states})
+        return holds
 
     def solved(self, world: FiniteWorld) -> Solved:
         """Return what follows from it in a world.
@@ -203,8 +215,8 @@ class Hypothesis:
         if self.kind in ("place", "event"):
             return towards(world, self.where(world), self.text)
         if self.kind == "utility":
-            return by_decision(world, np.asarray(self.value(world), dtype=np.float64))
-        table = np.asarray(self.value(world), dtype=np.float64)
+            return by_decision(world, _numbers(self.text, self.value(world)))
+        table = _numbers(self.text, self.value(world))
         table = table[None] if table.ndim == 2 else table
         check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
         check_distributions(self.text, table)
@@ -267,11 +279,20 @@ def spread(world: FiniteWorld, sets: Mask) -> Array:
     return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
 
 
+def _numbers(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must give an array of numbers, got {shorten(value)}") from error
+
+
 def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:
     """Return ``[S, A]`` what a function of views gives in each state, and of the parts of its form."""
     policy = world.even.copy()
     for state in np.flatnonzero(world.live & world.reached).tolist():
-        policy[state] = np.asarray(function(view_of(world.world, state), *parts), dtype=np.float64)
+        given = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
+        check_shape("the policy of a view", given, "A", {"A": world.process.actions})
+        policy[state] = given
     return policy
 
 

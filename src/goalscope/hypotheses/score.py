@@ -109,6 +109,7 @@ class ScoreVerdict:
     def sentence(self) -> str:
         """Return the verdict in one sentence."""
         near = max((one for one in self.scores if one.asked), key=lambda one: one.consistency[0])
+        half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
         nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"
         listed = " or ".join(self.names)
         if self.kind in ("named", "partly"):
@@ -120,7 +121,7 @@ class ScoreVerdict:
             "random": "random: it would hardly repeat an answer",
             "habit": f"a habit: {listed} explain its actions as well",
             "set": f"{listed}: not told apart here",
-            "none": f"none of the named explains half of what it would repeat ({nearest})",
+            "none": f"none of the named{half} ({nearest})",
             "undecided": f"undecided between {listed or 'all of them'} ({nearest})",
         }[self.kind]
 
@@ -279,8 +280,9 @@ class _Judged:
             return ("random" if self.predictable[2] < NOISE and not follows else "undecided"), ()
         at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
         usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)
-        if habits := [index for index, least in at.items() if value[index] >= least]:
-            return "habit", habits
+        habits = [index for index, least in at.items() if value[index] >= least]
+        if habits and self.beats[np.ix_(habits, np.flatnonzero(whole))].any(axis=0).all():
+            return "habit", habits  # and no hypothesis of the bank explains as well
         if (self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1)).any():
             return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
         if sets := [{h, *np.flatnonzero(unbeaten[h]).tolist()} for h in np.flatnonzero(whole).tolist()]:

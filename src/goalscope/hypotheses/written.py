@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope import registry
-from goalscope.checks import near_miss
+from goalscope.checks import check_number, near_miss
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
 from goalscope.untrusted import shorten
@@ -215,6 +215,10 @@ def _entry(entry: Any) -> tuple[str, Hypothesis]:
         )
     value = entry[given[0]]
     if given[0] == "utility" and isinstance(value, Mapping):
+        if not value:
+            raise ValueError(f"a utility must have a place or an event with its weight, got {shorten(entry)}")
+        for weight in value.values():
+            check_number("the weight of a utility", weight, -1e9, 1e9)
         value = " + ".join(f"{weight} * ({term})" for term, weight in value.items())
     else:
         value = value if given[0] == "is" else f"{given[0]} {value}"
