@@ -119,11 +119,21 @@ def test_worlds_that_can_tell_nothing_end_in_a_page_that_says_so(tmp_path: Path,
     assert (tmp_path / "found" / "report.html").exists()
 
 
-def test_an_arm_whose_steps_are_answered_once_takes_no_hypotheses(tmp_path: Path) -> None:
+def test_hypotheses_that_do_not_fit_are_refused_and_those_of_ones_own_files_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = call("evaluate", "optimal", "--arms", "fog", "--hypotheses", "goal", "--quick", "--out", tmp_path, status=2)
     assert "answered once" in " ".join(said.split())
     said = call("evaluate", "optimal", "--hypotheses", "goat", "--quick", "--out", tmp_path, status=2)
     assert "goat" in said
+    (tmp_path / "mine_here.py").write_text(
+        "def up(view):\n    return [1.0, 0, 0, 0]\ndef half(view):\n    return [0.5]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, status, fact in (("up", 0, "mine_here:up"), ("half", 1, "shape [A]")):
+        (tmp_path / "mine.yaml").write_text(f"[goal, 'policy mine_here:{name}']", encoding="utf-8")
+        words = ("optimal", "--arms", "hypotheses", "--hypotheses", "mine.yaml", "--quick", "--out", tmp_path / name)
+        assert fact in call("evaluate", *words, status=status)
     (tmp_path / "long.yaml").write_text(f"- {{name: {'k' * 1000}, is: goal}}", encoding="utf-8")
     named = ("--hypotheses", tmp_path / "long.yaml", "--quick", "--out", tmp_path / "never")
     assert "at most 200 characters" in " ".join(call("evaluate", "optimal", *named, status=2).split())

@@ -88,7 +88,9 @@ def evaluate(
     asked |= {"arms": split(arms), "sizes": numbers("--sizes", sizes, int), "settings": [*chosen, *(settings or ())]}
     asked |= {} if seed is None else {"seed": seed}
     began = time.monotonic()
-    own = worlds or plan or any(":" in model or model.endswith((".yaml", ".yml")) for model in models or ())
+    own = (
+        worlds or hypotheses or plan or any(":" in model or model.endswith((".yaml", ".yml")) for model in models or ())
+    )
     with refused("") if own else nullcontext():
         if dry:
             announcement = evaluation.estimate(asks, out, **asked)
