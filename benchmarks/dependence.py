@@ -65,7 +65,7 @@ def main() -> None:
             file.write(json.dumps(lines[-1]) + "\n")
     studies = [line["found"] for line in lines if line["count"] == options.count]
     worlds = 4 * options.count
-    print(f"{len(studies)} studies of {worlds} worlds; mean share; of 100 studies how many say: depends / does not")
+    print(f"{len(studies)} studies of {worlds} worlds; mean share; of 100 studies how many say: depends/does not")
     for family in planted_agents.FAMILIES:
         print(f"| {family} | " + " | ".join(cell(studies, f"{family} {thing}") for thing in THINGS) + " |")
 
@@ -75,7 +75,7 @@ def cell(studies: list[Mapping[str, tuple[float, str]]], key: str) -> str:
     shares, verdicts = zip(*(one[key] for one in studies if key in one), strict=True)
     counts, each = Counter(verdicts), 100 / len(verdicts)
     mean = "–" if counts["too random"] > len(verdicts) / 2 else f"{np.nanmean(shares):.2f}"
-    return f"{mean}; {each * counts['depends']:.0f} / {each * counts['does not']:.0f}"
+    return f"{mean}; {each * counts['depends']:.0f}/{each * counts['does not']:.0f}"
 
 
 if __name__ == "__main__":

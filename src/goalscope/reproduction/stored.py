@@ -144,7 +144,7 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[
             rows.append((name, label, item.needs, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
         if drawn or not by_label:
             others.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
-    headings = ("item", "what", "works with", "printed", "ours [95 %] (n, grids)", "model", "within ours, or reasons")
+    headings = ("item", "what", "works with", "printed", "ours [95 %] (n/grids)", "model", "within ours, or reasons")
     return (
         Table(headings=headings, rows=tuple(rows), notes=notes.lines),
         Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(others)),
@@ -162,9 +162,7 @@ def _agents(result: Result, notes: Footnotes) -> str:
 
 def _ours(lines: Sequence[ItemLine]) -> str:
     """Return our numbers in order, n and grids once where all have the same."""
-    sizes = [
-        f" ({ours.n}, {ours.clusters})" if (ours := line.ours) and ours.method != "exact" else "" for line in lines
-    ]
+    sizes = [f" ({ours.n}/{ours.clusters})" if (ours := line.ours) and ours.method != "exact" else "" for line in lines]
     same = len(set(sizes)) == 1
     values = (_number(line) + ("" if same else size) for line, size in zip(lines, sizes, strict=True))
     return ", ".join(values) + (sizes[0] if same else "")
