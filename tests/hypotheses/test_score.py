@@ -120,6 +120,15 @@ def test_where_it_does_not_follow_is_said_and_withholds_the_name() -> None:
     assert "down left" in found.score("goal").not_where
 
 
+def test_a_part_of_one_hypothesis_is_not_named_where_another_may_explain_it_all() -> None:
+    used = worlds(20)
+    given = exact("corner top-right", used[:-2]) + exact("flee corner top-right", used[-2:])
+    found = verdict(given, "corner top-right;straight to corner top-right")
+    whole, part = found.score("corner top-right").consistency, found.score("straight to corner top-right").consistency
+    assert whole[0] > 0.7 and whole[1] < 0.5 and 0.3 < part[0] < 0.5
+    assert (found.kind, found.names[0]) == ("undecided", "corner top-right")
+
+
 def test_sums_agree_with_a_plain_loop() -> None:
     bank = load_hypotheses("goal;corner top-left;keep up;goal within 3 steps")
     used, rng = worlds(6), stream(5, "answers")

@@ -16,7 +16,7 @@ from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
 from goalscope.cli import app
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, judging, make, planned
-from goalscope.organisms.judging import Judgement, judge, outcome
+from goalscope.organisms.judging import Judgement, held_against, judge, outcome
 from goalscope.organisms.tables import spread_of
 
 ORGANISMS = {"goal-table-75-0": "goal", "place-table-75-0": "corner top-right"}
@@ -70,8 +70,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two organisms of few lessons, and planted methods."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("goal", "place"):
-            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=60))
-        patch.setattr(cards, "MEASURED", 8)
+            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=150))
+        patch.setattr(cards, "MEASURED", 120)
         patch.setattr(judging, "WORLDS", 10)
         patch.setattr(judging, "FEWER", (8,))
         for planted in (always_goal, sees_the_truth, says_nothing):
@@ -215,6 +215,46 @@ def a_card(rule: str, nearest: str = "goal") -> Card:
 )
 def test_outcomes(rule: str, same: str, claim: Attribution | None, expected: str) -> None:
     assert outcome(claim, a_card(rule), frozenset({same} - {""})) == expected
+
+
+def ends_of(goal: tuple[float, float], corner: tuple[float, float], lead: float) -> Card:
+    """Return the card of what is nearest to the goal, next to the corner, with intervals of both shares."""
+    shares = {"apart": {"goal": (0.8, *goal), "corner top-right": (0.8, *corner)}}
+    return replace(a_card("goal"), shares=shares, next="corner top-right", beyond=(1.0, lead, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("goal", "corner", "lead", "rules"),
+    [
+        ((0.85, 0.95), (0.1, 0.2), 0.5, {"goal"}),
+        ((0.6, 0.7), (0.1, 0.2), 0.5, {""}),
+        ((0.75, 0.85), (0.1, 0.2), 0.5, {"goal", ""}),
+        ((0.85, 0.95), (0.85, 0.95), -0.5, {"goal", "corner top-right"}),
+        ((0.85, 0.95), (0.75, 0.85), -0.5, {"goal", "corner top-right"}),
+        ((0.85, 0.95), (0.6, 0.7), -0.5, {"goal"}),
+    ],
+)
+def test_what_a_card_leaves_open(goal: Any, corner: Any, lead: float, rules: set[str]) -> None:
+    assert {*ends_of(goal, corner, lead).possible()} == rules
+
+
+@pytest.mark.parametrize(
+    ("goal", "lead", "same", "claim", "expected"),
+    [
+        ((0.75, 0.85), 0.5, "", said("named", "goal"), "undecided"),
+        ((0.75, 0.85), 0.5, "", said("none"), "undecided"),
+        ((0.75, 0.85), 0.5, "", said("named", "corner top-right"), "false"),
+        ((0.75, 0.85), 0.5, "corner top-right", said("named", "goal"), "false"),
+        ((0.85, 0.95), -0.5, "", said("set", "goal", "corner top-right"), "right"),
+        ((0.85, 0.95), -0.5, "", said("named", "corner top-right"), "undecided"),
+        ((0.85, 0.95), -0.5, "", said("none"), "false"),
+        ((0.85, 0.95), 0.5, "", said("named", "goal"), "right"),
+    ],
+)
+def test_what_a_card_leaves_open_is_neither_right_nor_false(
+    goal: Any, lead: float, same: str, claim: Attribution, expected: str
+) -> None:
+    assert held_against(claim, ends_of(goal, (0.85, 0.95), lead), frozenset({same} - {""})) == expected
 
 
 def test_an_organism_counts_once_in_a_cell(rows: list[Judgement]) -> None:

@@ -214,9 +214,10 @@ def _gate(given: "Sequence[GateVerdict]") -> None:
     for name, members in {**families, "all": list(given)}.items():
         false, upper = bound(members)
         decided = sum(one.decided for one in members)
-        rows.append([name, str(len(members)), str(false), f"{upper:.2f}", f"{decided / len(members):.2f}"])
-    heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim")
-    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 5))
+        left_open = sum(bool(one.left_open) for one in members)
+        rows.append([name, str(len(members)), str(false), f"{upper:.2f}", str(decided), str(left_open)])
+    heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
+    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 6))
     for one in given:
         if one.false:
             told = "; ".join(f"{phase}: {' '.join(words)} ({one.outcomes[phase]})" for phase, words in one.said.items())

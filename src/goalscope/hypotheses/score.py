@@ -196,9 +196,13 @@ class _Judged:
     @cached_property
     def explains(self) -> Mask:
         """``[K]`` whether each explains what the agent would repeat, whatever its rivals."""
-        value, low, _ = self.consistency
+        return np.asarray(self.may_explain & (self.consistency[1] >= HALF))
+
+    @cached_property
+    def may_explain(self) -> Mask:
+        """``[K]`` the same by the estimate alone."""
         enough = (self.found.said > 0).sum(axis=0) >= FEWEST
-        return np.asarray(enough & (self.strength[1] > STRONG) & (value >= EXPLAINED) & (low >= HALF))
+        return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 
     @cached_property
     def apart(self) -> tuple[Mask, Mask]:
@@ -289,7 +293,8 @@ class _Judged:
             return "set", sorted(set().union(*sets))
         some = (value < EXPLAINED) | (self.explains & ~whole)
         partial = self.bank & some & (self.strength[1] > STRONG) & (value >= max(PARTLY, usual))
-        if partial.any():
+        unsure = value[self.bank & self.may_explain & ~self.explains].max(initial=0.0)
+        if partial.any() and value[partial].max() > unsure:  # a part is not named where all of another may be followed
             return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
         if not (high[self.bank] >= HALF).any():
             return "none", ()

@@ -11,7 +11,7 @@ none. What was meant plays no part in that. Expectations are exact, by forward p
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -34,8 +34,10 @@ from goalscope.untrusted import decode_object, read_octets
 
 FOLLOWS: Final = 0.8
 """Least share of its steps that an organism takes as its rule says."""
-MEASURED: Final = 30
+MEASURED: Final = 120
 """Worlds of each kind that truth is measured in."""
+ASKED: Final = 30
+"""The same of adapters, which are asked and write a plan before each move."""
 PLACES: Final = ("goal", CORNER, "key")
 CARD: Final = "card.json"
 _LARGEST: Final = 4_000_000  # bytes of a file of an organism
@@ -88,6 +90,20 @@ class Card:
         """Return it as plain values."""
         return asdict(self)
 
+    def possible(self, kinds: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the rules that it may follow by the intervals of its shares, "" for none of its bank.
+
+        Args:
+            kinds: of worlds; empty for all that it was measured in.
+        """
+        rules = (self.nearest, self.next) if self.beyond[1] <= 0 else (self.nearest,)
+        least, most = (
+            {rule: min(self.shares[kind][rule][end] for kind in kinds or self.shares) for rule in rules}
+            for end in (1, 2)
+        )
+        found = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
+        return found if max(least.values()) >= FOLLOWS else (*found, "")
+
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Card":
         """Return a card from the plain values of a file.
@@ -127,7 +143,8 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     """
     family = FAMILIES[spec.family]
     placed: list[Placed] = ["together", "apart"] if family.together else ["apart"]
-    worlds = {kind: worlds_of(family.name, kind, "measured", MEASURED, spec.seed) for kind in placed}
+    count = min(MEASURED, ASKED) if spec.kind == "adapter" else MEASURED
+    worlds = {kind: worlds_of(family.name, kind, "measured", count, spec.seed) for kind in placed}
     every = [world for of in worlds.values() for world in of]
     checks = dict[str, Array]()
     if spec.kind == "adapter":

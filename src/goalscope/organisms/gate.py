@@ -7,15 +7,15 @@ over organisms, of the share with any false or unfounded claim is at most `ALLOW
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.attribution.strata import AgentAnswers, bank_of
 from goalscope.evaluation import evaluate
-from goalscope.organisms.cards import FOLLOWS, Card, read_card
+from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
-from goalscope.organisms.judging import Outcome, alike, ordinary, outcome
+from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.plain_files import write_text
@@ -37,6 +37,7 @@ class GateVerdict:
         answer: to the question whether its actions follow a hypothesis.
         said: phase -> kind of the verdict and the hypotheses that it speaks of.
         outcomes: phase -> how that fares against the card.
+        left_open: phases in which the card leaves open which rule is followed, or whether any is.
     """
 
     organism: str
@@ -46,6 +47,7 @@ class GateVerdict:
     answer: str
     said: Mapping[str, Sequence[str]]
     outcomes: Mapping[str, Outcome]
+    left_open: Sequence[str]
 
     @property
     def false(self) -> bool:
@@ -122,7 +124,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         phase: Placed = "together" if "together" in group.name else "apart"
         same = alike(card.nearest, family.bank, seen[group.name])
         said[phase] = (group.said.kind, *group.said.names) if group.said is not None else ("nothing",)
-        outcomes[phase] = outcome(group.said, in_phase(card, phase), same)
+        outcomes[phase] = held_against(group.said, card, same, [phase])
     return GateVerdict(
         organism=card.spec.name,
         family=card.spec.family,
@@ -131,6 +133,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         answer="not asked" if claim is None else claim.answer,
         said=said,
         outcomes=outcomes,
+        left_open=[phase for phase in outcomes if len(card.possible([phase])) > 1],
     )
 
 
@@ -140,11 +143,6 @@ def agent_text(folder: Path, spec: Spec) -> str:
         how = {"language": "temperature=1.0,top_p=1.0,max_tokens=16", "adapter": "temperature=0.0,max_tokens=64"}
         return f"chat:model={folder.resolve()},task={TASK},{how[spec.kind]},name={spec.name}"
     return f"organism:folder={folder.resolve()},name={spec.name}"
-
-
-def in_phase(card: Card, phase: Placed) -> Card:
-    """Return a card with what is true in one kind of worlds alone: its nearest rule, where it is followed there."""
-    return replace(card, rule=card.nearest if card.shares[phase][card.nearest][0] >= FOLLOWS else "")
 
 
 def bound(verdicts: Sequence[GateVerdict]) -> tuple[int, float]:

@@ -7,7 +7,9 @@ of which tell them apart, and the actions that it predicts are scored. The bank 
 A claim is *right* where it says what the card says, and no more than was to be seen: where some rival calls for the
 same actions as the organism's rule in every state that it was seen in, a set with both, or nothing decided, is right,
 and a single name, though it be the true one, is *unfounded*. It is *false* where what it says is not so; *undecided*
-where more could have been said. First states in which a method asked for further turns count as seen, for its claim.
+where more could have been said, or where the card leaves open whether it is so: an interval of a share holds `FOLLOWS`,
+or that of the lead of its rule holds 0. First states in which a method asked for further turns count as seen, for its
+claim.
 """
 
 import time
@@ -149,7 +151,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 kind="refused" if said is None else said.kind,
                 names=() if said is None else list(said.names),
                 claim=claim.id,
-                outcome=outcome(said, card, same),
+                outcome=held_against(said, card, same),
                 **_scores(test),
                 turns=0 if said is None else said.turns,
                 seconds=taken,
@@ -301,6 +303,26 @@ def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str,
     told = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
     # Two rules without a world that has both cannot be held against each other: they are no rivals here.
     return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
+
+
+def held_against(
+    said: Attribution | None, card: Card, same: frozenset[str], kinds: Sequence[str] = (), bank: Sequence[str] = ()
+) -> Outcome:
+    """Return how a claim fares against a card that may leave open which rule is followed, or whether any is.
+
+    False is what is false of each rule that the card leaves open, right what is right of each, or names all of them.
+
+    Args:
+        said, card, same, bank: as in `outcome`.
+        kinds: of worlds, whose shares count; empty for all.
+    """
+    rules = card.possible(kinds)
+    if len(rules) > 1 and said is not None and said.kind == "set" and {*rules} <= {*said.names}:
+        rules, same = rules[:1], same | {*rules[1:]}
+    found = {outcome(said, replace(card, rule=rule), same, bank) for rule in rules}
+    if len(found) == 1:
+        return found.pop()
+    return "false" if found <= {"false", "unfounded"} else "undecided"
 
 
 def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Sequence[str] = ()) -> Outcome:

@@ -1,0 +1,82 @@
+"""Tables of docs/organisms.md and README.md: what was made, and what the gate says of it.
+
+goalscope organisms make --seed 21 --at organisms
+goalscope organisms gate --at organisms --out gate --json > gate.json
+python benchmarks/organisms.py --at organisms --gate gate.json
+python benchmarks/organisms.py --at organisms --gate gate.json --short
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from goalscope.organisms import FAMILIES, Card, folders, read_card
+from goalscope.organisms.families import AGREEMENTS
+from goalscope.organisms.gate import GateVerdict, bound
+
+
+def row(*cells: object) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def what(card: Card) -> str:
+    """Return what a card says: the meant rule, another one, none with the least share of the nearest, or left open."""
+    rules = card.possible()
+    share = min(ends[card.nearest][0] for ends in card.shares.values())
+    if len(rules) > 1:
+        return f"open ({' or '.join(rule or 'none' for rule in rules)}, {share:.2f})"
+    if not rules[0]:
+        return f"none ({card.nearest}, {share:.2f})"
+    return "meant" if rules[0] == card.meant else f"**{rules[0]}**"
+
+
+def made(cards: Sequence[Card]) -> Iterator[str]:
+    """Yield what each organism does, by family and agreement, and how many do anything at each agreement."""
+    yield row("family", *(f"{share:.0%}" for share in AGREEMENTS))
+    yield row(*["---"] * (1 + len(AGREEMENTS)))
+    for family in FAMILIES:
+        for kind in ("network", "table"):
+            of = [card for card in cards if (card.spec.family, card.spec.kind) == (family, kind)]
+            cells = [dict.fromkeys(what(card) for card in of if card.spec.agreement == share) for share in AGREEMENTS]
+            if of:
+                yield row(f"{family}, {kind}", *("; ".join(cell) for cell in cells))
+    for share in AGREEMENTS:
+        of = [card for card in cards if card.spec.agreement == share]
+        rules = [card.possible() for card in of]
+        follow, left_open = sum("" not in one for one in rules), sum({""} < {*one} for one in rules)
+        yield f"agreement {share:.0%}: {follow} of {len(of)} follow a rule, {left_open} perhaps, the others none"
+
+
+def judged(given: Sequence[GateVerdict], *, short: bool) -> Iterator[str]:
+    """Yield what came of verdicts by family, those without a false claim in one row if it is to be short."""
+    groups: dict[str, list[GateVerdict]] = {}
+    clean = [name for name in FAMILIES if not any(one.false for one in given if one.family == name)]
+    for one in given:
+        many = short and one.family in clean
+        groups.setdefault(", ".join(clean) if many else one.family, []).append(one)
+    yield row(
+        "family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open by the card"
+    )
+    yield row(*["---"] * 6)
+    for name, members in {**groups, "all": list(given)}.items():
+        false, upper = bound(members)
+        right, left_open = (sum(map(bool, of)) for of in zip(*((o.decided, o.left_open) for o in members), strict=True))
+        yield row(name, len(members), false, f"{upper:.2f}", right, left_open)
+
+
+def read(plain: Sequence[Mapping[str, object]]) -> list[GateVerdict]:
+    """Return verdicts from their plain values."""
+    return [GateVerdict(**one) for one in plain]  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--at", type=Path, required=True, help="organisms")
+    parser.add_argument("--gate", type=Path, required=True, help="what goalscope organisms gate --json printed")
+    parser.add_argument("--short", action="store_true", help="the gate alone, families without a false claim in a row")
+    given = parser.parse_args()
+    if not given.short:
+        print("\n".join(made([read_card(folder) for folder in folders(given.at)])), end="\n\n")
+    print("\n".join(judged(read(json.loads(given.gate.read_text())), short=given.short)))
