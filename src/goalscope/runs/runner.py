@@ -84,8 +84,9 @@ def run(
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
-    Neither the number of workers, the batch size nor interruptions change a result. Each answer is committed when it
-    arrives; those of an agent that does not hand them out arrive when `Agent.act` returns, see `dispatch.Caller`.
+    Neither the number of workers, the batch size nor interruptions change a result, but for the last bits of the
+    likelihoods of a model here. Each answer is committed when it arrives; those of an agent that does not hand them out
+    arrive when `Agent.act` returns, see `dispatch.Caller`.
 
     Args:
         study: the study.
