@@ -16,6 +16,7 @@ from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.need import LAPSES, Need, _Every, _Law, _Told, needed
 from goalscope.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
+from goalscope.preflight.study_files import load
 from goalscope.runs import Study
 
 planted: Any = importlib.import_module("benchmarks.needs")
@@ -113,6 +114,14 @@ def test_what_coincides_is_never_named_and_what_it_coincides_with_is_said() -> N
     assert "goal" in found["goal"][0].sentence
     assert found["key"][0].hardest == "steps"
     assert found["key"][0].to_plain()["worlds"] is None
+
+
+def test_worlds_with_different_actions_stand_beside_each_other() -> None:
+    study = load("toy-text")
+    worlds, bank = study.worlds(), load_hypotheses("goal;keep up")
+    assert len({len(world.believed.table.actions) for world in worlds}) > 1
+    both = needed(bank, worlds, horizon=study.horizon.of, lapses=[0.3])
+    assert [one.name for one in both] == ["goal", "keep up"] and all(one.worlds >= 6 for one in both)
 
 
 def test_a_single_world_is_refused() -> None:

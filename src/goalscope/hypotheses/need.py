@@ -292,7 +292,9 @@ class _Law:
     ) -> None:
         self.every, self.h, self.level, self.strength = every, h, level, 1 - lapse
         walks = [[_Walk(told, h, lapse) for told in each if h in told.policies] for each in clusters]
-        self.count, self.often = len(every.names), sum((walk.often for each in walks for walk in each), np.zeros(1))
+        self.count, self.often = len(every.names), dict[int, Array]()  # number of actions -> how often each is taken
+        for walk in (walk for each in walks for walk in each):
+            self.often[len(walk.often)] = self.often.get(len(walk.often), np.zeros(1)) + walk.often
         sums = sum((self._means(walk) for each in walks for walk in each), np.zeros((3, self.count)))
         self.size, self.repeated, self.bar = sums / len(clusters)
         mean, within = np.zeros((2, len(clusters), 3 * self.count + 1))
@@ -312,7 +314,7 @@ class _Law:
     def _means(self, walk: _Walk) -> Array:
         """Return ``[3, K]`` means in an episode: size, what is repeated, what a contrast is held against."""
         total = np.zeros((3, self.count))
-        for mass, step in walk.steps(self.every, self.often):
+        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
             total += np.stack([step.size, step.repeated, step.bar]) @ mass
         return total
 
@@ -320,7 +322,7 @@ class _Law:
         """Return ``[3K + 1]`` mean and variance of each sum in an episode, and the probabilities of coming there."""
         values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
         variance, known, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
-        for mass, step in walk.steps(self.every, self.often):
+        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
             if step is not known:
                 known, sums = step, self._sums(step)
             after = walk.after(values)
