@@ -373,6 +373,7 @@ SCENARIOS = {
             "phases.yaml": ("misgeneralisation.md yaml 1",),
             "fresh.yaml": ("misgeneralisation.md yaml 2",),
             "learner.py": ("misgeneralisation.md python 1",),
+            "pair.yaml": ("misgeneralisation.md yaml 3",),
         },
         steps=(
             "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase trained",
@@ -388,6 +389,11 @@ SCENARIOS = {
             "--sizes 7 --densities 0.6 --count 40 --out runs/depends",
             "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "
             "top-left' --worlds phases.yaml --separating fresh.yaml --out runs/claim",
+            "goalscope evaluate "
+            "chat:model=organism-goal,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=goal "
+            "chat:model=organism-corner,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=corner --arms "
+            "hypotheses --worlds pair.yaml --hypotheses 'goal;corner top-right;straight to goal;straight to corner "
+            "top-right' --out runs/pair",
         ),
     ),
     "Cliff World": Scenario(
