@@ -178,3 +178,8 @@ def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_
     assert evidence_asked.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
     walked.clear()
     assert "no step of random walkers" in evidence_asked.wastes_little(data, "exploration").why
+
+
+def test_none_of_the_hypotheses_is_said_once() -> None:
+    found = told(**{FOLLOWS: ("no", 0.2, 0.1, 0.3), "is directed at the goal": ("no", 0.0, -0.1, 0.05)})
+    assert found.count("hypotheses") == 1 and "Its actions follow none of the hypotheses" in found

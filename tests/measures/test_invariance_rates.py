@@ -13,7 +13,7 @@ from goalscope.stats import Paired, simulate_power
 from goalscope.stats.power import draw_differences
 
 pytestmark = pytest.mark.full
-STUDIES, LEVEL = 400, 0.05
+STUDIES, LEVEL = 1000, 0.05
 
 
 def band(chance: float, studies: int = STUDIES) -> tuple[float, float]:

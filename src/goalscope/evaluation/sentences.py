@@ -56,7 +56,8 @@ def headline(ledger: ClaimLedger) -> str:
         parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
     parts += [*_few_worlds(ledger), *_on_the_goal(answers)]
     told = not alone and answers.get(FOLLOWS) in ("yes", "no")
-    parts += [f"of the hypotheses {_followed(ledger)}"] if told else []
+    of = "" if answers.get(FOLLOWS) == "no" else "of the hypotheses "  # of none the sentence says so itself
+    parts += [of + _followed(ledger)] if told else []
     parts += _at_doors(answers)
     for claim, answer, sentence in _MORE:
         if answers.get(claim) == answer and sentence not in parts[0]:
