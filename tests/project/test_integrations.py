@@ -21,12 +21,13 @@ PLACE = Path(os.environ.get("GOALSCOPE_INTEGRATIONS") or ROOT / ".venv-integrati
 
 @dataclass(frozen=True)
 class Integration:
-    """Pages with the extras that they name, further packages, and the tests that run their scripts."""
+    """Pages with the extras that they name, the tests that run their scripts, and what these need besides."""
 
     pages: tuple[str, ...]
     extras: str
     tests: tuple[str, ...]
-    more: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    further: str = ""
 
 
 INTEGRATIONS = {
@@ -37,7 +38,7 @@ INTEGRATIONS = {
         ("sb3-contrib",),
     ),
     "inspect": Integration(
-        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), ("goalscope[api,textworld,gymnasium,minigrid]",)
+        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,textworld,gymnasium,minigrid"
     ),
     "verifiers": Integration(("verifiers.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
     "openenv": Integration(("openenv.md",), "openenv", ("tests/openenv_worlds",)),
@@ -76,7 +77,7 @@ def made(name: str, one: Integration) -> Path:
     """Return the interpreter of an environment, made where it lacks what it should hold."""
     place = PLACE / name
     python, stamp = place / "bin" / "python", place / "holds"
-    wanted = f"{one.extras} {' '.join(one.more)} {sorted(EXTRAS.items())}"
+    wanted = f"{one.extras}{one.further} {' '.join(one.packages)} {sorted(EXTRAS.items())}"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
         pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
@@ -84,8 +85,7 @@ def made(name: str, one: Integration) -> Path:
             pinned = re.search(r"^torch==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
             assert pinned is not None
             call(*pip, pinned[0])
-        more = [asked.replace("goalscope[", ".[") for asked in one.more]
-        call(*pip, "--editable", f".[{one.extras}]", *more, "pytest", "hypothesis")
+        call(*pip, "--editable", f".[{one.extras}{one.further}]", *one.packages, "pytest", "hypothesis")
         stamp.write_text(wanted, encoding="utf-8")
     return python
 
