@@ -55,7 +55,7 @@ def test_memory_is_that_of_pytorch_and_begins_anew(name: str, cell: bool, tmp_pa
     shown = np.random.default_rng(1).normal(size=(7, 5))
     for _ in range(2):
         memory = network.begin()
-        for array, wanted in zip(shown, chances(step, shown), strict=True):
+        for array, wanted in zip(shown, chances(step, [*shown]), strict=True):
             found, memory = network.step(array, memory)
             np.testing.assert_allclose(found, wanted, atol=1e-6)
 
@@ -105,7 +105,11 @@ def test_a_policy_that_reads_missions_acts_as_its_network(own: bool, tmp_path: P
             words = [WORDS[number - 1] for number in shown[0][147:] if number]
             missions.add(" ".join(words))
             text = torch.tensor([vocabulary[word] for word in words])
-            wanted = chances(lambda picture, state, text=text: model.step(picture, text, state), pictures)
+
+            def step(picture: Any, state: Any, text: Any = text) -> tuple[Any, Any]:
+                return model.step(picture, text, state)
+
+            wanted = chances(step, pictures)
             assert drawn(episode, wanted) == [step.action for step in episode.steps]
     assert len(missions) > 2 and all(one.startswith("go to the ") for one in missions)
 
@@ -176,7 +180,7 @@ def looking_back(world: EnvironmentWorld) -> tuple[list[Any], list[int]]:
     optimal, table = world.believed.solved.optimal, world.believed.table
     assert optimal is not None
     session = world.begin(np.random.default_rng(0))
-    shown, actions = [], []
+    shown, actions = list[Any](), list[int]()
     while not session.done:
         plan = [0, 0, 0, 0]  # all the way round
         action = plan[len(actions)] if len(actions) < 4 else int(np.flatnonzero(optimal[session.view.number])[0])

@@ -163,11 +163,11 @@ def curve_of(
     by_run = compared_agents(runs, measures, settings)
     every = [agent for agents in by_run for agent in agents]
     for measure, tags in kept_apart(every, measures, runs, over).items():
-        rows = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in every)
-        if several := [tag for tag in tags if len(rows.numbered(tag)[1]) > 1]:
+        of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in every)
+        if several := [tag for tag in tags if len(of_measure.numbered(tag)[1]) > 1]:
             raise ValueError(
                 f"a curve of {measure} must be of one value of {', '.join(several)}: choose it, --where "
-                f"'{several[0]}={number(rows.numbered(several[0])[1][0])}'"
+                f"'{several[0]}={number(of_measure.numbered(several[0])[1][0])}'"
             )
     series: dict[str, dict[float, ComparedAgent]] = {}
     for number_of_run, agents in enumerate(by_run):
