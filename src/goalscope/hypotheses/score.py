@@ -285,7 +285,7 @@ class _Judged:
         at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
         usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)
         habits = [index for index, least in at.items() if value[index] >= least]
-        if habits and self.beats[np.ix_(habits, np.flatnonzero(whole))].any(axis=0).all():
+        if habits and self.beats[habits][:, whole].any(axis=0).all():
             return "habit", habits  # and no hypothesis of the bank explains as well
         if (self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1)).any():
             return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
