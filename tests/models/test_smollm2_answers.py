@@ -1,4 +1,4 @@
-"""A small model that nobody here trained, with and without constrained choice; benchmarks/README.md has the whole table."""
+"""A small model that nobody here trained, with and without constrained choice; benchmarks/README.md has a table."""
 
 from pathlib import Path
 
