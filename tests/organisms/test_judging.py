@@ -1,5 +1,6 @@
 """Methods judged by organisms: planted methods at both ends of the scale, frozen claims, outcomes."""
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,12 +16,13 @@ from goalscope import registry
 from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
 from goalscope.cli import app
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, judging, make, planned
+from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
 from goalscope.organisms.judging import Judgement, held_against, judge, outcome
 from goalscope.organisms.tables import spread_of
 
 ORGANISMS = {"goal-table-75-0": "goal", "place-table-75-0": "corner top-right"}
 TRUTH = {"rule": ""}
+organism_tables: Any = importlib.import_module("tools.organism_tables")
 
 
 def said(kind: Any, *names: str, method: str = "planted") -> Attribution:
@@ -274,13 +276,24 @@ def test_the_command_judges(made: Path, tmp_path: Path) -> None:
     assert {row["outcome"] for row in told if row["share"] == 1.0} == {"false"}
 
 
+def test_the_printed_table_counts_organisms_once() -> None:
+    def one(number: int, outcome: judging.Outcome, left_open: tuple[str, ...]) -> gate.GateVerdict:
+        outcomes: dict[str, judging.Outcome] = {"together": "right", "apart": outcome}
+        told = dict.fromkeys(outcomes, ("none",))
+        about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "answer": "yes"}
+        return gate.GateVerdict(organism=f"{number}", **about, said=told, outcomes=outcomes, left_open=left_open)
+
+    given = [one(0, "right", ()), one(1, "false", ()), one(2, "undecided", ("together", "apart"))]
+    *_, last = organism_tables.judged(given, short=True)
+    upper = beta.ppf(0.95, 2, 2)
+    assert last == f"| all | 3 | 1 | {upper:.3f} | 3 | 1 |"
+
+
 @pytest.mark.full
 def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
-    from goalscope.organisms.gate import bound, gate
-
-    found = gate(list(folders(made)), tmp_path)
+    found = gate.gate(list(folders(made)), tmp_path)
     assert {one.organism for one in found} == set(ORGANISMS)
     assert not any(one.false for one in found) and all(one.decided for one in found), found
-    assert bound(found)[0] == 0 and bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / len(found)))
+    assert gate.bound(found)[0] == 0 and gate.bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / len(found)))
     printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
     assert printed.exit_code == 0 and "place" in printed.output, printed.output

@@ -2,8 +2,8 @@
 
 goalscope organisms make --seed 21 --at organisms
 goalscope organisms gate --at organisms --out gate --json > gate.json
-python benchmarks/organisms.py --at organisms --gate gate.json
-python benchmarks/organisms.py --at organisms --gate gate.json --short
+python tools/organism_tables.py --at organisms --gate gate.json
+python tools/organism_tables.py --at organisms --gate gate.json --short
 """
 
 import argparse
@@ -50,20 +50,17 @@ def made(cards: Sequence[Card]) -> Iterator[str]:
 
 
 def judged(given: Sequence[GateVerdict], *, short: bool) -> Iterator[str]:
-    """Yield what came of verdicts by family, those without a false claim in one row if it is to be short."""
+    """Yield what came of verdicts by family, or by the agreement of goal and proxy in training if it is to be short."""
     groups: dict[str, list[GateVerdict]] = {}
-    clean = [name for name in FAMILIES if not any(one.false for one in given if one.family == name)]
-    for one in given:
-        many = short and one.family in clean
-        groups.setdefault(", ".join(clean) if many else one.family, []).append(one)
-    yield row(
-        "family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open by the card"
-    )
+    for one in sorted(given, key=lambda one: -one.agreement if short else 0.0):
+        groups.setdefault(f"{one.agreement:.0%}" if short else one.family, []).append(one)
+    first = "goal and proxy agree in training" if short else "family"
+    yield row(first, "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
     yield row(*["---"] * 6)
     for name, members in {**groups, "all": list(given)}.items():
         false, upper = bound(members)
         right, left_open = (sum(map(bool, of)) for of in zip(*((o.decided, o.left_open) for o in members), strict=True))
-        yield row(name, len(members), false, f"{upper:.2f}", right, left_open)
+        yield row(name, len(members), false, f"{upper:.3f}", right, left_open)
 
 
 def read(plain: Sequence[Mapping[str, object]]) -> list[GateVerdict]:
@@ -75,7 +72,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at", type=Path, required=True, help="organisms")
     parser.add_argument("--gate", type=Path, required=True, help="what goalscope organisms gate --json printed")
-    parser.add_argument("--short", action="store_true", help="the gate alone, families without a false claim in a row")
+    parser.add_argument("--short", action="store_true", help="the gate alone, by agreement in training")
     given = parser.parse_args()
     if not given.short:
         print("\n".join(made([read_card(folder) for folder in folders(given.at)])), end="\n\n")
