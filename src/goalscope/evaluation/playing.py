@@ -10,6 +10,7 @@ from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.failures import does_not_fit, not_played
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
+from goalscope.evaluation.together import AGAIN, play_together
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import put_measured
 from goalscope.parts import raised_by_a_check
@@ -41,6 +42,9 @@ def play(
             if not measured:
                 with Store(logs, "w") as store:
                     _measure(store, stage, logs.name)
+    played = set[tuple[str, str]]()
+    for subject in evaluation.subjects if workers == 1 else ():
+        played |= {(arm.name, subject.name) for arm in play_together(evaluation, subject, stage, arguments)}
     for arm in evaluation.arms:
         for subject in evaluation.subjects_for(arm):
             if subject.name in failures.silent:
@@ -52,6 +56,8 @@ def play(
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
                 if arm.looks is not None:
                     _look_inside(evaluation, arm, arm.looks, subject, stage)
+                elif (arm.name, subject.name) in played:
+                    _measure_worlds(evaluation, arm, subject, stage)
                 elif why := does_not_fit(arm, subject, evaluation.plan.sizes[arm.name], evaluation.plan.seed):
                     failures.leave_out([arm.name], [subject.name], why)
                 else:
@@ -77,12 +83,21 @@ def _play_worlds(
                 store,
                 workers=workers,
                 arguments=arguments,
-                again="run the same command",
+                again=AGAIN,
                 progress=lambda done, total, steps, left: show(done, total, left),
             )
         _measure(store, stage, arm.name)
     finally:
         evaluation.close(arm, subject)
+
+
+def _measure_worlds(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage: Display) -> None:
+    """Measure the worlds of an arm that were played with others."""
+    with Store(evaluation.path(arm.name, subject)) as store:
+        measured = _is_measured(store)
+    if not measured:
+        with Store(evaluation.path(arm.name, subject), "w") as store:
+            _measure(store, stage, arm.name)
 
 
 def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -11,10 +12,11 @@ from goalscope.ids import content_id
 from goalscope.models._direct import SMALL
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
-from goalscope.models.decode import Decoded, Decoding, Prompts
+from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
 from goalscope.models.dialect import Loaded
 from goalscope.models.folder_checks import check_folder
 from goalscope.models.folders import folder_identity, parts_identity, read_training
+from goalscope.models.gathering import Gathering
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.models.loading import (
     check_device,
@@ -100,6 +102,7 @@ class LocalModel(Answering):
         self._device, self._dtype, self._device_map = device, dtype, device_map
         self._untrained, self._random_weights, self._slots = untrained, random_weights, slots
         self._identity: Mapping[str, Any] | None = None
+        self._gathering: tuple[Gathering, int] | None = None
 
     @classmethod
     def from_parts(
@@ -123,7 +126,7 @@ class LocalModel(Answering):
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots
-        self._random_weights = RANDOM_WEIGHTS[0]
+        self._random_weights, self._gathering = RANDOM_WEIGHTS[0], None
         self._identity = parts_identity(model, tokenizer)
         self._loaded = self._prepare(model.eval(), tokenizer, getattr(model.generation_config, "eos_token_id", None))
         return self
@@ -213,9 +216,23 @@ class LocalModel(Answering):
             margins=margins,
         )
         rngs = [request.rng() for request in requests]
-        with loaded.lock:
-            slots = slots or self._slots
-            return prompts, decode_on_cores(loaded.model, settings, prompts, rngs, slots=slots, arrived=arrived)
+        decode = _Decode(loaded, slots or self._slots)
+        if self._gathering is None or not prompts:
+            return prompts, decode(settings, prompts, rngs, arrived)
+        check_prompts(loaded.model, prompts)  # errors are those of a run, and name a prompt of its own
+        outputs = dict[int, Decoded]()
+
+        def take(new: Sequence[tuple[int, Decoded]]) -> None:
+            outputs.update(new)
+            arrived(new)
+
+        gathering, number = self._gathering
+        gathering.ask(number, decode, settings, prompts, rngs, take)
+        return prompts, [outputs[index] for index in range(len(prompts))]
+
+    def take_part(self, gathering: Gathering, number: int) -> None:
+        """Decode from now on with the other runs of a gathering, until this one leaves it."""
+        self._gathering = gathering, number
 
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
@@ -275,6 +292,24 @@ class LocalModel(Answering):
         if self._random_weights == "initial":
             redraw(model, seed=seed)
         return model
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Decodes with some weights, alone; two are equal that have the same ones."""
+
+    loaded: Loaded
+    slots: int | None
+
+    def __call__(self, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded]) -> list[Decoded]:
+        with self.loaded.lock:
+            return decode_on_cores(self.loaded.model, settings, prompts, rngs, slots=self.slots, arrived=arrived)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Decode) and self.loaded is other.loaded and self.slots == other.slots
+
+    def __hash__(self) -> int:
+        return hash((id(self.loaded), self.slots))
 
 
 def _may_have_gpu() -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import FrameType
+from typing import Final
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.checks import check_text
@@ -48,6 +49,9 @@ class Interrupts:
             self.awaiting.put(None)
         else:
             signal.default_int_handler(number, frame)
+
+
+_BESIDE: Final = list[Interrupts]()  # of runs outside of the main thread
 
 
 class Caller:
@@ -347,17 +351,31 @@ class _Portion:
             raise StoppedError
 
 
+def interrupt_others() -> None:
+    """Interrupt the runs in other threads than the main one, which SIGINT does not reach."""
+    for interrupts in list(_BESIDE):
+        interrupts.count += 1
+        if interrupts.awaiting is not None:
+            interrupts.awaiting.put(None)
+
+
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
     """Yield what raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
 
     Python raises KeyboardInterrupt at any point of the program, and discards it inside of a destructor. The signal is
-    therefore remembered too. Where SIGINT is ignored (a process started in the background) or has another handler, and
-    outside of the main thread, nothing is changed.
+    therefore remembered too. Where SIGINT is ignored (a process started in the background) or has another handler,
+    nothing is changed; outside of the main thread `interrupt_others` stands in for the signal.
     """
     interrupts = Interrupts()
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
+        _BESIDE.append(interrupts)
+        try:
+            yield interrupts
+        finally:
+            _BESIDE.remove(interrupts)
+        return
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield interrupts
         return
     signal.signal(signal.SIGINT, interrupts.handle)
