@@ -19,7 +19,7 @@ from typing import Any
 
 
 def measured(tokens: int, plain: bool) -> dict[str, float]:
-    """Capture a text of some tokens; return megabytes and processor seconds."""
+    """Capture a text of some tokens; return megabytes, those that are said beforehand, and processor seconds."""
     import torch
     from transformers import GptOssConfig, GptOssForCausalLM
 
@@ -29,6 +29,7 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     from goalscope.agents.chat import ChatAgent
     from goalscope.models._fast import use_grouped_attention
     from goalscope.models.local import LocalModel
+    from goalscope.preflight.memory import capture_memory
     from goalscope.rng import stream
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
     from goalscope.worlds import Action, generate
@@ -77,7 +78,12 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         capture(Path(name), model, sites=["post"], layers=[3])
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"megabytes": (after - before) / 1024, "seconds": time.process_time() - started}
+    seconds = time.process_time() - started
+    return {
+        "megabytes": (after - before) / 1024,
+        "said": capture_memory(network, tokens, 1) / 2**20,
+        "seconds": seconds,
+    }
 
 
 def main() -> None:
@@ -90,11 +96,11 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measured(arguments.tokens[0], arguments.plain)))
         return
-    print("| tokens | memory, MB | processor seconds |\n| --- | --- | --- |")
+    print("| tokens | memory, MB | said before, MB | processor seconds |\n| --- | --- | --- | --- |")
     for tokens in arguments.tokens:
         command = [sys.executable, __file__, "--one", "--tokens", str(tokens), *["--plain"] * arguments.plain]
         told = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-        print(f"| {tokens:,} | {told['megabytes']:.0f} | {told['seconds']:.1f} |", flush=True)
+        print(f"| {tokens:,} | {told['megabytes']:.0f} | {told['said']:.0f} | {told['seconds']:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Usage: python benchmarks/rollouts.py [--states 256] [--single 16] [--slots 64] [--threads 1] [--size 11] [--grids 1]
                                      [--rounds 3]
 
-The batches of `generate` are as large as the slots of lockstep, padded on the left, and stop at the same tokens.
+The batches of `generate` are as large as the slots of lockstep, sorted by length, padded on the left, and stop at the
+same tokens; its attention and its experts are ours. A size of 0 takes all sizes in turns.
 Seconds are processor seconds (of all threads together), so that other jobs on the machine count little.
 
 A second table runs a sample of the paper's behavioural grid as a study (5 sizes x 6 densities, journalled and stored)
@@ -26,6 +27,7 @@ from determinism import measure_determinism
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.models import Sampling
+from goalscope.models._fast import all_experts
 from goalscope.models.dialect import Dialect
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
@@ -48,8 +50,11 @@ def subject(given: argparse.Namespace) -> tuple[ChatAgent, LocalModel]:
 
 
 def states(size: int, count: int) -> list[Observation]:
-    """Return the first states of some generated grids."""
-    grids = (generate(size=size, density=0.6, rng=stream(0, "bench", index)) for index in range(count))
+    """Return the first states of some generated grids; of all sizes in turns where the size is 0."""
+    sizes = [size] if size else SIZES
+    grids = (
+        generate(size=sizes[index % len(sizes)], density=0.6, rng=stream(0, "bench", index)) for index in range(count)
+    )
     return [Observation(view=GridView(grid=grid), episode_id=str(index)) for index, grid in enumerate(grids)]
 
 
@@ -72,12 +77,14 @@ def generated(given: argparse.Namespace, count: int, rows: int) -> tuple[int, in
     written = 0
     observations = states(given.size, count)
     began = time.process_time()
+    encoded = sorted((model.encode(agent.prompt(seen)) for seen in observations), key=len)
     for first in range(0, count, rows):
-        prompts = [model.encode(agent.prompt(seen)) for seen in observations[first : first + rows]]
+        prompts = encoded[first : first + rows]
         longest = max(map(len, prompts))
         ids = torch.tensor([[stop[0]] * (longest - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        answers = model.model.generate(ids, attention_mask=mask, max_new_tokens=LIMIT, **settings)[:, longest:]
+        with all_experts(model.model):
+            answers = model.model.generate(ids, attention_mask=mask, max_new_tokens=LIMIT, **settings)[:, longest:]
         ended = torch.isin(answers, torch.tensor(stop))
         lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, answers.shape[1])
         written += int(lengths.sum())

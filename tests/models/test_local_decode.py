@@ -116,8 +116,8 @@ def test_blocks_of_rows_and_their_masks_change_rounding_alone(
     assert use_grouped_attention(model)
     with torch.no_grad():
         whole = model(ids, attention_mask=mask, position_ids=positions).logits
-        monkeypatch.setattr(_fast, "_MOST_MASK", 10)
-        monkeypatch.setattr(_fast, "_MOST_SCORES", {"cpu": 2000, "cuda": 2000})
+        monkeypatch.setattr(_fast, "MOST_MASK", 10)
+        monkeypatch.setattr(_fast, "MOST_SCORES", {"cpu": 2000, "cuda": 2000})
         monkeypatch.setattr(_fast, "_STEP", 4)
         attended, computed = _fast.attended, list[int]()
 

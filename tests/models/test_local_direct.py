@@ -48,11 +48,10 @@ def test_outputs_are_those_of_the_modules(window: int, prefix: int) -> None:
     assert calls and len({len(one.tokens) for one in found}) > 3
     for one, other in zip(found, expected, strict=True):
         assert one.tokens == other.tokens
-        chances = [[[entry["logprob"] for entry in each.logprobs]] for each in (one, other)]
-        assert np.allclose(*chances, atol=1e-4)
-    assert np.allclose(
-        *[np.concatenate([np.concatenate(each) for each in one]) for one in (scores, expected_scores)], atol=1e-4
-    )
+        ours, theirs = ([entry["logprob"] for entry in each.logprobs] for each in (one, other))
+        assert np.allclose(ours, theirs, atol=1e-4)
+    flat, flat_expected = (np.concatenate([np.concatenate(each) for each in one]) for one in (scores, expected_scores))
+    assert np.allclose(flat, flat_expected, atol=1e-4)
 
 
 def _trained(model: Any) -> Any:

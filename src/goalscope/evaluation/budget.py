@@ -13,10 +13,14 @@ from typing import Final, Literal
 
 import numpy as np
 
+from goalscope import registry
+from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.subject import Subject
+from goalscope.preflight.cost import longest_prompt
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.forecast import Forecast, forecast, nothing
+from goalscope.preflight.memory import inside_memory
 
 MOST: Final = 4.0
 """Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
@@ -103,7 +107,7 @@ def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurn
         ValueError: the batch holds no turn.
     """
     if arm.looks is not None:
-        return _inside(arm.looks, subject, count, first)
+        return replace(_inside(arm.looks, subject, count, first), memory=_memory_inside(arm, subject, seed, first))
     sample, total = min(count, _SAMPLE), nothing()
     study = arm.make([subject], sample, seed)
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
@@ -127,6 +131,17 @@ def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Fore
         usd=asked * mean.get("usd", 0.0),
         priced="usd" in mean,
     )
+
+
+def _memory_inside(arm: Arm, subject: Subject, seed: int, first: FirstTurns) -> tuple[float, float]:
+    """Return the memory that was taken, and the most where the turns of an arm's episodes are read again."""
+    if "weights" not in subject.access:
+        return 0.0, 0.0
+    study = registry.resolve("arm", arm.at).make([subject], 1, seed)
+    agent, parameters = study.agents()[0], study.agents_[0].parameters
+    known = longest_prompt(study, agent, parameters) if isinstance(agent, ChatAgent) else None
+    more = 0.0 if known is None else inside_memory(agent, known[0])
+    return (first.memory, first.memory + more) if more else (0.0, 0.0)
 
 
 def unit_costs(

@@ -21,9 +21,9 @@ KINDS: Final = ("gpt_oss",)
 """Model types whose attention is exactly the one below."""
 
 
-_MOST_MASK: Final = 1 << 22  # entries of a mask that is made at once
+MOST_MASK: Final = 1 << 22  # entries of a mask that is made at once
 _STEP: Final = 2048  # columns; blocks of ever new sizes would leave memory in pieces
-_MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # scores of a block, of about 14 bytes
+MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # scores of a block, of about 14 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ def long_mask(**arguments: Any) -> Any:
     from transformers.masking_utils import eager_mask
 
     entries = arguments["batch_size"] * arguments["q_length"] * arguments["kv_length"]
-    return LongMask(arguments=arguments) if entries > _MOST_MASK else eager_mask(**arguments)
+    return LongMask(arguments=arguments) if entries > MOST_MASK else eager_mask(**arguments)
 
 
 def grouped_attention(
@@ -77,7 +77,7 @@ def grouped_attention(
     batch, heads, count, _ = query.shape
     fused = count > 1 and query.dtype == torch.float32
     long = isinstance(attention_mask, LongMask)
-    most = _MOST_SCORES.get(query.device.type, _MOST_SCORES["cuda"])
+    most = MOST_SCORES.get(query.device.type, MOST_SCORES["cuda"])
     if not long and (fused or batch * heads * count * key.shape[2] <= most):
         return attended(query, key, value, attention_mask, scaling, module.sinks, fused)
     each = max(1, most // (batch * heads * key.shape[2]))

@@ -23,7 +23,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.models.http import HttpModel
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.first_turns import FirstTurns
-from goalscope.preflight.memory import more_memory
+from goalscope.preflight.memory import inside_memory, more_memory
 from goalscope.preflight.prompts import counter, prompts_of
 from goalscope.rng import spread
 from goalscope.runs import Study
@@ -115,6 +115,8 @@ def forecast(
     prompt = (scale.get("prompt_tokens", 0.0) + at_most) * grown * turns
     output = scale.get("output_tokens", 0.0) * turns
     prices = agent.model.prices if isinstance(agent, ChatAgent) and isinstance(agent.model, HttpModel) else None
+    inside = study.analysis is not None and study.analysis.inside is not None
+    more = max(more_memory(agent, longest), inside_memory(agent, longest) if inside else 0.0)
     usd = np.zeros(3)
     if prices is not None:
         usd = np.array([prices.usd(*pair) for pair in zip(prompt, output, strict=True)])
@@ -125,7 +127,7 @@ def forecast(
         output_tokens=output,
         usd=usd,
         priced=prices is not None,
-        memory=(first.memory, first.memory + more) if (more := more_memory(agent, longest)) else (0.0, 0.0),
+        memory=(first.memory, first.memory + more) if more else (0.0, 0.0),
     )
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import accumulate, chain, repeat
-from struct import unpack_from
+from struct import iter_unpack, unpack_from
 from sys import byteorder
 from typing import Any, Final, NamedTuple
 
@@ -207,13 +207,16 @@ def _unpack_said(said: Any, steps: int) -> list[list[Any]]:
 
 def _cut_tokens(counts: list[Any], tokens: bytes) -> tuple[list[tuple[int, ...] | None], bytes]:
     """Return as many of the first stored token ids as are counted for each step, and the remaining ones."""
-    if not all(count is None or (type(count) is int and count >= 0) for count in counts):
+    known = [count for count in counts if count is not None]
+    if not set(map(type, known)) <= {int} or min(known, default=0) < 0:
         raise ValueError(f"token ids must be stored with their number of each step, got {counts[:20]!r}")
-    total = 4 * sum(count or 0 for count in counts)
+    total = 4 * sum(known)
     if total > len(tokens):
         raise ValueError(
             f"token ids must be stored as many as are counted, got {len(tokens)} bytes in place of {total}"
         )
+    if known and len(known) == len(counts) and min(known) == max(known) > 0:
+        return list(iter_unpack(f"<{known[0]}I", memoryview(tokens)[:total])), tokens[total:]
     ends = accumulate(count or 0 for count in counts)
     each = [
         None if count is None else unpack_from(f"<{count}I", tokens, 4 * (end - count))
@@ -237,12 +240,13 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
     """
     walk = unpack_walk(packed.walk)
     failure, text, reasoning, prompt, output, reward, extra = _unpack_said(packed.said, len(walk))
-    states = {cell: decode_state(cell[0], cell[1], cell[2], world) for cell in {step[:3] for step in walk}}
-    actions = {number: world.action(number) for number in {step[3] for step in walk} - {NO_ACTION}}
+    cells, numbers = [step[:3] for step in walk], [step[3] for step in walk]
+    states = {cell: decode_state(cell[0], cell[1], cell[2], world) for cell in set(cells)}
+    actions = {number: world.action(number) for number in set(numbers) - {NO_ACTION}}
     columns: tuple[Sequence[Any], ...] = (
         range(len(walk)),
-        [states[step[:3]] for step in walk],
-        [actions.get(step[3]) for step in walk],
+        list(map(states.__getitem__, cells)),
+        list(map(actions.get, numbers)),
         _each(decode_text, failure, "a failure"),
         _each(decode_text, text, "an answer"),
         _each(decode_text, reasoning, "a reasoning"),
@@ -262,7 +266,7 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
 
 def _each(decode: Callable[..., Any], cells: list[Any], *what: str) -> list[Any]:
     """Return the cells of a column, of which ``decode`` refuses all but two types."""
-    for cell in {type(cell): cell for cell in cells}.values():
+    for cell in dict(zip(map(type, cells), cells, strict=True)).values():
         decode(cell, *what)
     return cells
 
