@@ -49,9 +49,13 @@ def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(tmp_path: Path, mon
         return act(self, observations, arrived=arrived)
 
     expected = played(tmp_path / "whole")
-    with monkeypatch.context() as patched:
-        patched.setattr(ChatAgent, "act", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="run the same command to go on"):
-            played(tmp_path / "stopped")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ChatAgent, "act", interrupted)
+            with pytest.raises(KeyboardInterrupt, match="run the same command to go on"):
+                played(tmp_path / "stopped")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert threading.active_count() < 10
     assert played(tmp_path / "stopped") == expected
