@@ -15,7 +15,7 @@ from goalscope.models import LocalModel, Sampling, threads
 from goalscope.models.decode import Decoded, Decoding
 
 
-def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> None:
+def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -23,12 +23,9 @@ def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> 
         with threads.fitting_threads(model):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
-        threads.SMALL, kept = 10, threads.SMALL
-        try:
-            with threads.fitting_threads(model):
-                assert torch.get_num_threads() == 2
-        finally:
-            threads.SMALL = kept
+        monkeypatch.setattr("goalscope.models.threads.SMALL", 10)
+        with threads.fitting_threads(model):
+            assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 

@@ -16,7 +16,7 @@ from goalscope.evaluation.evidence import ArmRun
 from goalscope.measures import measure_store
 from goalscope.preflight.pace import _pace
 from goalscope.report.measured import episodes_by_agent
-from goalscope.report.run_comparison import _horizon_notes, _steps_by_episode
+from goalscope.report.run_comparison import horizon_notes, _steps_by_episode
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
@@ -72,7 +72,7 @@ READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     ),
     "how long episodes may last": (
         "UPDATE episodes SET horizon = horizon + 1",
-        lambda store: _horizon_notes([store.path], [], allowed=True),
+        lambda store: horizon_notes([store.path], [], allowed=True),
     ),
 }
 """Who reads -> a change that a flipped bit or a few could make, and the reading."""
