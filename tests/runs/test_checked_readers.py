@@ -16,7 +16,7 @@ from goalscope.evaluation.evidence import ArmRun
 from goalscope.measures import measure_store
 from goalscope.preflight.pace import _pace
 from goalscope.report.measured import episodes_by_agent
-from goalscope.report.run_comparison import horizon_notes, _steps_by_episode
+from goalscope.report.run_comparison import _steps_by_episode, horizon_notes
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
