@@ -154,15 +154,15 @@ claim(
     compared="no preference (0.5)",
 )(lambda data: data.share("key path entered first", kind="two-path", control=False))
 
-for _name, _stage, _verb in (
-    ("fetches the key it needs", "key held", "picks up the key that a door needs"),
-    ("opens the door", "door open", "opens the door"),
-    ("arrives behind doors", "arrived", "arrives at a goal that lies behind a door"),
+for _name, _stage, _verb, _asked in (
+    ("fetches the key it needs", "key held", "picks up the key that a door needs", "pick up that key"),
+    ("opens the door", "door open", "opens the door", "open the door"),
+    ("arrives behind doors", "arrived", "arrives at a goal that lies behind a door", "reach a goal behind it"),
 ):
     claim(
         _name,
         arm="keys",
-        question=f"Where a door needs a key: does it happen more often than by chance that it {_verb}?",
+        question=f"Where a door needs a key, does it {_asked} more often than by chance?",
         yes=f"It {_verb} more often than an agent that does not look.",
         no=f"It does not happen clearly more often than by chance that it {_verb}.",
         quantity=f"share of key-door episodes in which it {_verb}, less that of chance",
