@@ -38,7 +38,7 @@ INTEGRATIONS = {
         ("sb3-contrib",),
     ),
     "inspect": Integration(
-        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,textworld,gymnasium,minigrid"
+        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,export,textworld,gymnasium,minigrid"
     ),
     "verifiers": Integration(("verifiers.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
     "openenv": Integration(("openenv.md",), "openenv", ("tests/openenv_worlds",)),
