@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise, takewhile
 from math import nan
 from pathlib import Path
 from typing import Any, Final
@@ -128,7 +129,10 @@ def _at(line: ItemLine) -> str:
 
 
 def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[Table, Table]:
-    """Return two tables: printed numbers beside ours, or the reasons against it; items of which none is printed."""
+    """Return two tables: printed numbers beside ours, or the reasons against it; items of which none is printed.
+
+    Items whose rows are the same share them. In the first table an empty cell repeats the one above it.
+    """
     rows, others, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():
         result = results.get(name)
@@ -139,33 +143,61 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[
         for line in result.lines:
             by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
         drawn = by_label.pop("", [])
-        who = _agents(result, notes)
+        who = f"{item.needs}: {_agents(result, notes)}" if result.agents else "computed"
         for label, lines in by_label.items():
-            rows.append((name, label, item.needs, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
+            rows.append((name, label, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
         if drawn or not by_label:
             others.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
-    headings = ("item", "what", "works with", "printed", "ours [95 %] (n/grids)", "model", "within ours, or reasons")
+    headings = ("item", "what", "printed", "ours [95 %] (n/grids)", "works with: model", "within ours, or reasons")
     return (
-        Table(headings=headings, rows=tuple(rows), notes=notes.lines),
-        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(others)),
+        Table(headings=headings, rows=_below(_shared(rows)), notes=notes.lines),
+        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(_shared(others))),
     )
+
+
+def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return rows that are the same but for the item once, with the names of all these items."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in rows:
+        names.setdefault(tuple(rest), []).append(name)
+    return [(names_together(found), *rest) for rest, found in names.items()]
+
+
+def names_together(names: Sequence[str]) -> str:
+    """Return names of items in one text, without words that the one before has: ``meg figure 3, table epsilon``."""
+    texts = list(names[:1])
+    for before, name in pairwise(map(str.split, names)):
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
+        same = len(list(alike)) if len(before) == len(name) else 0
+        texts.append(" ".join(name[same:]))
+    return ", ".join(texts)
+
+
+def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Return rows without the item, the model and the reasons that the row above has, where the item is the same."""
+    found = list(rows[:1])
+    for above, (name, what, printed, ours, who, compared) in pairwise(rows):
+        if above[0] != name:
+            found.append((name, what, printed, ours, who, compared))
+        else:
+            found.append(("", what, printed, ours, "", "" if compared == above[-1] else compared))
+    return tuple(found)
 
 
 def _agents(result: Result, notes: Footnotes) -> str:
     """Return who acted, and the part of the published size; more than two agents stand below the table."""
-    if not result.agents:
-        return "computed"
     names = listed(list(result.agents))
     who = names if len(result.agents) < 3 else f"{len(result.agents)} agents ({notes.mark(names)})"
     return who + (f", {result.scale:g}" if 0 < result.scale < 1 else "")
 
 
 def _ours(lines: Sequence[ItemLine]) -> str:
-    """Return our numbers in order, n and grids once where all have the same."""
-    sizes = [f" ({ours.n}/{ours.clusters})" if (ours := line.ours) and ours.method != "exact" else "" for line in lines]
-    same = len(set(sizes)) == 1
-    values = (_number(line) + ("" if same else size) for line, size in zip(lines, sizes, strict=True))
-    return ", ".join(values) + (sizes[0] if same else "")
+    """Return our numbers in order, with n and grids from the least to the most; exact ones that are as printed."""
+    counts = [(ours.n, ours.clusters) for line in lines if (ours := line.ours) and ours.method != "exact"]
+    if not counts and all(line.ours is not None and equal_as_printed(line) for line in lines):
+        return "as printed"
+    sizes = "/".join(f"{min(of)}" if min(of) == max(of) else f"{min(of)}–{max(of)}" for of in zip(*counts, strict=True))
+    return ", ".join(map(_number, lines)) + (f" ({sizes})" if sizes else "")
 
 
 def _number(line: ItemLine) -> str:
