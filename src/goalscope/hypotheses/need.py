@@ -45,7 +45,7 @@ POWER: Final = 0.9
 """Probability of the right name at the declared need by this law.
 
 Of played agents with a lapse rate of .6 some are named rightly in .82 to .87, since roots and quotients are taken to
-first order (docs/attribute.md has each cell).
+first order (benchmarks/README.md has each cell).
 """
 
 LAPSES: Final = (0.0, 0.3, 0.6)
