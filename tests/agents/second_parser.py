@@ -1,6 +1,6 @@
-"""A second parser of answers, written from docs/answers.md alone; it shares no line with the first one.
+"""A second parser of answers, written from the grammar on top of the first one alone; they share no line.
 
-It is plain rather than fast: the text becomes a list of tokens, tokens become trees, and each rule of the page is a
+It is plain rather than fast: the text becomes a list of tokens, tokens become trees, and each rule is a
 function of these.
 """
 

@@ -1,4 +1,4 @@
-"""Two parsers of answers, one of them written from docs/answers.md, say the same of any text, and invent nothing."""
+"""Two parsers of answers, one written from the grammar of the other, say the same of any text, and invent nothing."""
 
 import json
 import random
@@ -86,7 +86,7 @@ def test_both_parsers_say_the_same_of_a_hundred_thousand_texts() -> None:
     compare(100_000, seed=2)
 
 
-def test_the_page_shows_what_the_parser_reads() -> None:
+def test_what_is_negated_quoted_or_nested_is_no_action() -> None:
     """An action that is negated, quoted or nested is none, whatever stands around it."""
     draw = random.Random(3)
     for _ in range(300):

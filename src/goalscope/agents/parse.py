@@ -1,4 +1,58 @@
-"""Parse a model's answer into an action or the name of a failure; never into an action that it did not state."""
+r"""Parse a model's answer into an action or the name of a failure; never into an action that it did not state.
+
+This is the whole grammar of an answer; `PARSER_VERSION` counts its versions.
+
+An answer is the final text of a model, reasoning taken off. White space around it is dropped. An empty one is `empty`,
+or `truncated` where the model was cut off at its limit.
+
+JSON
+----
+
+Where the whole text is one JSON object, its own keys count. A **key** is compared without white space around it and in
+lower case; every key `action` of the object **states** its value. Every key `action` of an object inside of it
+**mentions** its value.
+
+Anything else
+-------------
+
+Other texts are read in pieces, and only inside of braces.
+
+* **Outside of braces** only `{`, `[` and `]` matter; `[` and `]` do not after a backslash. Quotes are punctuation
+  there.
+* **A piece**, inside of braces, is the longest of these that begins at a place: a text in double quotes (a backslash
+  takes the next character with it); a text in single quotes, unless a letter, a digit or `_` stands before it; one of
+  the signs `{ } : , [ ]`; a word, that is a run of other characters without white space, quotes and backslashes; a
+  backslash and the character after it; a single quote or backslash that belongs to none of these. White space parts
+  pieces and is none. Outside of quotes nothing else is special.
+* **What a piece says** is the piece itself; of a quoted text what stands inside of the quotes, JSON escapes undone if
+  the double-quoted text is JSON.
+* **An outermost object** reaches from a `{` outside of braces to the `}` that closes it; only braces are counted for
+  that.
+* It **counts** if it reads: any number of `{`; then members, separated by commas, with or without a comma after the
+  last one; then as many `}` as there were `{`. A **member** is one piece that is no sign, the **key**; the sign `:`;
+  and a **value** of any pieces up to the next `,` or `}` that is inside of no `{` or `[` that the value itself opens. A
+  `}` or `]` in a value closes whatever is open. There may be no members.
+* Each member of a counting object whose key is `action` **states** its value: what its only piece says; or something
+  that is no action, where the value has several pieces or its only one is a sign. A member without a value states
+  nothing.
+* An object that stands in an array, from a `[` outside of braces to the `]` that closes it, states nothing. An array
+  that is never closed is none.
+* A piece that says `action`, directly followed by one that says `:`, and by one that says neither `}` nor `,`,
+  **mentions**: what the third one says, if the sign `}` or `,` comes directly after it, else something that is no
+  action. This holds anywhere inside of braces, in values too.
+
+The verdict
+-----------
+
+1. The text is `truncated` if an object begins that is never closed: if something is mentioned after the last `}`; or if
+   the last `{` stands after the last `}` and what begins there is shorter than 12 characters, or holds `action` in any
+   case, no ASCII letter, digit, `_` or `-` before it, and after it a quote or none, ASCII white space or none, and a
+   colon or the end. (`{` and `}` of quoted texts do not count. Mentions are found when the piece after them is read.)
+2. If nothing is stated, it is `no JSON`, or `truncated` where the model was cut off at its limit.
+3. If what is stated and what is mentioned before the last `}` is not all the same, it is `two different actions`.
+   Values are compared without white space around them, in upper case where they are ASCII.
+4. The one value is an action if it is the name of one; else it is an `unknown action`.
+"""
 
 import json
 import re
