@@ -37,6 +37,7 @@ OUTSIDE: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/papers.md": "items.md",
 }
 """Pages that stand outside of ``docs/``, and their names on the site."""
 PARTS: Final = ("agent", "world", "environment", "model", "head", "intervention", "attribution", "analysis", "study")

@@ -507,7 +507,7 @@ NOT_RUN = {
     "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
-    "goalscope reproduce --all --scale small --out runs/all --markdown docs/papers.md": "takes most of an hour; "
+    "goalscope reproduce --all --scale small --out runs/all --markdown benchmarks/papers.md": "takes most of an hour; "
     "tests/reproduction/test_all_items.py runs fewer items so",
     'goalscope reproduce "telos table 2" --model openai/gpt-oss-20b --out runs/table-2': _GPT,
     'goalscope reproduce "telos figure 12" --logs recorded --out runs/recorded': "needs the recorded trajectories; "

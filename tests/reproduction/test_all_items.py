@@ -161,7 +161,7 @@ def lines_of(item: Item, folder: Path) -> list[ItemLine]:
 
 def printed_cells() -> dict[str, list[list[str]]]:
     """Return the rows of both tables in the page by item, those of the second with 4 cells."""
-    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
     begin, end = (mark.strip() for mark in reproduce_all._MARKS)
     body = text[text.index(begin) : text.index(end)]
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines()]
