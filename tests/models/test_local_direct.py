@@ -25,7 +25,7 @@ def grouped(window: int) -> Any:
 def prompts(count: int, prefix: int) -> list[list[int]]:
     rng = np.random.default_rng(1)
     shared = rng.integers(2, 100, prefix).tolist()
-    return [shared + rng.integers(2, 100, int(more)).tolist() for more in rng.integers(1, 40, count)]
+    return [shared + rng.integers(2, 100, int(more)).tolist() for more in rng.integers(1, 100, count)]
 
 
 def decoded(model: Any, given: Sequence[Sequence[int]], **changes: Any) -> list[Decoded]:

@@ -2,17 +2,20 @@
 
 On a processor a pass of transformers' modules through a model of a few million parameters is mostly Python: wrappers of
 each module, masks made by general code, and some sixty small operations a layer. Here masks are made once a pass,
-queries, keys and values come from one matrix product, and so do the two halves of the experts' gates. Equal to the
-modules up to rounding.
+queries, keys and values come from one matrix product, and so do the two halves of the experts' gates. The last layer
+computes no more than the keys and values of tokens whose logits nobody wants. Equal to the modules up to rounding.
 """
 
 from functools import partial
 from typing import Any, Final
 
-from goalscope.models._fast import KINDS, NAME, attended
+from goalscope.models._fast import KINDS, NAME
 
 SMALL: Final = 30_000_000
 """Parameters below which one thread computes a model."""
+
+_BLOCK: Final = 64  # tokens that are attended from at once: those of a block see no column after its last one
+_FEW: Final = 128  # tokens that all experts compute: up to here it takes longer to pick those of an expert
 
 
 def direct(model: Any) -> "DirectPass | None":
@@ -69,7 +72,8 @@ class DirectPass:
         sliding = _mask(ids.shape[1], before, dead, self._window, hidden) if slides else full
         for number, layer in enumerate(self._layers):
             mask = sliding if self._sliding[number] else full
-            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number))
+            wanted = 1 if layer is self._layers[-1] and not all_columns else ids.shape[1]
+            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number), wanted)
         hidden = _normed(hidden if all_columns else hidden[:, -1], self._norm)
         return linear(hidden, self._head)
 
@@ -98,9 +102,9 @@ class _Layer:
         self._gate_up = torch.cat(halves, dim=-1).transpose(0, 1).reshape(experts.hidden_size, -1).contiguous()
         biases = [experts.gate_up_proj_bias[..., each::2] for each in (0, 1)]
         self._gate_up_bias = torch.cat(biases, dim=-1).reshape(-1)
-        self._down = experts.down_proj.flatten(0, 1)
 
-    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any) -> Any:
+    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, wanted: int) -> Any:
+        """Return what the last ``wanted`` tokens become, ``[B, wanted, d]``."""
         from torch.nn.functional import linear
 
         batch, count, _ = hidden.shape
@@ -109,26 +113,62 @@ class _Layer:
         mixed = mixed.view(batch, count, heads + 2 * groups, self._width).transpose(1, 2)
         turned = _turned(mixed[:, : heads + groups], cos, sin)
         keys, values = update(turned[:, heads:], mixed[:, heads + groups :])
-        mask = mask if mask is None else mask[..., -keys.shape[2] :]  # sliding layers let go of old columns
-        attention, _ = attended(turned[:, :heads], keys, values, mask, self._scaling, self._sinks, count > 1)
-        hidden = hidden + linear(attention.reshape(batch, count, -1), self._out.weight, self._out.bias)
-        flat = _normed(hidden, self._after).view(batch * count, -1)
+        mask = mask if mask is None else mask[:, :, -wanted:, -keys.shape[2] :]  # sliding layers let go of old columns
+        attention = _attended(turned[:, :heads, -wanted:], keys, values, mask, self._scaling, self._sinks)
+        hidden = hidden[:, -wanted:] + linear(attention, self._out.weight, self._out.bias)
+        flat = _normed(hidden, self._after).flatten(0, 1)
         return hidden + self._mixture(flat).view(hidden.shape)
 
     def _mixture(self, flat: Any) -> Any:
-        """Return the output of the experts ``[N, d]``, each token computed by all of them, see `dense_experts`."""
+        """Return the output of the experts ``[N, d]``: of all for few tokens, as `dense_experts`, else of each's."""
         import torch
         from torch.nn.functional import linear
 
         experts, router = self._experts, self._router
         largest, chosen = torch.topk(linear(flat, router.weight, router.bias), router.top_k, dim=-1)
         shares = flat.new_zeros(len(flat), experts.num_experts).scatter_(1, chosen, torch.softmax(largest, dim=-1))
-        both = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
+        biases = shares @ experts.down_proj_bias
+        if len(flat) <= _FEW:
+            both = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
+            active = self._gated(both).mul_(shares[:, :, None]).view(len(flat), -1)
+            return torch.addmm(biases, active, experts.down_proj.flatten(0, 1))
+        parts = (each.chunk(experts.num_experts, dim=-1) for each in (self._gate_up_bias, self._gate_up))
+        for number, (bias, weight) in enumerate(zip(*parts, strict=True)):
+            tokens = shares[:, number].nonzero()[:, 0]
+            active = self._gated(torch.addmm(bias, flat[tokens], weight)).mul_(shares[tokens, number, None])
+            biases.index_add_(0, tokens, active @ experts.down_proj[number])
+        return biases
+
+    def _gated(self, both: Any) -> Any:
+        """Return what gates let through, ``[..., f]``; with what they gate they are ``[..., 2 f]``, and overwritten."""
         gate, up = both.chunk(2, dim=-1)
-        gate = gate.clamp(max=experts.limit)
-        up = up.clamp(min=-experts.limit, max=experts.limit).add_(1)
-        active = up.mul_(torch.sigmoid(gate * experts.alpha)).mul_(gate).mul_(shares[:, :, None])
-        return torch.addmm(shares @ experts.down_proj_bias, active.view(len(flat), -1), self._down)
+        gate.clamp_(max=self._experts.limit)
+        up = up.clamp(min=-self._experts.limit, max=self._experts.limit).add_(1).mul_(gate)
+        return up.mul_(gate.mul_(self._experts.alpha).sigmoid_())
+
+
+def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
+    """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.models._fast.grouped_attention`.
+
+    PyTorch's attention without a sink also gives the logarithm of the sum of all exp(score), log Z. With the sink s the
+    sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
+    """
+    import torch
+
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    batch, heads, count, width = query.shape
+    groups, before = key.shape[1], key.shape[2] - count
+    parts = []
+    for first in range(0, count, _BLOCK):
+        end = min(first + _BLOCK, count)
+        # Query heads of a group are rows of one head.
+        rows = query[:, :, first:end].reshape(batch, groups, -1, width)
+        hidden = None if mask is None else mask[:, :, first:end, : before + end].repeat(1, 1, heads // groups, 1)
+        columns = (key[:, :, : before + end], value[:, :, : before + end])
+        mixed, mass = attention(rows, *columns, 0.0, False, attn_mask=hidden, scale=scaling)
+        shares = torch.sigmoid(mass - sinks.repeat_interleave(end - first).view(groups, -1))
+        parts.append((mixed * shares[..., None]).view(batch, heads, end - first, width))
+    return torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, count, -1)
 
 
 def _normed(hidden: Any, norm: Any) -> Any:

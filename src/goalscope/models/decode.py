@@ -1,8 +1,8 @@
 """The lockstep engine: one batched decode with a cache for all live requests.
 
 Finished requests leave the batch and waiting ones enter it. The longest common prefix of the prompts is computed once
-and its cache copied. What a request yields depends on the request alone, up to the rounding of differently shaped
-matrix products, which `benchmarks/determinism.py` measures.
+and its cache copied; so are longer beginnings that prompts of one pass share. What a request yields depends on the
+request alone, up to the rounding of differently shaped matrix products, which `benchmarks/determinism.py` measures.
 """
 
 import inspect
@@ -24,6 +24,7 @@ Streams = Sequence[np.random.Generator]
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Context around a forward pass of prompts; arguments: prompt index of each row, position of the row's first token."""
 
+_TOKENS_PER_PASS = 128  # prompt tokens that take as long as one more pass, about
 _TOKENS_PER_STEP = 96  # prompt tokens read for each step until more enter: a step takes as long as some 15 of them
 
 
@@ -81,6 +82,18 @@ def common_prefix(prompts: Prompts) -> int:
     low, high = min(prompts, key=tuple), max(prompts, key=tuple)
     limit = min(len(prompt) for prompt in prompts) - 1
     return next((index for index in range(limit) if low[index] != high[index]), limit)
+
+
+def _parting(rows: Sequence[tuple[int, ...]]) -> int:
+    """Return up to where equal beginnings of different rows of one length are computed once, 1 where not worth it.
+
+    Each row is the number of its dead columns and its tokens.
+    """
+    table = np.array(sorted(rows))
+    alike = (table[1:] != table[:-1]).argmax(axis=1)  # of each row and the next one
+    saved = {int(end): (int(end) - 1) * int((alike >= end).sum()) for end in set(alike.tolist()) if end > 1}
+    best = max(saved, key=saved.__getitem__, default=1)
+    return best if saved.get(best, 0) > _TOKENS_PER_PASS else 1
 
 
 def decode(
@@ -333,7 +346,7 @@ class _Batch:
         some tokens of the prefix again; without one they must be equal.
         """
         groups: list[list[int]] = []
-        by_length = sorted(entering, key=lambda index: -len(self._prompts[index]))
+        by_length = sorted(entering, key=lambda index: (-len(self._prompts[index]), list(self._prompts[index])))
         for index in by_length:
             longest = len(self._prompts[groups[-1][0]]) if groups else 0
             computed = (longest - self._shared) * (len(groups[-1]) + 1) if groups else 0
@@ -350,18 +363,33 @@ class _Batch:
         around = self._settings.around
         prompts = list(dict.fromkeys(group_prompts)) if around is None else group_prompts
         longest = max(len(prompt) for prompt in prompts)
-        count = longest - self._shared  # tokens of each row that pass through the model
-        dead = [longest - len(prompt) for prompt in prompts]
-        prefix_cache = shifted(self._config, self._prefix, dead) if self._prefix is not None else None
-        tokens = [list(prompt[len(prompt) - count :]) for prompt in prompts]
-        positions = [list(range(len(prompt) - count, len(prompt))) for prompt in prompts]
-        with nullcontext() if around is None else around(group, [row[0] for row in positions]):
-            logits, cache = self._forward(tokens, prefix_cache, positions)
-        TALLY.add(computed_prompt=count * len(prompts))
-        rows = CacheRows(cache=cache, length=longest, dead=dead)
+        begins = [len(prompt) - longest + self._shared for prompt in prompts]  # in the prompt; before it is the prefix
+        read = [(longest - len(prompt), *prompt[begin:]) for prompt, begin in zip(prompts, begins, strict=True)]
+        with nullcontext() if around is None else around(group, begins):
+            logits, rows = self._read(read)
         if len(prompts) < len(group_prompts):
             row_of = {prompt: row for row, prompt in enumerate(prompts)}
             order = [row_of[prompt] for prompt in group_prompts]
             rearrange(rows, order)
             logits = logits[order]
         return rows, logits
+
+    def _read(self, read: Sequence[tuple[int, ...]]) -> tuple[Any, CacheRows]:
+        """Return the logits after the last token, and the cache, of rows of as many tokens after the common prefix.
+
+        A row is the number of its dead columns and its tokens. Rows that begin alike are computed once up to where they
+        part.
+        """
+        dead = [row[0] for row in read]
+        together = self._settings.share_prefix and self._settings.around is None
+        parting = _parting(read) if together else 1
+        rows = shifted(self._config, self._prefix, dead) if self._prefix is not None and parting == 1 else None
+        if parting > 1:
+            number_of = {row: number for number, row in enumerate(dict.fromkeys(row[:parting] for row in read))}
+            _, rows = self._read(list(number_of))
+            rearrange(rows, [number_of[row[:parting]] for row in read])
+        first, end = (self._shared + each - 1 for each in (parting, len(read[0])))
+        positions = [list(range(first - count, end - count)) for count in dead]
+        logits, cache = self._forward([list(row[parting:]) for row in read], rows, positions)
+        TALLY.add(computed_prompt=(end - first) * len(read))
+        return logits, CacheRows(cache=cache, length=end, dead=dead)

@@ -1,11 +1,12 @@
 """How tokens are drawn from logits, and their log-probabilities."""
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-_LIKELY: Final = 256  # tokens that nearly always hold the mass top_p
+_LIKELY: Final = (32, 256)  # tokens that often and nearly always hold the mass top_p
 _ROUNDING: Final = 1e-9  # far above the rounding of sums of probabilities
 
 
@@ -48,16 +49,21 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
         return Draws(logits.argmax(dim=-1), best[:, 0] - best[:, 1])
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     numbers = torch.as_tensor(uniforms, dtype=torch.float64).to(logits.device)[:, None]
-    if top_p < 1 and logits.shape[-1] > _LIKELY:
-        ordered, order = torch.topk(probabilities, _LIKELY, dim=-1)
-        drawn, enough = _drawn(ordered, order, numbers, top_p)
-        if bool(enough.all()):
-            return drawn
-        rest = (~enough).nonzero()[:, 0]
-        others = _drawn(*_sorted(probabilities[rest]), numbers[rest], top_p)[0]
+    return _among(probabilities, numbers, top_p, _LIKELY if top_p < 1 else ())
+
+
+def _among(probabilities: Any, numbers: Any, top_p: float, counts: Sequence[int]) -> Draws:
+    """Draw from as many of the most likely tokens as the first count, from more where others would change the draw."""
+    import torch
+
+    if not counts or probabilities.shape[-1] <= counts[0]:
+        return _drawn(*_sorted(probabilities), numbers, top_p)[0]
+    drawn, enough = _drawn(*torch.topk(probabilities, counts[0], dim=-1), numbers, top_p)
+    rest = (~enough).nonzero()[:, 0]
+    if len(rest):
+        others = _among(probabilities[rest], numbers[rest], top_p, counts[1:])
         drawn.tokens[rest], drawn.margins[rest] = others
-        return drawn
-    return _drawn(*_sorted(probabilities), numbers, top_p)[0]
+    return drawn
 
 
 def _sorted(probabilities: Any) -> tuple[Any, Any]:
