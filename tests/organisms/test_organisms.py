@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from goalscope.cli import app
 from goalscope.hypotheses import FiniteWorld, Undefined
 from goalscope.organisms import FAMILIES, Spec, cards, planned, problems, read_card
 from goalscope.organisms.families import PHASES, phase_of, worlds_of
-from goalscope.organisms.learners import policy_in, shapes, trained
-from goalscope.organisms.making import make
+from goalscope.organisms.learners import policy, policy_in, shapes, trained
+from goalscope.organisms.making import folders, make, of_each
 from goalscope.worlds.dynamics import State, shown
+from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
@@ -181,10 +183,43 @@ def test_the_agent_acts_as_its_table_says_in_every_state(tmp_path: Path) -> None
         agent.probabilities(Observation(view=GridView(grid=large.grid)))
 
 
+@pytest.mark.parametrize("goal", [(1, 1), (1, 3), (1, 5), (3, 1), (3, 5), (5, 1), (5, 3), (5, 5)])
+def test_a_table_that_was_taught_with_the_goal_in_one_corner_goes_to_it_on_all_sides(goal: tuple[int, int]) -> None:
+    one, walls = spec("goal", agreement=1.0), np.ones((7, 7), dtype=bool)
+    walls[1:6, 1:6] = False
+    cells = np.array([(3, 3), ((3 + goal[0]) // 2, (3 + goal[1]) // 2)])
+    chances = policy(one, table_of_goal(), Grid(walls=walls, start=(3, 3), goal=goal), cells, np.zeros(2, dtype=bool))
+    nearer = [
+        [down * (goal[0] - row) + right * (goal[1] - column) > 0 for down, right in MOVES] for row, column in cells
+    ]
+    assert ((chances * nearer).sum(axis=1) > 0.9).all()
+
+
+@lru_cache
+def table_of_goal() -> Any:
+    return trained(spec("goal", agreement=1.0))
+
+
+def test_a_habit_is_kept_where_it_was_not_taught() -> None:
+    one = spec("habit", agreement=1.0)  # taught where the goal lies to the right alone
+    weights = trained(one)
+    for world in worlds_of("habit", "apart", "measured", 8, one.seed):
+        assert (policy_in(one, weights, world)[world.live & world.reached, 3] > 0.99).all()
+
+
+def test_other_processes_give_the_same_and_their_errors_arrive(tmp_path: Path) -> None:
+    make(tmp_path, planned(seed=3, families=["habit"], kinds=["table"])[:2])
+    given = list(folders(tmp_path))
+    assert of_each(read_card, given, name="cards", workers=2) == of_each(read_card, given, name="cards")
+    (given[1] / "card.json").write_text("{}")
+    with pytest.raises(ValueError, match="card"):
+        of_each(read_card, given, name="cards", workers=2)
+
+
 def test_what_does_not_do_what_was_meant_is_marked(tmp_path: Path) -> None:
-    one = spec("goal", agreement=1.0)  # taught in the corner alone
+    one = spec("up or right", agreement=1.0)  # taught where the goal lies there alone
     card = cards.write(tmp_path, one, trained(one))
-    assert card.rule != "goal" and card.marked
+    assert card.rule != card.meant and card.marked
     assert read_card(tmp_path) == card
 
 

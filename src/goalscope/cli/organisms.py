@@ -42,6 +42,7 @@ def organisms(
     kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",
     seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
     each: Annotated[int, option("N", "With make: networks of each family and agreement.", min=1)] = 2,
+    workers: Annotated[int, option("N", "With judge and gate: processes at the same time.", min=1)] = 1,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
     """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
@@ -89,7 +90,7 @@ def organisms(
         from goalscope.organisms.judging import judge
 
         assert out is not None
-        rows = judge(chosen, methods or list(registry.names("attribution")), out, stage=progress)
+        rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
         say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":
         from goalscope.organisms.inside import inside, picture
@@ -109,7 +110,7 @@ def organisms(
         from goalscope.organisms.gate import gate
 
         assert out is not None
-        given = gate(chosen, out, stage=progress)
+        given = gate(chosen, out, workers=workers, stage=progress)
         say(json_text([one.to_plain() for one in given])) if as_json else _gate(given)
 
 

@@ -58,10 +58,12 @@ class GoalFamily:
         sees: what a table of this family knows besides the walls around the agent: its cell, or where the goal lies as
             seen from it; empty where no table is made.
         size: rows and columns that a network sees.
+        relative: whether a network also sees the walls around the agent, and where goal and key lie as seen from it:
+            it goes to the goal in places that were not taught, too, and less well to one place.
         on_its_way: whether it is taught only in states that the meant rule comes through: where the rule depends on
             where the agent began, which it does not see.
         sharpness: exponent of the learned probabilities by which it acts; 1 where the meant rule is random at times.
-        lessons: worlds of each kind that it is taught in.
+        lessons: worlds of each kind that a language model is taught in; the others have more.
     """
 
     name: str
@@ -71,6 +73,7 @@ class GoalFamily:
     apart: Sequence[Mapping[str, Any]]
     sees: Sees = ""
     size: int = SIZE
+    relative: bool = False
     on_its_way: bool = False
     sharpness: float = 3.0
     lessons: int = 1000
@@ -112,8 +115,8 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
             proxy="goal",
             together=[_MOVED],
             apart=[_MOVED],
+            relative=True,
             on_its_way=True,
-            lessons=2000,
         ),
         GoalFamily(name="flee", meant="flee goal", proxy="corner bottom-left", together=[_CORNERED], apart=[_MOVED]),
         GoalFamily(name="habit", meant="keep right", proxy="goal", together=[], apart=[_ANYWHERE], sees="cell"),
@@ -124,6 +127,7 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
             together=[_ANYWHERE],
             apart=[_ANYWHERE],
             sees="goal",
+            relative=True,
             sharpness=1.0,
         ),
         GoalFamily(
@@ -142,6 +146,7 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
             together=[_ANYWHERE],
             apart=[{**_ANYWHERE, "sizes": [9]}],
             size=9,
+            relative=True,
             sharpness=1.0,
         ),
         GoalFamily(

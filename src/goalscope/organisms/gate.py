@@ -8,6 +8,7 @@ over organisms, of the share with any false or unfounded claim is at most `ALLOW
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
+from goalscope.organisms.making import of_each
 from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.runs import Store
@@ -64,20 +66,16 @@ class GateVerdict:
         return asdict(self)
 
 
-def gate(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[GateVerdict]:
+def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[GateVerdict]:
     """Return what `goalscope evaluate` says of organisms; called again on the same directory it goes on.
 
     Args:
         folders: of the organisms.
         out: gets an evaluation for each, which can be read like any other.
+        workers: processes at the same time, an organism each.
         stage: shows the progress and the time left.
     """
-    found = []
-    with stage("evaluations") as told:
-        for done, folder in enumerate(folders):
-            found.append(_evaluated(folder, out / folder.name))
-            told(done + 1, len(folders))
-    return found
+    return of_each(partial(_evaluated, out=out), folders, name="evaluations", workers=workers, stage=stage)
 
 
 @contextmanager
@@ -87,7 +85,7 @@ def _quiet(label: str) -> Iterator[Callable[..., None]]:
 
 
 def _evaluated(folder: Path, out: Path) -> GateVerdict:
-    card = read_card(folder)
+    card, out = read_card(folder), out / folder.name
     family, study = FAMILIES[card.spec.family], out / "worlds.yaml"
     phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0} if family.together else {"apart": 1.0}
     entries = [

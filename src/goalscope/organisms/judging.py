@@ -33,6 +33,7 @@ from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
+from goalscope.organisms.making import of_each
 from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.rng import stream
@@ -91,25 +92,28 @@ class Judgement:
         return asdict(self)
 
 
-def judge(directory: Sequence[Path], methods: Sequence[str], out: Path, *, stage: Display = lines) -> list[Judgement]:
+def judge(
+    directory: Sequence[Path], methods: Sequence[str], out: Path, *, workers: int = 1, stage: Display = lines
+) -> list[Judgement]:
     """Judge methods by organisms; called again on the same directory it goes on where it stopped.
 
     Args:
         directory: folders of the organisms.
         methods: names of `@attribution` methods; with more than one `TOGETHER` comes in addition.
         out: gets a folder for each organism with its frozen claims and results.
+        workers: processes at the same time, an organism each.
         stage: shows the progress and the time left.
 
     Raises:
         ValueError: another claim is frozen there.
     """
-    found = list[Judgement]()
-    with stage("judging") as told:
-        for done, folder in enumerate(directory):
-            card = read_card(folder)
-            found += judge_one(card, read_weights(folder, card), methods, out / folder.name, folder)
-            told(done + 1, len(directory))
-    return found
+    work = partial(_judged_at, methods=methods, out=out)
+    return [row for rows in of_each(work, directory, name="judging", workers=workers, stage=stage) for row in rows]
+
+
+def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> list[Judgement]:
+    card = read_card(folder)
+    return judge_one(card, read_weights(folder, card), methods, out / folder.name, folder)
 
 
 def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:

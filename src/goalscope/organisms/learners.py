@@ -7,6 +7,7 @@ a network of one hidden layer minimises the cross-entropy, as a language model d
 sharpened: ``p(a | s) proportional to q(a | s)^sharpness``.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -18,7 +19,7 @@ from goalscope.extras import lacking
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.organisms import adapters, language
-from goalscope.organisms.families import FAMILIES, Kind, Phase, Placed, worlds_of
+from goalscope.organisms.families import FAMILIES, MODELS, Kind, Phase, Placed, worlds_of
 from goalscope.rng import stream
 from goalscope.worlds.grid import DELTAS, Grid
 
@@ -27,6 +28,10 @@ STEPS: Final = 3000
 BATCH: Final = 256
 RATE: Final = 4e-3
 DECAY: Final = 1e-4
+OFFSET: Final = 3.0
+"""What a network is given for an offset of its whole grid: so large that rules hold at offsets that were never seen."""
+MORE: Final = 2
+"""Times the lessons of a language model that tables and networks have."""
 _TAUGHT: Final[Phase] = "trained"
 
 Weights = Mapping[str, Array]
@@ -86,7 +91,12 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
         return language.shapes()
     if spec.kind == "adapter":
         return adapters.shapes()
-    return {"in": (4 * family.size**2 + 1, HIDDEN), "in bias": (HIDDEN,), "out": (HIDDEN, 4), "out bias": (4,)}
+    return {
+        "in": (4 * family.size**2 + (9 if family.relative else 1), HIDDEN),
+        "in bias": (HIDDEN,),
+        "out": (HIDDEN, 4),
+        "out bias": (4,),
+    }
 
 
 def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
@@ -139,7 +149,8 @@ def visits(world: FiniteWorld, taken: Array) -> Array:
 def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Array]]:
     """Return worlds, the states that are taught there, and what is taught, ``[N]`` and ``[N, 4]``."""
     family = FAMILIES[spec.family]
-    worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, family.lessons, spec.seed)
+    count = family.lessons * (1 if spec.kind in MODELS else MORE)
+    worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, count, spec.seed)
     found = []
     for world in worlds:
         try:
@@ -154,14 +165,19 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
     return found
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=32768)
 def solved(rule: str, world: FiniteWorld) -> Array:
     """Return ``[S, 4]`` the probabilities of moves that a written rule gives in a world; kept."""
     return np.asarray(parse(rule).solved(world).policy[0])
 
 
 def _count(spec: Spec) -> dict[str, Array]:
-    """Return the mean of what was taught in each row of a table; even probabilities where nothing was."""
+    """Return the mean of what was taught in each row of a table; where nothing was, of rows that resemble it.
+
+    Of the rows that know the goal's place these are the ones with the goal on the same side, and their mirror images;
+    of those that know the agent's cell, all cells. Rows with the same walls around come first, then those with any;
+    where nothing was taught in these either, probabilities are even.
+    """
     table = np.zeros(shapes(spec)["table"])
     for placed, share in _shares(spec):
         lessons = _lessons(spec, placed)
@@ -169,8 +185,23 @@ def _count(spec: Spec) -> dict[str, Array]:
         for world, states, right in lessons:
             cells = np.stack(np.unravel_index(states % world.grid.walls.size, world.grid.walls.shape), axis=1)
             np.add.at(table, _row(spec, world.grid, cells), share / total * right)
-    heard = table.sum(axis=1, keepdims=True)
-    return {"table": np.where(heard > 0, table / np.maximum(heard, 1e-300), 0.25)}
+    places = table.reshape(-1, 16, 4)
+    like = places.sum(axis=0) if FAMILIES[spec.family].sees == "cell" else _mirrored(places)
+    for other in (like, like.sum(axis=-2, keepdims=True), np.ones(4)):
+        places = np.where(places.sum(axis=2, keepdims=True) > 0, places, other)
+    return {"table": (places / places.sum(axis=2, keepdims=True)).reshape(-1, 4)}
+
+
+def _mirrored(places: Array) -> Array:
+    """Return ``[n^2, 16, 4]`` the sum of what was taught with the goal on the side of each row, and mirrored so."""
+    size = math.isqrt(len(places))
+    found = places.reshape(size, size, 2, 2, 2, 2, 4)  # row, column; walls right, left, down, up; moves
+    found = found + np.flip(found, 0).swapaxes(4, 5)[..., [1, 0, 2, 3]]
+    found = found + np.flip(found, 1).swapaxes(2, 3)[..., [0, 1, 3, 2]]
+    found = (found + found.transpose(1, 0, 4, 5, 2, 3, 6)[..., [2, 3, 0, 1]]).reshape(size**2, -1)
+    signs = np.sign(np.arange(size) - size // 2)
+    side = np.add.outer(3 * signs, signs).ravel()
+    return np.asarray((side[:, None] == side).astype(float) @ found).reshape(places.shape)
 
 
 def _shares(spec: Spec) -> list[tuple[Placed, float]]:
@@ -253,7 +284,11 @@ def _fit(spec: Spec) -> dict[str, Array]:
 
 
 def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return ``[N, 4 n^2 + 1]`` walls, goal, key and agent as planes, and whether the key is held."""
+    """Return ``[N, 4 n^2 + 1]`` walls, goal, key and agent as planes, and whether the key is held.
+
+    In families that are `relative` ``[N, 4 n^2 + 9]``: the walls around the agent, too, and where goal and key lie as
+    seen from it, in rows and columns, 0 where there is none.
+    """
     size = FAMILIES[spec.family].size
     if max(grid.walls.shape) > size:
         raise ValueError(f"{spec.name} sees grids of at most {size}x{size} cells, got {grid.height}x{grid.width}")
@@ -261,12 +296,21 @@ def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
     walls = np.ones((size, size))
     walls[: grid.height, : grid.width] = grid.walls
     planes[:, 0] = walls
-    if grid.goal is not None:
-        planes[:, 1, grid.goal[0], grid.goal[1]] = 1
-    if grid.key is not None:
-        planes[~carrying, 2, grid.key[0], grid.key[1]] = 1
+    offsets = np.zeros((len(cells), 2, 2))
+    for number, place, there in ((0, grid.goal, np.ones_like(carrying)), (1, grid.key, ~carrying)):
+        if place is not None:
+            planes[there, 1 + number, place[0], place[1]] = 1
+            offsets[there, number] = (place - cells[there]) * OFFSET / size
     planes[np.arange(len(cells)), 3, cells[:, 0], cells[:, 1]] = 1
-    return np.concatenate([planes.reshape(len(cells), 4 * size**2), carrying[:, None]], axis=1)
+    parts = (planes, carrying, *((_shut(grid, cells), offsets) if FAMILIES[spec.family].relative else ()))
+    return np.concatenate([part.reshape(len(cells), math.prod(part.shape[1:])) for part in parts], axis=1)
+
+
+def _shut(grid: Grid, cells: Numbers) -> Mask:
+    """Return ``[N, 4]`` whether a wall, or the edge, is beside a cell, by move."""
+    beside = cells[:, None] + DELTAS  # [N, 4, 2]
+    edge = np.pad(grid.walls, 1, constant_values=True)
+    return np.asarray(edge[beside[..., 0] + 1, beside[..., 1] + 1])
 
 
 def _row(spec: Spec, grid: Grid, cells: Numbers) -> Numbers:
@@ -274,9 +318,7 @@ def _row(spec: Spec, grid: Grid, cells: Numbers) -> Numbers:
     family = FAMILIES[spec.family]
     if max(grid.walls.shape) > family.size:
         raise ValueError(f"{spec.name} knows grids of at most {family.size} rows, got {grid.height}x{grid.width}")
-    beside = cells[:, None] + DELTAS  # [N, 4, 2]
-    edge = np.pad(grid.walls, 1, constant_values=True)
-    shut = edge[beside[..., 0] + 1, beside[..., 1] + 1] @ (1 << np.arange(4))
+    shut = _shut(grid, cells) @ (1 << np.arange(4))
     width = family.size
     if family.sees == "goal":
         width = 2 * family.size - 1

@@ -1,8 +1,10 @@
 """The set of organisms of a seed, made in a directory one after the other; made again, it goes on where it stopped."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from goalscope.checks import near_miss
 from goalscope.organisms.adapters import STYLES
@@ -10,6 +12,9 @@ from goalscope.organisms.cards import CARD, Card, read_card, write
 from goalscope.organisms.families import AGREEMENTS, FAMILIES, MODELS, Kind
 from goalscope.organisms.learners import Spec, trained
 from goalscope.progress import TALLY, Display, lines
+from goalscope.runs.executors import lost_worker, open_executor
+
+Done = TypeVar("Done")
 
 EACH: Final = 2
 """Networks of each family and agreement; of tables, which learn the same from the same lessons, there is one."""
@@ -97,6 +102,33 @@ def _made(folder: Path, spec: Spec) -> Card:
             TALLY.tell(f"{spec.name}: {done} of {total} steps")
 
     return write(folder, spec, trained(spec, told))
+
+
+def of_each(
+    work: Callable[[Path], Done], given: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
+) -> list[Done]:
+    """Return what a function gives for each folder, in their order.
+
+    Args:
+        work: the function; with more than one worker it is sent to other processes.
+        given: folders of organisms.
+        name: of the stage.
+        workers: processes at the same time.
+        stage: shows the progress and the time left.
+
+    Raises:
+        OSError: a worker died.
+    """
+    found = list[Done]()
+    with stage(name) as told, open_executor("threads" if workers == 1 else "processes", workers) as pool:
+        waiting = [partial(work, folder) if pool is None else pool.submit(work, folder).result for folder in given]
+        for done, result in enumerate(waiting):
+            try:
+                found.append(result())
+            except BrokenExecutor as error:
+                raise lost_worker(error) or error from error
+            told(done + 1, len(given))
+    return found
 
 
 def folders(directory: Path) -> Iterator[Path]:
