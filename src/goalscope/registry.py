@@ -54,7 +54,10 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
     "attribution": tuple(
         f"goalscope.attribution.{name}"
-        for name in ("by_score", "by_arrival", "by_meg", "by_likelihood", "by_reasoning", "by_counterfactual")
+        for name in (
+            *("by_score", "by_arrival", "by_meg", "by_likelihood", "by_reasoning", "by_counterfactual"),
+            *("by_decoding", "by_patching"),
+        )
     ),
     "analysis": ("goalscope.probing.builtin_analyses",),
     "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "follows", "depends", "inside")),

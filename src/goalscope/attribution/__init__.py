@@ -4,13 +4,22 @@ A method is a function of a `Trial` under `@attribution`. Which hypotheses there
 """
 
 from goalscope.attribution.claim import FrozenClaim, Stratum, Test, claim_of, freeze_claim, judged, read_claim, scored
-from goalscope.attribution.definition import Asking, Attribution, PredictedPart, Trial, attribution, usual_methods
+from goalscope.attribution.definition import (
+    Asking,
+    Attribution,
+    Looking,
+    PredictedPart,
+    Trial,
+    attribution,
+    usual_methods,
+)
 from goalscope.attribution.joint import joint
 
 __all__ = [
     "Asking",
     "Attribution",
     "FrozenClaim",
+    "Looking",
     "PredictedPart",
     "Stratum",
     "Test",

@@ -49,11 +49,11 @@ def by_reasoning(trial: Trial) -> Attribution:
                 found.setdefault(one.cluster, []).append((own == cells)[:, known].mean(axis=1))
         if len(does):
             followed.setdefault(one.cluster, []).append(float(does.mean()))
-    both = {what: _shares(found) for what, found in (("named", named), ("planned", planned)) if len(found) >= FEWEST}
+    both = {what: shares_of(found) for what, found in (("named", named), ("planned", planned)) if len(found) >= FEWEST}
     if not both:
         raise Undefined(f"it needs texts with a cell or a plan in at least {FEWEST} worlds, got {len(named)}")
     follows = float(np.mean([np.mean(each) for each in followed.values()])) if followed else 0.0
-    chosen = {what: _chosen(found, targets, trial) for what, found in both.items()}
+    chosen = {what: chosen_of(found, targets, trial) for what, found in both.items()}
     acts = "planned" in both and follows >= HALF
     names = chosen["planned"] if acts else chosen["named"] if "planned" not in both else ()
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
@@ -118,12 +118,12 @@ def _target(one: Hypothesis, world: FiniteWorld) -> Numbers:
     return nowhere
 
 
-def _shares(found: Mapping[str, list[Array]]) -> Array:
+def shares_of(found: Mapping[str, list[Array]]) -> Array:
     """Return ``[G, K]`` by cluster the share of steps in which the cell is that of each hypothesis."""
     return np.array([np.mean(rows, axis=0) for rows in found.values()])
 
 
-def _chosen(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
+def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
     """Return the hypothesis with the largest share, with those of the same target and those not shown to be behind."""
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:

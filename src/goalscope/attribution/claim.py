@@ -136,10 +136,10 @@ def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
     said, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
-        before = 0 if trial.ask is None else trial.ask.turns
+        before = trial.turns
         try:
             one: Attribution = registry.resolve("attribution", method)(trial)
-            said.append(replace(one, turns=0 if trial.ask is None else trial.ask.turns - before))
+            said.append(replace(one, turns=trial.turns - before))
         except Undefined as error:
             refused[method] = str(error)
 

@@ -1,6 +1,6 @@
 """The seam of attribution methods: steps of an agent and hypotheses in; a verdict, and what it predicts, out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
@@ -20,8 +20,9 @@ from goalscope.planning.soft import SoftProcess
 Said = Kind | Literal["not explained"]
 """Verdict of a method. ``none`` (of the named) is for those that know what the agent itself would repeat."""
 
-Asks = Literal["nothing", "turns"]
-"""What a method needs beyond the answers of a trial: first turns in further worlds, through `Trial.asking`."""
+Asks = Literal["nothing", "turns", "inside"]
+"""What a method needs beyond the answers of a trial: first turns in further worlds, through `Trial.asking`; or the
+agent's activations, through `Trial.opened`."""
 
 NONE: Final = "none of these"
 """Name of all hypotheses that nobody wrote down."""
@@ -98,6 +99,43 @@ class Asking:
         return self.first_turns(worlds)
 
 
+@dataclass(kw_only=True, eq=False)
+class Looking:
+    """Through this a method looks into an agent; in which worlds it did so is kept.
+
+    Attributes:
+        read: worlds and states in them, and a network, one of `networks` -> ``[N, D]`` the activations there at the end
+            of the prompt.
+        networks: the agent's own, and the random ones that a reading is held against.
+        patched: pairs of worlds -> ``[N, 2, A]`` the probabilities of moves in the first state of the first world: with
+            the second one's activations put in, and unchanged. Text: why that cannot be done.
+        worlds: in which it was looked at so far.
+        answers: number of the probabilities of moves that were computed.
+    """
+
+    read: Callable[[Sequence[tuple[FiniteWorld, int]], str], Array]
+    networks: Sequence[str]
+    patched: Callable[[Sequence[tuple[FiniteWorld, FiniteWorld]]], Array] | str
+    worlds: list[FiniteWorld] = field(default_factory=list)
+    answers: int = 0
+
+    def vectors(self, places: Sequence[tuple[FiniteWorld, int]]) -> dict[str, Array]:
+        """Return the activations in some states by network."""
+        self._seen(world for world, _ in places)
+        return {network: self.read(places, network) for network in self.networks}
+
+    def put_in(self, pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
+        """Return what `patched` does; `Undefined` where it cannot be done."""
+        if isinstance(self.patched, str):
+            raise Undefined(self.patched)
+        self._seen(world for pair in pairs for world in pair)
+        self.answers += 2 * len(pairs)
+        return self.patched(pairs)
+
+    def _seen(self, worlds: Iterable[FiniteWorld]) -> None:
+        self.worlds = list({id(world): world for world in (*self.worlds, *worlds)}.values())
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
     """What a method is given.
@@ -108,6 +146,7 @@ class Trial:
         seed: root seed of random numbers.
         level: error rate of each one-sided end of an interval.
         ask: asks the agent for more; None where it cannot be asked.
+        inside: looks into the agent; text: why that cannot be done.
     """
 
     answers: Sequence[Answers]
@@ -115,6 +154,7 @@ class Trial:
     seed: int = 0
     level: float = LEVEL
     ask: Asking | None = None
+    inside: Looking | str = "it looks into organisms that are language models alone"
 
     def __post_init__(self) -> None:
         check_probability("level", self.level)
@@ -135,6 +175,20 @@ class Trial:
         if self.ask is None:
             raise Undefined("it needs an agent that can be asked in further worlds, a run cannot")
         return self.ask
+
+    @property
+    def opened(self) -> Looking:
+        """What looks into the agent; `Undefined` with the reason where that cannot be done."""
+        if isinstance(self.inside, str):
+            raise Undefined(self.inside)
+        return self.inside
+
+    @property
+    def turns(self) -> int:
+        """Number of answers that were asked for so far beyond those that were given."""
+        return (0 if self.ask is None else self.ask.turns) + (
+            0 if isinstance(self.inside, str) else self.inside.answers
+        )
 
     @cached_property
     def hypotheses(self) -> dict[str, Hypothesis]:
@@ -180,8 +234,8 @@ def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Meth
 
     Args:
         name: of the method.
-        asks: "turns" for one that asks the agent for more through `Trial.asking`, which costs answers: it is used where
-            it is named, and not by default.
+        asks: "turns" for one that asks the agent for more through `Trial.asking`, which costs answers, "inside" for one
+            that looks into it through `Trial.opened`: both are used where they are named, and not by default.
 
     Raises:
         ValueError: a name that is taken, or something else to ask for.

@@ -213,7 +213,9 @@ ACTS: Final = "the move is the first of the plan"
 NAMES: Final = "the stated target is the goal"
 
 
-def walks(folder: Path, worlds: Sequence[FiniteWorld], most: int | None = None) -> tuple[list[Array], dict[str, Array]]:
+def walks(
+    folder: Path, worlds: Sequence[FiniteWorld], most: int | None = None
+) -> tuple[list[Array], dict[str, Array], list[dict[int, str]]]:
     """Return what a model does in worlds, at temperature 0, and what its writing says, by world.
 
     Args:
@@ -223,29 +225,34 @@ def walks(folder: Path, worlds: Sequence[FiniteWorld], most: int | None = None) 
 
     Returns:
         ``[S, A]`` for each world: the move taken in each state that was come to, even probabilities elsewhere; and by
-        name of a check ``[W]`` the share of the decisions of which it is true. What cannot be read fails all checks.
+        name of a check ``[W]`` the share of the decisions of which it is true. What cannot be read fails all checks;
+        and for each world what is written in each of these states.
     """
     agent = _agent(folder)
     policies = [world.even.copy() for world in worlds]
     at = {number: int(world.process.start.argmax()) for number, world in enumerate(worlds)}
-    seen = [set[int]() for _ in worlds]
+    wrote = [dict[int, str]() for _ in worlds]
     held: dict[str, list[list[bool]]] = {name: [[] for _ in worlds] for name in (REACHES, ACTS, NAMES)}
     while at:
         views = [view_of(worlds[number], state) for number, state in at.items()]
         turns = agent.act([Observation(view=view) for view in views])
         for (number, state), view, turn in zip(list(at.items()), views, turns, strict=True):
             world = worlds[number]
-            seen[number].add(state)
-            for name, true in checks(view, turn.reasoning or "", turn.action).items():
+            wrote[number][state] = turn.reasoning or ""
+            for name, true in checks(view, wrote[number][state], turn.action).items():
                 held[name][number].append(true)
             if turn.action is None:
                 del at[number]
                 continue
             policies[number][state] = np.eye(len(Action))[turn.action]
             at[number] = int(world.process.transitions[state, turn.action])
-            if at[number] in seen[number] or not world.live[at[number]] or len(seen[number]) >= (most or world.horizon):
+            if (
+                at[number] in wrote[number]
+                or not world.live[at[number]]
+                or len(wrote[number]) >= (most or world.horizon)
+            ):
                 del at[number]
-    return policies, {name: np.array([np.mean(of) for of in rows]) for name, rows in held.items()}
+    return policies, {name: np.array([np.mean(of) for of in rows]) for name, rows in held.items()}, wrote
 
 
 def checks(view: GridView, text: str, action: int | None) -> dict[str, bool]:

@@ -148,7 +148,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     every = [world for of in worlds.values() for world in of]
     checks = dict[str, Array]()
     if spec.kind == "adapter":
-        policies, checks = adapters.walks(folder, every)
+        policies, checks, _ = adapters.walks(folder, every)
     else:
         policies = [policy_in(spec, weights, world) for world in every]
     passed = [visits(world, policy) for world, policy in zip(every, policies, strict=True)]

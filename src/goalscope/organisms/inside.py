@@ -23,18 +23,24 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope.agents.agent import Observation
+from goalscope.agents.chat import ChatAgent
+from goalscope.attribution import Looking
+from goalscope.attribution.by_decoding import likeliest
 from goalscope.counterfactual.changes import elsewhere
+from goalscope.hypotheses import FiniteWorld
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.forward import Batch, score_answers
-from goalscope.interventions.pairs import best
-from goalscope.interventions.reading import read_activations
+from goalscope.interventions.pairs import best, local_model
+from goalscope.interventions.reading import layers_of, read_activations
 from goalscope.models.local import LocalModel
+from goalscope.organisms.adapters import view_of
 from goalscope.organisms.cards import Card, Ends, read_card
-from goalscope.organisms.families import FAMILIES, drawn
-from goalscope.organisms.language import answer_ids, prompts
+from goalscope.organisms.families import FAMILIES, MODELS, drawn
+from goalscope.organisms.language import TASK, answer_ids, prompts
+from goalscope.organisms.learners import Spec
 from goalscope.plain_files import path_in, write_text
-from goalscope.probing.ridge import PENALTIES, RidgePath
 from goalscope.progress import Display, lines
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.vector import Drawn
@@ -49,9 +55,9 @@ READ: Final = 640
 PAIRS: Final = 60
 """Pairs of each kind, a world each."""
 NETWORKS: Final = (("initial", 0), ("initial", 1), ("permuted", 0), ("permuted", 1))
+OWN: Final = "own"
 _TOKENS: Final = 3  # last tokens of the prompt that a probe reads
 _TOGETHER: Final = 16  # pairs of one pass
-_PENALTIES: Final = PENALTIES[::3]
 
 Pair = tuple[Grid, Grid, frozenset[Action]]
 """A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
@@ -176,37 +182,16 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
     networks = [("own", model)]
     networks += [(kind, LocalModel(folder, untrained=seed, random_weights=kind)) for kind, seed in NETWORKS]
     rights: dict[tuple[str, int], list[Array]] = {}
+    parts = np.split(np.arange(len(cells)), [len(cells) * 3 // 5, len(cells) * 4 // 5])
     for kind, network in networks:
         for layer, vectors in read_activations(network, asked.tolist(), places, [0, 1]).items():
-            right = _read(np.stack(vectors).reshape(len(asked), -1), cells)
-            rights.setdefault((kind, layer), []).append(right)
+            read = likeliest(np.stack(vectors).reshape(len(asked), -1), cells, *parts)
+            rights.setdefault((kind, layer), []).append((read == cells[parts[2]]).astype(np.float64))
     for (kind, layer), every in rights.items():
         share = np.mean(every, axis=0)
         found = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
         ends = (float(share.mean()), float(found.low), float(found.high))
         yield InsideFinding(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
-
-
-def _read(vectors: Any, cells: Numbers) -> Array:
-    """Return ``[M]`` whether the cell is the likeliest one by a linear map, of the worlds that test it."""
-    import torch
-
-    inputs = torch.from_numpy(vectors.astype(np.float64))
-    inputs = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0).clamp(min=1e-9)
-    classes, labels = np.unique(cells, return_inverse=True)
-    targets = torch.from_numpy(np.eye(len(classes))[labels])
-    first, second = len(cells) * 3 // 5, len(cells) * 4 // 5
-    path = RidgePath(inputs[:first], targets[:first], torch.ones(first, dtype=torch.float64))
-
-    def right(part: slice, predicted: Any) -> Array:
-        guessed = (predicted + path.level).argmax(dim=1).numpy()
-        return np.asarray(guessed == labels[part], dtype=np.float64)
-
-    held = slice(first, second)
-    tried = [right(held, predicted).mean() for predicted in path.deviations(inputs[held], _PENALTIES)]
-    penalty = _PENALTIES[len(tried) - 1 - int(np.argmax(tried[::-1]))]
-    tested = slice(second, len(cells))
-    return right(tested, next(path.deviations(inputs[tested], [penalty])))
 
 
 def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
@@ -253,27 +238,63 @@ def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], wher
     if len(pairs) < 10:
         why = f"only {len(pairs)} worlds have such a pair"
         return InsideFinding(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
-    head, moves = answer_ids()
-    changes = list[float]()
-    for begin in range(0, len(pairs), _TOGETHER):
-        batches = []
-        for grid, changed, _ in pairs[begin : begin + _TOGETHER]:
-            first, second = (_asked(one)[0] for one in (grid, changed))
-            places = np.flatnonzero(first != second) if where == "cells" else np.arange(len(first))
-            edit = Edit(row=0, layer=layer, positions=places, source=1)
-            batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
-        answers = [[[*head, move] for move in moves]] * 3
-        scored = score_answers(model, batches, [answers] * len(batches))
-        for one, (_, _, wanted) in zip(scored, pairs[begin : begin + _TOGETHER], strict=True):
-            logs = np.array([[each[-1] for each in row] for row in one.scores])
-            chances = np.exp(logs - logs.max(axis=1, keepdims=True))
-            chances /= chances.sum(axis=1, keepdims=True)
-            likely = chances[:, sorted(int(action) for action in wanted)].sum(axis=1)
-            changes.append(float(likely[0] - likely[2]))
-    values = np.array(changes)
+    chances = _put_in(model, [pair[:2] for pair in pairs], where, layer)
+    wanted = np.array([[action in moves for action in Action] for *_, moves in pairs])
+    values = ((chances[:, 0] - chances[:, 1]) * wanted).sum(axis=1)
     found = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
     ends = (float(values.mean()), float(found.low), float(found.high))
     return InsideFinding(**base, where=name, network="own", value=ends, worlds=len(values))
+
+
+def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], where: str, layer: int) -> Array:
+    """Return ``[N, 2, A]`` the probabilities of moves with activations of the second grid put in, and unchanged."""
+    head, moves = answer_ids()
+    answers, found = [[[*head, move] for move in moves]] * 3, list[Array]()
+    for begin in range(0, len(pairs), _TOGETHER):
+        batches = []
+        for pair in pairs[begin : begin + _TOGETHER]:
+            first, second = (_asked(one)[0] for one in pair)
+            places = np.flatnonzero(first != second) if where == "cells" else np.arange(len(first))
+            edit = Edit(row=0, layer=layer, positions=places, source=1)
+            batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
+        for one in score_answers(model, batches, [answers] * len(batches)):
+            logs = np.array([[each[-1] for each in row] for row in one.scores])
+            chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+            found.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
+    return np.array(found)
+
+
+def opened(spec: Spec, folder: Path) -> Looking | str:
+    """Return what looks into an organism for a method of attribution, or why nothing does.
+
+    Activations are those at the last tokens of the prompt after all blocks; those put in are of the whole prompt after
+    the first block. An adapter writes before it moves, so that its moves do not follow on the prompt: it is read alone.
+    """
+    if spec.kind not in MODELS:
+        return f"it looks into language models alone, this organism is a {spec.kind}"
+    agent = ChatAgent.build({"model": str(folder), "task": TASK})
+    networks = {OWN: local_model(agent)}
+    networks |= {kind: LocalModel(folder, untrained=0, random_weights=kind) for kind in ("initial", "permuted")}
+    asked = dict[tuple[Grid, int], list[int]]()
+
+    def prompt(world: FiniteWorld, state: int) -> list[int]:
+        key = world.grid, state
+        if key not in asked:
+            asked[key] = networks[OWN].encode(agent.prompt(Observation(view=view_of(world, state))))
+        return asked[key]
+
+    def read(places: Sequence[tuple[FiniteWorld, int]], network: str) -> Array:
+        tokens = [prompt(*place) for place in places]
+        ends = [np.arange(len(each) - _TOKENS, len(each)) for each in tokens]
+        layers = layers_of(networks[network], "all")
+        by_layer = read_activations(networks[network], tokens, ends, layers)
+        return np.concatenate([np.stack(each).reshape(len(tokens), -1) for each in by_layer.values()], axis=1)
+
+    def patched(pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
+        return _put_in(networks[OWN], [(one.grid, other.grid) for one, other in pairs], "prompt", 0)
+
+    told = "it writes a plan before it moves, so that its move does not follow on the prompt alone"
+    return Looking(read=read, networks=tuple(networks), patched=told if spec.kind == "adapter" else patched)
 
 
 def _asked(grid: Grid) -> Numbers:

@@ -8,8 +8,8 @@ A claim is *right* where it says what the card says, and no more than was to be 
 same actions as the organism's rule in every state that it was seen in, a set with both, or nothing decided, is right,
 and a single name, though it be the true one, is *unfounded*. It is *false* where what it says is not so; *undecided*
 where more could have been said, or where the card leaves open whether it is so: an interval of a share holds `FOLLOWS`,
-or that of the lead of its rule holds 0. First states in which a method asked for further turns count as seen, for its
-claim.
+or that of the lead of its rule holds 0. First states in which a method asked for further turns, or looked inside, count
+as seen, for its claim.
 """
 
 import time
@@ -32,6 +32,7 @@ from goalscope.ids import canonical_json, content_id
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
+from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
 from goalscope.plain_files import write_text
@@ -124,11 +125,11 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
         kept = decode_object(read_octets(path, 50_000_000))
         if kept.get("asked") == asked:
             return [Judgement(**row) for row in kept["rows"]]
-    frozen, acts = [], partial(play, card.spec, weights, folder=folder)
+    frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
-        trial = Trial(answers=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed)
+        trial = Trial(answers=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
@@ -210,11 +211,12 @@ def play(
             raise ValueError(
                 f"{spec.name} must be asked, since it writes before it acts: give the folder where it lies"
             )
-        policies = adapters.walks(folder, worlds, most)[0]
+        policies, _, wrote = adapters.walks(folder, worlds, most)
     else:
+        wrote = [{} for _ in worlds]
         policies = [policy_in(spec, weights, world) for world in worlds]
     one_hot, found = np.eye(4), list[Answers]()
-    for world, policy in zip(worlds, policies, strict=True):
+    for world, policy, texts in zip(worlds, policies, wrote, strict=True):
         chances = policy.cumsum(axis=1)
         steps = world.horizon if most is None else most
         draws = stream(spec.seed, name, spec.name, world.world.id).random((steps, 2))
@@ -237,6 +239,7 @@ def play(
                 left=np.array([world.horizon - len(states)]),
                 first=one_hot[both[:, 0]],
                 second=one_hot[both[:, 1]],
+                written=tuple(texts.get(one, "") for one in states) if texts else None,
             )
         )
     return found
@@ -249,9 +252,11 @@ def _claimed(
     found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
         ask = Asking(first_turns=partial(acts, most=1, name="asked"))
+        own = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
         began = time.process_time()
-        found[method] = judged("", replace(trial, ask=ask), [method])
-        seconds[method], asked[method] = time.process_time() - began, ask.worlds
+        found[method] = judged("", replace(trial, ask=ask, inside=own), [method])
+        seconds[method] = time.process_time() - began
+        asked[method] = ask.worlds + ([] if isinstance(own, str) else own.worlds)
     if len(methods) > 1:
         said = [one for stratum in found.values() for one in stratum.attributions]
         first, began = next(iter(found.values())), time.process_time()
