@@ -129,7 +129,10 @@ def test_further_turns_are_counted_and_found_a_name_where_they_tell_it_from_its_
 def test_one_that_gives_nothing_is_right_where_nothing_tells_and_undecided_else(rows: list[Judgement]) -> None:
     assert set(of(rows, "says_nothing", 0.0).values()) == {"right"}
     assert set(of(rows, "says_nothing", 1.0).values()) == {"undecided"}
-    assert {row.kind for row in rows if row.method == "says_nothing"} == {"refused"}
+    assert {(row.kind, row.why) for row in rows if row.method == "says_nothing"} == {
+        ("refused", "it has nothing to say")
+    }
+    assert not any(row.why for row in rows if row.method != "says_nothing")
 
 
 def test_no_world_tells_where_the_share_is_0_and_half_tell_straight_ways_where_it_is_1(rows: list[Judgement]) -> None:
@@ -266,6 +269,13 @@ def test_an_organism_counts_once_in_a_cell(rows: list[Judgement]) -> None:
     assert found.false == pytest.approx((0.5, beta.ppf(0.025, 1, 2), beta.ppf(0.975, 2, 1)))
     with pytest.raises(ValueError, match="organisms"):
         spread_of([*cell, cell[0]])
+
+
+def test_the_command_says_what_gives_nothing_and_why(made: Path, tmp_path: Path) -> None:
+    given = ["organisms", "judge", "says_nothing", "--at", str(made), "--out", str(tmp_path), "--families", "place"]
+    printed = CliRunner().invoke(app, given)
+    assert printed.exit_code == 0 and "nan" not in printed.output, printed.output
+    assert "says_nothing gives nothing of 1 organisms: it has nothing to say" in " ".join(printed.output.split())
 
 
 def test_the_command_judges(made: Path, tmp_path: Path) -> None:

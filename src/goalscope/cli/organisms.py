@@ -123,6 +123,9 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
     if action == "claim":
         made = challenge.claim(at, methods or list(registry.names("attribution")), name)
         say(json_text([one.id for one in made]) if as_json else "\n".join(f"{one.agent}: {one.id}" for one in made))
+        refused = {(method, why) for one in made for stratum in one.strata for method, why in stratum.refused.items()}
+        for method, why in sorted(refused) if not as_json else ():
+            say(f"{method} gives nothing: {why}")
     elif action == "open":
         assert key is not None
         stood = challenge.open_challenge(at, key)
@@ -171,6 +174,7 @@ def _list(cards: "Sequence[Card]") -> None:
 
 
 def _tables(rows: "Sequence[Judgement]") -> None:
+    from goalscope.cli.console import say
     from goalscope.organisms.judging import SHARES, WORLDS
 
     whole = [row for row in rows if row.worlds == WORLDS]
@@ -181,6 +185,12 @@ def _tables(rows: "Sequence[Judgement]") -> None:
     _table("family, in 40 worlds that tell them apart", [row for row in whole if row in apart], lambda row: row.family)
     no_rule = [row for row in whole if not row.rule]
     _table("organisms that follow no rule, by the same share", no_rule, lambda row: f"{row.share:.0%}", shares)
+    nothing: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if row.why:
+            nothing.setdefault((row.method, row.why), set()).add(row.organism)
+    for (method, why), named in nothing.items():
+        say(f"{method} gives nothing of {len(named)} organisms: {why}")
 
 
 def _table(
@@ -197,12 +207,13 @@ def _table(
         for name in [name for name in order or groups if name in groups]:
             cell = spread_of(groups[name])
             counts = [str(cell.counts[outcome]) for outcome in OUTCOMES]
+            counts.append(str(sum(row.kind in ("refused", "undecided") for row in groups[name])))
             ceiling = "–" if cell.ceiling is None else f"{cell.ceiling:.2f}"
             scores = [_ends(cell.log_score), f"{cell.random:.2f}", ceiling, f"{cell.calibration:.3f}"]
             cost = [f"{cell.turns:.0f}", f"{cell.seconds:.2f}"]
             shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
     scored = ("false or unfounded", "log score", "random", "at most", "off", "turns", "seconds")
-    heads = ("method", "of", *OUTCOMES, *scored)
+    heads = ("method", "of", *OUTCOMES, "says nothing", *scored)
     table(heads, shown, title=title, numbers=range(2, len(heads)))
 
 
@@ -251,4 +262,4 @@ def _inside(findings: "Sequence[InsideFinding]") -> None:
 
 
 def _ends(ends: Sequence[float]) -> str:
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
+    return f"{ends[0]:.2f}" if ends[1] != ends[1] else "{:.2f} [{:.2f}, {:.2f}]".format(*ends)

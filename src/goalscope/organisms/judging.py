@@ -67,6 +67,7 @@ class Judgement:
         calibration: mean distance of predicted probabilities from how often these actions were taken.
         turns: answers that the method asked for beyond those of its episodes.
         seconds: processor time of the method.
+        why: why the method gave nothing at all, "" where it did.
     """
 
     organism: str
@@ -87,6 +88,7 @@ class Judgement:
     calibration: float
     turns: int
     seconds: float
+    why: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -160,6 +162,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 **_scores(test),
                 turns=0 if said is None else said.turns,
                 seconds=taken,
+                why=stratum.refused.get(method, ""),
             )
         )
     write_text(path, canonical_json({"asked": asked, "rows": [row.to_plain() for row in rows]}) + "\n")

@@ -1,4 +1,4 @@
-"""An organism that plays: from the observations of ``goalscope/Grid-v0`` (Gymnasium) to a move, without PyTorch."""
+"""An organism that plays: from observations of ``goalscope/Grid-v0`` to a move; tables and networks without PyTorch."""
 
 from pathlib import Path
 from typing import Any
