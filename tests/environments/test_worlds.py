@@ -1,6 +1,7 @@
 """Environments as worlds of a study: run, resumed, stored, measured, reported; own classes and what is refused."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -249,10 +250,13 @@ def test_commands_measure_report_and_name_goals(folder: Path) -> None:
     assert "action accuracy" in shown and "action entropy" in shown and "optimal" in shown
     told = call("meg", out)
     assert "lever" in told and "wrong-goal" in told
+    assert "over worlds" in shown + call("measure", out) and not re.search(r"\bgrids\b", shown + told)
     assert "'levre'; did you mean lever?" in call("meg", out, "--hypotheses", "levre", status=2)
     call("report", out)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "What the agents are after" in page and "lever" in page and "15 episodes" not in page
+    words = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+    assert "mean and 95 % interval over worlds" in words and not re.findall(r".*\bgrids?\b.*", words)
 
 
 def test_a_stored_run_is_read_without_importing_anything_and_says_what_it_lacks(

@@ -96,11 +96,11 @@ def _show_measured(
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
     shown_measures = measures or list(measured.measures)
     if not measures:
-        headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=SCREEN)
         if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
-            estimates_table(measured.estimated(tags, own), tags, agents)
+            estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
     if measures or everything:
-        estimates_table(measured.estimated(tags, shown_measures), tags, agents)
+        estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(episodes, conditions, tags):

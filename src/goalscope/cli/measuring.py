@@ -51,7 +51,7 @@ def headline(
         )
         for group, cells in estimates.items()
     ]
-    columns = [*tags, *(title_of(name) for name in names), "grids"]
+    columns = [*tags, *(title_of(name) for name in names), f"{measured.noun}s"]
     table(columns, lines, title=title, numbers=range(len(tags), len(columns)))
     warn_of_few(estimated for cells in estimates.values() for estimated in cells.values())
 
@@ -80,8 +80,8 @@ def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: 
     warn_of_few(estimates.values())
 
 
-def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str]) -> None:
-    """Print estimates with interval, n, grids and method, one a line in the order of the agents, and their notes."""
+def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str], noun: str) -> None:
+    """Print estimates with interval, n, worlds (by ``noun``) and method, a line each, and their notes."""
     lines = []
     letters: dict[str, str] = {}
     for grouped in _in_order(groups, agents):
@@ -102,9 +102,9 @@ def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequ
                 method,
             )
         )
-    columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
+    columns = [*tags, "measure", "value", "95 % interval", "unit", "n", f"{noun}s", "method"]
     first = len(tags) + 1
-    table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
+    table(columns, lines, title=f"Estimates, intervals over {noun}s", numbers=(first, first + 1, first + 3, first + 4))
     for note, letter in letters.items():
         say(f"{letter}: {note}")
     warn_of_few(grouped.estimate for grouped in groups)

@@ -15,6 +15,7 @@ from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.planning.soft import passes_reported_to
 from goalscope.progress import duration
 from goalscope.report.blocks import counted
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,
     contrasts_table,
@@ -112,15 +113,16 @@ def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _show_findings(findings: GoalFindings) -> None:
+    noun = MeasuredRows(findings.rows).noun
     # The estimates of a cell follow one another.
     for cell, estimates in groupby(findings.estimates, key=lambda estimate: estimate.cell):
-        show(estimates_table(list(estimates)), f"MEG in nats (signed), one beta per line – {where(cell)}")
-    for note in note_lines(findings.estimates):
+        show(estimates_table(list(estimates), noun), f"MEG in nats (signed), one beta per line – {where(cell)}")
+    for note in note_lines(findings.estimates, noun):
         say(f"note: {note}")
     if findings.contrasts:
-        show(contrasts_table(findings.contrasts))
+        show(contrasts_table(findings.contrasts, noun))
     if findings.held_out:
-        show(held_out_table(findings.held_out), "Unknown utility: log-probability of held-out halves, nats")
+        show(held_out_table(findings.held_out, noun), "Unknown utility: log-probability of held-out halves, nats")
     for words in belief_words(findings.beliefs) if findings.beliefs else ():
         say(words)
     if findings.left_out:

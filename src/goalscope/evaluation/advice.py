@@ -88,7 +88,7 @@ def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
     chosen = [arm.name for arm in ledger.arms if not arm.asked and arm.why == LEFT_OUT]
     if chosen:
         steps.append(
-            f"Parts that were left out by choice can be added to the same directory: --arms {','.join(chosen)}."
+            f"Parts that were left out by choice can be added to the same directory by --arms: {', '.join(chosen)}."
         )
     if ledger.claims:
         steps.append("See the episodes behind each answer, those that decide it most first: goalscope view DIR.")

@@ -199,13 +199,13 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
     return f"only {those}" if estimate.sparse else those
 
 
-def numbers_table(estimates: Sequence[Grouped]) -> Table:
-    """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
+def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
+    """Return estimates one a line, with their tags, counts (also of worlds by ``noun``), method and notes."""
     tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
     def note(grouped: Grouped) -> str:
         left_out = f"{grouped.estimate.undefined} undefined left out" if grouped.estimate.undefined else ""
-        return "; ".join(filter(None, (grouped.estimate.note, left_out, few_of(grouped.estimate, "grid"))))
+        return "; ".join(filter(None, (grouped.estimate.note, left_out, few_of(grouped.estimate, noun))))
 
     def tag_of(name: str, grouped: Grouped) -> str:
         return "" if grouped.key[name] is None else number(grouped.key[name])
@@ -217,7 +217,7 @@ def numbers_table(estimates: Sequence[Grouped]) -> Table:
         ("95 % interval", lambda grouped: interval(grouped.estimate) or "undefined"),
         ("unit", lambda grouped: grouped.estimate.unit),
         ("n", lambda grouped: str(grouped.estimate.n)),
-        ("grids", lambda grouped: str(grouped.estimate.clusters)),
+        (f"{noun}s", lambda grouped: str(grouped.estimate.clusters)),
         ("method", lambda grouped: grouped.estimate.method),
         ("note", note),
     ]

@@ -142,6 +142,7 @@ class Ledger:
     conditions: tuple[str, ...]  # the tags among `CONDITIONS` that vary in this run
     agents: tuple[str, ...]  # names in order of appearance
     measures: Mapping[str, str]  # measure -> unit, in order of appearance
+    noun: str = "grid"  # the word for what intervals count
 
     def find(self, table: str, measure: str, **key: Tag) -> Estimate | None:
         """Return the estimate of a measure in a group, None where the run has no rows for it.
@@ -239,7 +240,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
         )
         for name, table in tables.items()
     }
-    return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures)
+    return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures, noun=measured.noun)
 
 
 def _pooled(

@@ -103,6 +103,13 @@ class MeasuredRows:
         return sum(self.counts.values())
 
     @property
+    def noun(self) -> str:
+        """The word for what intervals count: "map" of tasks, "grid" where worlds have a size, else "world"."""
+        if "exploration error" in self.measures:
+            return "map"
+        return "grid" if set(self.values.get("size", ())) - {None} else "world"
+
+    @property
     def goals(self) -> list[str]:
         """The names of the measures that are MEG towards a hypothesis."""
         return [goal_measure(str(name)) for name in self.values.get(TOWARDS, ()) if name is not None]

@@ -21,6 +21,7 @@ from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
 MEAN = "mean and 95 % interval over grids"
+"""In captions of tables that only grids have; of others see `mean_over`."""
 AXES = {
     "size": "grid size n (cells a side)",
     "density": "wall density d (share)",
@@ -255,6 +256,11 @@ CURVED = 5
 """Minimum number of grids behind a point of a curve over distances."""
 
 
+def mean_over(noun: str) -> str:
+    """Return the words for means of worlds that ``noun`` names."""
+    return MEAN.replace("grid", noun)
+
+
 def by_agent(
     ledger: Ledger,
     measures: Sequence[str],
@@ -275,11 +281,12 @@ def by_agent(
         labels: agents and their labels; all agents under their names where empty.
     """
     return TableSpec(
-        f"{caption}{after(group)}, {MEAN}",
+        f"{caption}{after(group)}, {mean_over(ledger.noun)}",
         first,
         ledger.tables["agent"],
         [Column(title_of(name), ledger.measures.get(name, ""), {"measure": name}) for name in measures],
         [Line(label, {**group, "agent": name}) for name, label in labels or [(name, name) for name in ledger.agents]],
+        ledger.noun,
     )
 
 

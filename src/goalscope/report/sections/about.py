@@ -167,7 +167,11 @@ def definitions(run: RunData) -> Iterator[Declared]:
         else definition_of(run.measured.places.get(measure, measure), run.worlds) or Definition(unregistered, "–")
         for measure in run.ledger.measures
     }
-    rows = [(name, unit, by_measure[name].text, by_measure[name].source) for name, unit in run.ledger.measures.items()]
+    noun = "world" if run.ledger.noun == "world" else "grid"  # worlds of other kinds have the definitions of grids
+    rows = [
+        (name, unit, by_measure[name].text.replace("grid", noun), by_measure[name].source.replace("grid", noun))
+        for name, unit in run.ledger.measures.items()
+    ]
     # In task worlds all measures have one source: the closing text cites it.
     columns = 3 if tasks else 4
     headings = ("measure", "unit", "definition", "source")[:columns]
@@ -188,10 +192,11 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
         measures = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
         estimates = [grouped for grouped in run.ledger.tables[name].listed if grouped.key["measure"] in measures]
         if estimates:
-            folds.append(FoldSpec(title=f"By {name} ({len(estimates)} estimates)", tables=(numbers_table(estimates),)))
+            table = numbers_table(estimates, run.ledger.noun)
+            folds.append(FoldSpec(title=f"By {name} ({len(estimates)} estimates)", tables=(table,)))
     text = (
         "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
-        "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
+        f"as JSON (element “ledger”). n counts values: a value is one episode, one {run.ledger.noun} or one step."
     )
     yield Declared(anchor="numbers", title="All numbers", paragraphs=(text,), folds=folds, folded=True)
 

@@ -37,8 +37,10 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         group_rows = _of_group(rows, group)
         sides = [SideRows(agent, group_rows.select(agent=agent)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
-        text = f"All pairs of agents on the grids that both acted on{where}"
-        yield _compared(list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text)
+        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{where}"
+        yield _compared(
+            list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun
+        )
 
 
 @section("conditions compared", worlds="grids")
@@ -69,16 +71,23 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
             " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
             "the study (analysis: invariance)."
         )
-        text = "Each agent on paired versions of the same grids"
-        yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, caution)
+        text = f"Each agent on paired versions of the same {run.ledger.noun}s"
+        yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, caution, noun=run.ledger.noun)
 
 
 def _compared(
-    pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, text: str, closing: str = ""
+    pairs: Sequence[tuple[SideRows, SideRows]],
+    name: str,
+    anchor: str,
+    title: str,
+    text: str,
+    closing: str = "",
+    *,
+    noun: str,
 ) -> Declared:
-    tests, table = family_table(pairs, "", name=name)
+    tests, table = family_table(pairs, "", name=name, clusters=f"{noun}s")
     text += (
-        ": the mean difference by grid with its interval, and p, the level at which it leaves out 0. p (Holm) is "
+        f": the mean difference by {noun} with its interval, and p, the level at which it leaves out 0. p (Holm) is "
         f"corrected for all {counted(len(tests), 'test')} of this table, declared as one family. The effect is the "
         "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
     )

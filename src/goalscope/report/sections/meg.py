@@ -51,14 +51,14 @@ def goals(run: RunData) -> Iterator[Declared]:
         believed = belief_words(stored["beliefs"]) if "beliefs" in stored else ()
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
-    cells: list[Mapping[str, Tag]] = []
+    cells, noun = list[Mapping[str, Tag]](), run.ledger.noun
     for entry in estimates:
         if entry.cell not in cells:
             cells.append(entry.cell)
     figures, tables, parts = [], [], []
     for cell in cells:
         of_cell = [entry for entry in estimates if entry.cell == cell]
-        table = replace(estimates_table(of_cell), notes=tuple(note_lines(of_cell)))
+        table = replace(estimates_table(of_cell, noun), notes=tuple(note_lines(of_cell, noun)))
         if len({line[-1] for line in table.rows}) == 1:  # a shared method is given once, in the caption
             table = replace(
                 table,
@@ -71,8 +71,8 @@ def goals(run: RunData) -> Iterator[Declared]:
         else:
             tables.append(table)
             figures.append(_figure(of_cell, run.ledger.agents))
-    tables += [contrasts_table(contrasts)] if contrasts else []
-    tables += [held_out_table(held_out)] if held_out else []
+    tables += [contrasts_table(contrasts, noun)] if contrasts else []
+    tables += [held_out_table(held_out, noun)] if held_out else []
     now = count_episodes(store)
     stale = (
         f"These figures are of {episode_count} episodes, the run holds {now}: goalscope meg RUN."
@@ -87,13 +87,13 @@ def goals(run: RunData) -> Iterator[Declared]:
         figures_first=True,
         tables=tables,
         figures=figures,
-        legend="Bars are intervals over grids.",
+        legend=f"Bars are intervals over {noun}s.",
         folds=[FoldSpec(f"By {', '.join(split_tags)} ({counted(len(parts), 'cell')})", parts)],
     )
 
 
-def estimates_table(estimates: Sequence[GoalEstimate]) -> Table:
-    """Return the table of the hypotheses of a cell."""
+def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Table:
+    """Return the table of the hypotheses of a cell; ``noun`` is what intervals count."""
     columns: TextColumns[GoalEstimate] = [
         ("agent", lambda entry: entry.agent),
         ("hypothesis", lambda entry: entry.hypothesis),
@@ -106,19 +106,19 @@ def estimates_table(estimates: Sequence[GoalEstimate]) -> Table:
         ("null", lambda entry: _nats(entry.null)),
         ("null 95 %", lambda entry: _nats(entry.null_high)),
         ("n", lambda entry: str(entry.n)),
-        ("worlds", lambda entry: str(entry.worlds)),
-        ("grids", lambda entry: str(entry.grids)),
-        ("method", lambda entry: entry.method),
+        *([("worlds", lambda entry: str(entry.worlds))] if noun != "world" else []),
+        (f"{noun}s", lambda entry: str(entry.grids)),
+        ("method", lambda entry: entry.method.replace("grid", noun)),
     ]
     return plain_table(estimates, columns, range(2, 13), caption=f"MEG in nats, {where(estimates[0].cell)}")
 
 
-def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
-    """Return the notes of some estimates, each once with the lines that it belongs to."""
+def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[str]:
+    """Return the notes of some estimates, each once with the lines that it belongs to; ``noun`` is what they count."""
     several = any(entry.cell != estimates[0].cell for entry in estimates)
     names_by_note: dict[str, list[str]] = {}
     for entry in estimates:
-        for note in filter(None, entry.note.split("; ")):
+        for note in filter(None, entry.note.replace("grid", noun).split("; ")):
             name = f"{entry.agent}, {entry.hypothesis}"
             names_by_note.setdefault(note, []).append(f"{name}, {where(entry.cell)}" if several else name)
     return [
@@ -127,7 +127,7 @@ def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
     ]
 
 
-def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
+def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Table:
     """Return the table of comparisons of hypotheses."""
     caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
     columns: TextColumns[GoalContrast] = [
@@ -138,7 +138,7 @@ def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
         ("interval", lambda contrast: _between(contrast.low, contrast.high)),
         ("p", lambda contrast: _p(contrast.p_value)),
         ("p (Holm)", lambda contrast: _p(contrast.adjusted)),
-        ("grids that tell them apart", lambda contrast: f"{contrast.grids} of {contrast.common}"),
+        (f"{noun}s that tell them apart", lambda contrast: f"{contrast.grids} of {contrast.common}"),
     ]
     table = plain_table(contrasts, columns, range(3, 8), caption=caption)
     return replace(table, notes=tuple(untold(contrasts)))
@@ -169,7 +169,7 @@ def untold_in(store: Store) -> list[str]:
         raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
 
 
-def held_out_table(entries: Sequence[HeldOut]) -> Table:
+def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
     """Return the table of agents and cells with unknown utilities."""
     columns: TextColumns[HeldOut] = [
         ("agent", lambda entry: entry.agent),
@@ -180,7 +180,7 @@ def held_out_table(entries: Sequence[HeldOut]) -> Table:
         ("interval", lambda entry: _between(entry.null_low, entry.null_high)),
         ("ridge", lambda entry: f"{entry.ridge:g}"),
         ("n", lambda entry: str(entry.n)),
-        ("grids", lambda entry: str(entry.grids)),
+        (f"{noun}s", lambda entry: str(entry.grids)),
         ("method", lambda entry: entry.method),
     ]
     caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"

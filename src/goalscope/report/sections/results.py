@@ -14,7 +14,6 @@ from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.definitions import HEADLINE, in_sentence, title_of
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key, estimates_by
 from goalscope.report.specs import (
-    MEAN,
     AnyTable,
     Column,
     Curve,
@@ -25,6 +24,7 @@ from goalscope.report.specs import (
     TableSpec,
     after,
     by_agent,
+    mean_over,
     section,
 )
 from goalscope.rows import Rows, Tag
@@ -69,7 +69,11 @@ def headline(run: RunData) -> Iterator[Declared]:
     tables = [by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")]
     tables += _of_packages(run)
     yield Declared(
-        anchor="results", title="Results", explained=(_INTERVALS,), tables=tables, figures=_pictures_of_packages(run)
+        anchor="results",
+        title="Results",
+        explained=(_INTERVALS.replace("grid", run.ledger.noun),),
+        tables=tables,
+        figures=_pictures_of_packages(run),
     )
 
 
@@ -98,7 +102,7 @@ def _pictures_of_packages(run: RunData) -> list[Figure]:
         if bars:
             title = title_of(name)
             chart = Forest(bars, title=title, x_label=f"{in_sentence(name)} ({run.ledger.measures[name]})")
-            figures.append(Figure(chart, title, f"{title}: {MEAN}"))
+            figures.append(Figure(chart, title, f"{title}: {mean_over(run.ledger.noun)}"))
     return figures
 
 
