@@ -179,6 +179,28 @@ def test_equal_prompts_among_others_change_nothing() -> None:
     assert_same(together, decode(model, mixed, temperature=0.7, slots=1, share_prefix=False))
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_beginnings_that_some_prompts_share_are_computed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, model, computed = np.random.default_rng(3), MODELS[name], list[int]()
+    system, grids = rng.integers(2, 100, 12).tolist(), rng.integers(2, 100, (3, 60)).tolist()
+    ends = rng.integers(2, 100, (6, 15)).tolist()
+    # Three grids, six ends each, and one of another length.
+    given = [[*system, *grid, *end[: 15 - (number == 0)]] for grid in grids for number, end in enumerate(ends)]
+    expected = decode(model, given, temperature=0.7, slots=1, share_prefix=False)
+    forward = model.forward
+
+    @wraps(forward)
+    def spy(**arguments: Any) -> Any:
+        ids = arguments["input_ids"]
+        computed.append(ids.numel() if ids.shape[1] > 1 else 0)
+        return forward(**arguments)
+
+    monkeypatch.setattr(model, "forward", spy)
+    assert_same(decode(model, given, temperature=0.7), expected)
+    grids_alone = 12 + 2 * 3 * 60 + 18 * 15  # the one of another length has beginnings of its own
+    assert grids_alone <= sum(computed) <= grids_alone + 40 < sum(map(len, given)) / 2
+
+
 def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -219,7 +241,8 @@ def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
             CacheRows(cache=model(ids[part], use_cache=True).past_key_values, length=26, dead=dead)
             for part, dead in ((slice(0, 3), [3, 2, 4]), (slice(3, 6), [6, 0, 5]))
         ]
-        whole = join(model.config, parts)
+        whole = join(model.config, iter(parts), 6, 26)
+        assert whole is not None and all(layer.keys is None for part in parts for layer in part.cache.layers)
         model(more, past_key_values=whole.cache, use_cache=True)
         whole.length = 27
         before = [layer.keys.data_ptr() for layer in whole.cache.layers]

@@ -8,7 +8,7 @@ The tensors live in a transformers ``DynamicCache``. It is rebuilt when rows ent
 into their places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -145,25 +145,44 @@ def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
     rows.dead, rows.length = [n_dead - min(dead) for n_dead in dead], length
 
 
-def join(config: Any, parts: Sequence[CacheRows]) -> CacheRows:
-    """Return one cache with the rows of all parts in their order."""
-    import torch
-    from torch.nn.functional import pad
+def join(config: Any, parts: Iterable[CacheRows], count: int, length: int) -> CacheRows | None:
+    """Return one cache with the rows of all parts in their order, None where there are none.
+
+    Each part is emptied before the next one is asked for, layer by layer: little is held twice.
+
+    Args:
+        config: the model's configuration.
+        parts: rows; their number may be less than ``count`` where some have ended.
+        count: most rows of all parts.
+        length: columns of the longest part.
+    """
     from transformers import DynamicCache
 
-    if len(parts) == 1:
-        return parts[0]
-    length = max(part.length for part in parts)
     layer_kinds: list[Any] = DynamicCache(config=config).layers
-    layers = []
-    for number, kind in enumerate(layer_kinds):
-        columns = min(length, kind.sliding_window - 1) if kind.is_sliding else length
-        part_layers = [part.cache.layers[number] for part in parts]
-        keys = torch.cat([pad(layer.keys, (0, 0, columns - layer.keys.shape[-2], 0)) for layer in part_layers])
-        values = torch.cat([pad(layer.values, (0, 0, columns - layer.values.shape[-2], 0)) for layer in part_layers])
-        layers.append((keys, values))
-    dead = [count + length - part.length for part in parts for count in part.dead]
-    return CacheRows(cache=assemble(config, layers, length), length=length, dead=dead)
+    columns = [min(length, kind.sliding_window - 1) if kind.is_sliding else length for kind in layer_kinds]
+    rooms: list[list[Any]] = [[] for _ in layer_kinds]
+    dead: list[int] = []
+    for part in parts:
+        if len(part.dead) == count:
+            return part
+        begin, end = len(dead), len(dead) + len(part.dead)
+        for layer, room, width in zip(part.cache.layers, rooms, columns, strict=True):
+            tensors = (layer.keys, layer.values)
+            if not room:
+                shapes = ((count, tensor.shape[1], width + _SPARE, tensor.shape[3]) for tensor in tensors)
+                room += [tensor.new_zeros(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+            for whole, tensor in zip(room, tensors, strict=True):
+                whole[begin:end, :, width - tensor.shape[2] : width] = tensor
+            layer.keys, layer.values, layer.room = None, None, []
+        dead += [n_dead + length - part.length for n_dead in part.dead]
+    if not dead:
+        return None
+    rooms = [[tensor[: len(dead)] for tensor in room] for room in rooms]
+    layers = [(keys[:, :, :width], values[:, :, :width]) for (keys, values), width in zip(rooms, columns, strict=True)]
+    cache = assemble(config, layers, length)
+    for layer, room in zip(cache.layers, rooms, strict=True):
+        layer.room = room
+    return CacheRows(cache=cache, length=length, dead=dead)
 
 
 def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> CacheRows:

@@ -6,7 +6,7 @@ request alone, up to the rounding of differently shaped matrix products, which `
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,10 +85,7 @@ def common_prefix(prompts: Prompts) -> int:
 
 
 def _parting(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return up to where equal beginnings of different rows of one length are computed once, 1 where not worth it.
-
-    Each row is the number of its dead columns and its tokens.
-    """
+    """Return up to where equal beginnings of rows, see `_Batch._read`, are computed once, 1 where not worth it."""
     table = np.array(sorted(rows))
     alike = (table[1:] != table[:-1]).argmax(axis=1)  # of each row and the next one
     saved = {int(end): (int(end) - 1) * int((alike >= end).sum()) for end in set(alike.tolist()) if end > 1}
@@ -325,19 +322,25 @@ class _Batch:
         groups = self._groups(self._waiting[:free])[: 1 if self._settings.gradual else None]
         entering = {index for group in groups for index in group}
         self._waiting = [index for index in self._waiting if index not in entering]
-        parts = [self._rows] if self._rows is not None else []
+        length = max(0 if self._rows is None else self._rows.length, *(len(self._prompts[index]) for index in entering))
+        self._rows = join(self._config, self._parts(groups), len(self._live) + len(entering), length)
+
+    def _parts(self, groups: Sequence[Sequence[int]]) -> Iterator[CacheRows]:
+        """Yield the caches of live rows and of entering groups, whose first tokens are drawn."""
+        if self._rows is not None:
+            yield self._rows
+            self._rows = None
         for group in groups:
             part, logits = self._prefill(group)
             if self._settings.gradual:
                 self._steps_due = (part.length - self._shared) * len(group) // _TOKENS_PER_STEP
             finished = self._draw(logits, group)
             keep = [row for row, done in enumerate(finished) if not done]
+            self._live += [group[row] for row in keep]
             if keep:
                 if len(keep) < len(group):
                     rearrange(part, keep)
-                parts.append(part)
-                self._live += [group[row] for row in keep]
-        self._rows = join(self._config, parts) if parts else None
+                yield part
 
     def _groups(self, entering: Sequence[int]) -> list[list[int]]:
         """Cut requests into groups that can pass through the model together without any padding token.
