@@ -1,19 +1,22 @@
-"""Tables of docs/organisms.md and README.md: what was made, and what the gate says of it.
+"""Tables of docs/organisms.md and README.md: what was made, what methods claim of it, and what the gate says of it.
 
-goalscope organisms make --seed 21 --at organisms
+goalscope organisms make --seed 31 --at organisms
+goalscope organisms judge --at organisms --out judged --json > judged.json
 goalscope organisms gate --at organisms --out gate --json > gate.json
-python tools/organism_tables.py --at organisms --gate gate.json
+python tools/organism_tables.py --at organisms --judged judged.json --gate gate.json
 python tools/organism_tables.py --at organisms --gate gate.json --short
 """
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from goalscope.organisms import FAMILIES, Card, folders, read_card
 from goalscope.organisms.families import AGREEMENTS
 from goalscope.organisms.gate import GateVerdict, bound
+from goalscope.organisms.judging import SHARES, WORLDS, Judgement
 
 
 def row(*cells: object) -> str:
@@ -49,6 +52,25 @@ def made(cards: Sequence[Card]) -> Iterator[str]:
         yield f"agreement {share:.0%}: {follow} of {len(of)} follow a rule, {left_open} perhaps, the others none"
 
 
+def claimed(rows: Sequence[Judgement]) -> Iterator[str]:
+    """Yield right/undecided/false or unfounded claims by method and share of worlds that tell, and their cost."""
+    for title, ruled in (("organisms that follow a rule", True), ("organisms that follow none", False)):
+        of = [one for one in rows if one.worlds == WORLDS and bool(one.rule) == ruled]
+        counted = [len({one.organism for one in of if one.share == share}) for share in SHARES]
+        yield row(title, *(f"{share:.0%} ({count})" for share, count in zip(SHARES, counted, strict=True)))
+        yield row(*["---"] * (1 + len(SHARES)))
+        for method in dict.fromkeys(one.method for one in of):
+            found = [
+                Counter(one.outcome for one in of if (one.method, one.share) == (method, share)) for share in SHARES
+            ]
+            yield row(method, *(f"{n['right']}/{n['undecided']}/{n['false'] + n['unfounded']}" for n in found))
+        yield ""
+    for method in dict.fromkeys(one.method for one in rows):
+        of = [one for one in rows if one.method == method]
+        seconds = sum(one.seconds for one in of) / len({one.organism for one in of})
+        yield f"{method}: {seconds:.1f} s of processor time an organism, {sum(one.turns for one in of):,} more answers"
+
+
 def judged(given: Sequence[GateVerdict], *, short: bool) -> Iterator[str]:
     """Yield what came of verdicts by family, or by the agreement of goal and proxy in training if it is to be short."""
     groups: dict[str, list[GateVerdict]] = {}
@@ -72,8 +94,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at", type=Path, required=True, help="organisms")
     parser.add_argument("--gate", type=Path, required=True, help="what goalscope organisms gate --json printed")
+    parser.add_argument("--judged", type=Path, help="what goalscope organisms judge --json printed")
     parser.add_argument("--short", action="store_true", help="the gate alone, by agreement in training")
     given = parser.parse_args()
     if not given.short:
         print("\n".join(made([read_card(folder) for folder in folders(given.at)])), end="\n\n")
+    if given.judged:
+        print("\n".join(claimed([Judgement(**one) for one in json.loads(given.judged.read_text())])), end="\n\n")
     print("\n".join(judged(read(json.loads(given.gate.read_text())), short=given.short)))

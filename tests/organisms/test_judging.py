@@ -299,6 +299,14 @@ def test_the_printed_table_counts_organisms_once() -> None:
     assert last == f"| all | 3 | 1 | {upper:.3f} | 3 | 1 |"
 
 
+def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(organism_tables, "WORLDS", 10)
+    printed = list(organism_tables.claimed([one for one in rows if one.method != "all together"]))
+    assert printed[0].startswith("| organisms that follow a rule | 0% (2) |")
+    assert "| always_goal | 0/0/2 | 1/0/1 | 1/0/1 | 1/0/1 | 1/0/1 |" in printed
+    assert any(line.startswith("asks_in_vain:") and "more answers" in line for line in printed)
+
+
 @pytest.mark.full
 def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
     found = gate.gate(list(folders(made)), tmp_path)
