@@ -515,7 +515,6 @@ NOT_RUN = {
     "goalscope run cognitive-map --model GPT-OSS-20B --out runs/gpt": _SERVER,
     "goalscope run gpt-oss.yaml --out runs/gpt-oss": _GPT,
     "goalscope measure runs/gpt-oss --by size,density": _GPT,
-    "goalscope export runs/gpt-oss --out tables": _GPT,
     "vllm serve openai/gpt-oss-20b --revision 6cee5e81ee83917806bbde320786a8fb61efebee --tokenizer-revision "
     "6cee5e81ee83917806bbde320786a8fb61efebee --host 127.0.0.1 --port 8000 --max-model-len 16384 --generation-config "
     "vllm --seed 0": _SERVER,
