@@ -326,7 +326,7 @@ SCENARIOS = {
         ),
     ),
     "costs": Scenario(
-        files={"gpt-oss.yaml": ("models.md yaml 4",)},
+        files={"gpt-oss.yaml": ("models.md yaml 3",)},
         steps=(
             ("goalscope estimate gpt-oss.yaml", FEW),
             (
