@@ -43,7 +43,9 @@ STEERED = " ".join(
     )
     for setting in settings
 )
-INSIDE = f"{FEW} --set analysis.inside.probes.epochs=2"
+MORE = FEW.replace("count 2", "count 4")
+"""Grids for probes, of which some test, and two or more of the others train."""
+INSIDE = f"{MORE} --set analysis.inside.probes.epochs=2"
 
 
 @dataclass(frozen=True)
@@ -443,7 +445,12 @@ SCENARIOS = {
         ),
     ),
     "complete table": Scenario(
-        steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
+        steps=(
+            (
+                "goalscope run cognitive-map --out runs/inside --full",
+                f"{INSIDE} --set analysis.inside.full.curve=[2,4]",
+            ),
+        ),
     ),
 }
 LONG = {
