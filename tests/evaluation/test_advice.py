@@ -77,5 +77,5 @@ def test_recorded_logs_are_offered_no_budget_and_what_was_left_out_by_choice_is_
         ArmReport(name="inside", title="Inside", asked=False, why="give its weights"),
     )
     steps = next_steps(ledger(undecided, arms=arms))
-    assert any(step.endswith("by --arms: fog.") for step in steps) and any("Not asked: inside" in step for step in steps)
+    assert any(step.endswith("--arms: fog.") for step in steps) and any("Not asked: inside" in step for step in steps)
     assert not any("Not asked" in step for step in next_steps(ledger(undecided, arms=arms), lacks=False))
