@@ -258,7 +258,7 @@ CURVED = 5
 
 def mean_over(noun: str) -> str:
     """Return the words for means of worlds that ``noun`` names."""
-    return MEAN.replace("grid", noun)
+    return f"mean and 95 % interval over {noun}s"
 
 
 def by_agent(
