@@ -13,8 +13,8 @@ import goalscope
 from goalscope.attribution import Asking, Attribution, PredictedPart, Trial, attribution, joint, judged, usual_methods
 from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
 from goalscope.hypotheses.answers import Answers
-from goalscope.rng import stream
 from goalscope.runs import Study
+from two_answers import play
 
 CORNERED = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 12, "minimum_distance": 3, "goal": "top-right"}
 ANYWHERE = {**CORNERED, "goal": "anywhere"}
@@ -26,32 +26,6 @@ def worlds(goal: str, key: str = "") -> tuple[FiniteWorld, ...]:
     entry = {**CORNERED, "goal": goal, **({"key": key} if key else {})}
     study = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}], "seed": 5})
     return tuple(finite_world(world, 12) for world in study.worlds())
-
-
-def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[Answers]:
-    """Return two answers to each step of an episode of a policy ``[S, A]``."""
-    found, one_hot = [], np.eye(4)
-    for world in given:
-        chances, rng = policy(world), stream(1, world.world.id, most)
-        state, states, taken = int(world.process.start.argmax()), list[int](), list[Any]()
-        while len(states) < most and world.live[state]:
-            states.append(state)
-            taken.append(rng.choice(4, size=2, p=chances[state]))
-            state = int(world.process.transitions[state, taken[-1][0]])
-        both = np.array(taken)
-        found.append(
-            Answers(
-                world=world,
-                state=np.array(states),
-                time=np.arange(len(states)),
-                episode=np.zeros(len(states), dtype=np.int64),
-                last=np.array([state]),
-                left=np.array([world.horizon - len(states)]),
-                first=one_hot[both[:, 0]],
-                second=one_hot[both[:, 1]],
-            )
-        )
-    return found
 
 
 def policy_of(rule: str, world: FiniteWorld) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import two_answers
 from goalscope.attribution import Attribution, Looking, Trial, judged, usual_methods
 from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
 from goalscope.models.folders import model_folder
@@ -54,15 +55,9 @@ def trial_of(rule: str, goal: str, read: Callable[[FiniteWorld, int, str], Any])
     def vectors(places: Sequence[tuple[FiniteWorld, int]], network: str) -> Any:
         return np.array([read(world, state, network) for world, state in places])
 
-    answers = [_walk(rule, world) for world in worlds(goal)]
+    answers = two_answers.play(worlds(goal), lambda world: policy_of(rule, world))
     planted = Looking(read=vectors, networks=("own", "random"), patched=patched)
     return Trial(answers=answers, bank=load_hypotheses(BANK), inside=planted)
-
-
-def _walk(rule: str, world: FiniteWorld) -> Any:
-    from tests.attribution.test_more_methods import play as walked
-
-    return walked([world], lambda one: policy_of(rule, one))[0]
 
 
 def noise(world: FiniteWorld, state: int, network: str) -> Any:
