@@ -190,11 +190,6 @@ def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(packa
     assert point.load()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_file_is_longer_than_400_lines(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-
-
 def test_a_class_name_stands_for_one_thing() -> None:
     places = defaultdict[str, list[str]](list)
     for path in FILES:
