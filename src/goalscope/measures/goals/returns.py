@@ -148,19 +148,19 @@ def _expect(
 def _before(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
     """Return the number of the state before each step."""
     number = unit.process.number
-    return table.once(_followed)[0][steps] if number is None else number(table.state[steps])
+    return table.once(_followed)[0][steps] if number is None else number(table.codes[steps])
 
 
 def _after(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
     """Return the number of the state after each step."""
     number = unit.process.number
-    return table.once(_followed)[1][steps] if number is None else number(table.following[steps])
+    return table.once(_followed)[1][steps] if number is None else number(table.following_codes[steps])
 
 
 def _last(table: StepTable, unit: Unit, members: Numbers) -> Numbers:
     """Return the number of the state after the last step of each episode."""
     number = unit.process.number
-    return table.once(_followed)[2][members] if number is None else number(table.final[members])
+    return table.once(_followed)[2][members] if number is None else number(table.final_codes[members])
 
 
 def _followed(table: StepTable) -> tuple[Numbers, Numbers, Numbers]:
