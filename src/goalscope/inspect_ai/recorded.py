@@ -155,6 +155,9 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
         return _replayed(recorded, recorded.world, sample, header)
     used = {turn.action for turn in recorded.turns if turn.action is not None}
     action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or used)
+    if not action_names:
+        must = "an episode must have names of actions: its sample offered no tools and no turn names an action"
+        raise UntrustedError(f"{must}; give RecordedEpisode.actions", "none")
     agent = recorded.agent or header.eval.model
     task = header.eval.task
     try:
