@@ -207,9 +207,9 @@ def test_calls_of_tools_are_the_turns_of_a_recorded_episode() -> None:
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ({"turns": []}, "RecordedEpisode.actions"),
+        ({"turns": []}, r"RecordedEpisode\.actions"),
         ({"turns": [RecordedTurn(action=None)], "actions": ["look"]}, "either an action"),
-        ({"actions": ["a", "a"]}, "RecordedEpisode.actions"),
+        ({"actions": ["a", "a"]}, "actions of different names"),
         ({"actions": ["\ud800"]}, "Unicode"),
         ({"agent": "\ud800"}, "surrogates"),
         ({"horizon": 1}, "not be longer than its horizon"),
