@@ -26,7 +26,7 @@ from goalscope.models.base import Completion
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
-from goalscope.untrusted import MOST_FILE_BYTES, UntrustedError, printable, shorten
+from goalscope.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.worlds.recorded import RecordedWorld
 
 _HELD: Final = 64 * 2**20
@@ -41,6 +41,8 @@ _MANIFESTS: Final = ("eval-set.json", "logs.json")
 """Files that an eval set of Inspect writes beside its logs: its plan, and the headers of the logs."""
 _MANIFEST: Final = re.compile(rb'\s*\{\s*"(eval_set_id"|[^"]*\.(eval|json)"\s*:\s*\{)')
 _MOST_MESSAGE: Final = 300
+_MOST_NESTED: Final = 200
+"""Greatest depth of a log in JSON; the parser that Inspect reads whole logs with refuses more, too."""
 _KNOWN_VERSION: Final = 2
 """The newest version of logs that inspect-ai wrote when this was written; a later inspect-ai may read more."""
 _VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
@@ -109,6 +111,10 @@ class _Log:
             must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
+        if not packed:
+            # Inspect's streaming parser takes memory that grows with the square of the depth: 2.3 GB for 30,000.
+            with path.open("rb") as stream:
+                check_nesting(stream, _MOST_NESTED)
         self.version = log_version(path)
         self.reader = self._reader()
         try:
