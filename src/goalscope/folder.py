@@ -15,7 +15,8 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import files as package_files
+from importlib.resources import files as resources
+from io import BufferedReader
 from pathlib import Path, PurePath
 from shutil import copyfileobj, rmtree
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
@@ -88,11 +89,24 @@ class Folder:
         inner._names = self._split(parts)
         return inner
 
+    def checked(self) -> Path:
+        """Return the path of the directory for a library, or of nothing; a link or a file there is refused."""
+        with suppress(FileNotFoundError), self._opened(self._names):
+            pass
+        return self.path
+
     # What is there
 
     def is_there(self) -> bool:
         """Return whether the directory is there."""
         return self.has_folder()
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a new folder can be put there: nothing lies there, or an empty folder."""
+        with suppress(FileNotFoundError), self._opened(self._names) as folder:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return stat.S_ISDIR(status.st_mode) and not self.names(name)
+        return True
 
     def has_folder(self, *parts: str) -> bool:
         """Return whether a folder lies there; a file, or nothing, is none."""
@@ -180,8 +194,8 @@ class Folder:
 
     # Reading
 
-    def open_file(self, *parts: str, most: int = MOST_LOG_BYTES) -> BinaryIO:
-        """Open a file to be read piece by piece.
+    def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
+        """Open a file to be read piece by piece; ``sparse`` lets it have holes, as files of weights may.
 
         Raises:
             UntrustedError: more than ``most`` bytes, or holes of more than `MOST_HOLE_BYTES` together.
@@ -191,10 +205,10 @@ class Folder:
         path = self._root.joinpath(*names)
         self._look(names)  # a device may act when it is opened
         if self._links:
-            return _checked_stream(os.open(path, _READ), path, most)
+            return _checked_stream(os.open(path, _READ), path, most, sparse)
         with self._opened(names[:-1]) as folder, _naming(path):
             number = os.open(names[-1], _READ | _NO_LINK, dir_fd=folder)
-        return _checked_stream(number, path, most)
+        return _checked_stream(number, path, most, sparse)
 
     def load_bytes(self, *parts: str, most: int = MOST_FILE_BYTES) -> bytes:
         """Return the content of a file.
@@ -331,6 +345,13 @@ class Folder:
         with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
             os.replace(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target)
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file below this folder a second name, where nothing lies yet."""
+        before, after = self._split((old,)), self._split((new,))
+        self._look(before)
+        with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
+            os.link(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+
     def remove_file(self, *parts: str) -> None:
         """Remove a file, if it is there; of a link the link itself, never what it leads to."""
         names = self._split(parts)
@@ -349,10 +370,15 @@ class Folder:
             if stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
                 rmtree(names[-1], ignore_errors=True, dir_fd=folder)
 
-    def sync(self) -> None:
-        """Flush the entries of the folder to the disk."""
-        with self._opened(self._names, _LIST) as number:
-            os.fsync(number)
+    def sync(self, *parts: str) -> None:
+        """Flush a file, or the entries of a folder (this one where no path is given), to the disk."""
+        names = self._split(parts)
+        path = self._root.joinpath(*names)
+        with self._opened(names[:-1]) as folder, _naming(path):
+            if names:
+                _sync(os.open(names[-1], _READ | _NO_LINK, dir_fd=folder))
+            else:
+                _sync(os.open(".", _LIST, dir_fd=folder))
 
     @contextmanager
     def temporary(self, prefix: str) -> "Iterator[Folder]":
@@ -447,10 +473,10 @@ class NamedFile:
         self.status()
         return self.path
 
-    def open_file(self, most: int = MOST_LOG_BYTES) -> BinaryIO:
+    def open_file(self, most: int = MOST_LOG_BYTES, *, sparse: bool = False) -> BufferedReader:
         """Open it to be read piece by piece; see `Folder.open_file`."""
         self.status()  # a device may act when it is opened
-        return _checked_stream(os.open(self.path, _READ), self.path, most)
+        return _checked_stream(os.open(self.path, _READ), self.path, most, sparse)
 
     def load_bytes(self, most: int = MOST_FILE_BYTES) -> bytes:
         """Return its content; see `Folder.load_bytes`."""
@@ -509,6 +535,11 @@ class NamedFile:
         return self.path
 
 
+def anything_at(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file, folder or anything else lies at a path that the user typed; links are followed."""
+    return Path(path).exists()
+
+
 @contextmanager
 def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
     """Yield a new folder in the system's place for temporary files, which is removed at the end."""
@@ -518,7 +549,12 @@ def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
 
 def package_text(package: str, *parts: str) -> str:
     """Return the text of a file that ships with a package."""
-    return package_files(package).joinpath(*parts).read_text(encoding="utf-8")
+    return resources(package).joinpath(*parts).read_text(encoding="utf-8")
+
+
+def package_files(package: str) -> list[str]:
+    """Return the names of the files and folders that ship with a package, sorted."""
+    return sorted(entry.name for entry in resources(package).iterdir())
 
 
 def described(path: Path, status: os.stat_result) -> str:
@@ -570,16 +606,16 @@ def _naming(path: Path) -> Iterator[None]:
         raise type(error)(error.errno, error.strerror, str(path)) from error.__cause__
 
 
-def _checked_stream(number: int, path: Path, most: int) -> BinaryIO:
+def _checked_stream(number: int, path: Path, most: int, sparse: bool) -> BufferedReader:
     """Return a stream of an open file that is regular and not too large; else it is closed."""
     try:
         status = os.fstat(number)
         _check(path, status, one_name=False, content=True)
         if status.st_size > most:
             raise UntrustedError(f"a file must have at most {most} bytes", f"one of {status.st_size}")
-        if most > MOST_FILE_BYTES and status.st_blocks * 512 < status.st_size - MOST_HOLE_BYTES:
+        if not sparse and status.st_blocks * 512 < status.st_size - MOST_HOLE_BYTES:
             _check_holes(number, status.st_size)
-        return cast(BinaryIO, os.fdopen(number, "rb"))
+        return os.fdopen(number, "rb")
     except BaseException:
         os.close(number)
         raise
@@ -605,7 +641,7 @@ def _check_holes(number: int, size: int) -> None:
         )
 
 
-def _load(stream: BinaryIO, most: int) -> bytes:
+def _load(stream: BufferedReader, most: int) -> bytes:
     with stream:
         octets = stream.read(most + 1)
     if len(octets) > most:  # it grew since it was opened
