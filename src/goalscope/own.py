@@ -16,6 +16,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from goalscope.folder import NamedFile
+
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _files: dict[str, Path] = {}
 """The modules imported by this file, by name: one of another working directory may replace them."""
@@ -91,7 +93,8 @@ def _attribute(source: str, what: str) -> Any:
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
     path = next(
-        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if candidate.is_file()), None
+        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if NamedFile(candidate).is_there()),
+        None,
     )
     if path is None:
         raise ValueError(
