@@ -16,6 +16,7 @@ from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
 from goalscope.ids import content_id
+from goalscope.own import note_found
 from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study
@@ -66,7 +67,9 @@ class Plan(BaseModel):
             ValueError: it is no plan, one of another version, or was changed since it was written.
         """
         advice = "choose another directory, or evaluate again into one"
-        return sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
+        plan = sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
+        note_found(plan.model_dump(mode="json"), path)
+        return plan
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -19,6 +19,7 @@ from goalscope import registry
 from goalscope.checks import check_number, near_miss
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
+from goalscope.own import consent
 from goalscope.untrusted import shorten
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.world import World
@@ -188,7 +189,7 @@ def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Return the hypotheses of a file: name -> hypothesis.
+    """Return the hypotheses that a user wrote: name -> hypothesis. The functions that they name may be imported.
 
     Args:
         plain: a list, or a mapping whose key ``hypotheses`` holds it. Each entry is a written form, ``{name: ..., is:
@@ -198,6 +199,12 @@ def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
     Raises:
         ValueError: another form, or a name or hypothesis that stands there twice.
     """
+    consent(plain)
+    return restore_hypotheses(plain)
+
+
+def restore_hypotheses(plain: Any) -> dict[str, Hypothesis]:
+    """Return stored hypotheses like `read_hypotheses`; nothing follows from names in them, see `goalscope.own`."""
     entries = plain.get("hypotheses") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"hypotheses must be a list of written forms or mappings, got {shorten(plain)}")
@@ -259,6 +266,7 @@ def load_hypotheses(text: str) -> dict[str, Hypothesis]:
         elif part in shipped:
             found.extend(map(_entry, shipped[part]))
         else:
+            consent(part)
             try:
                 found.append(_entry(part))
             except ValueError as error:

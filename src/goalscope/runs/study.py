@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope import registry
+from goalscope import own, registry
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
 from goalscope.checks import check_texts
@@ -212,12 +212,23 @@ class Study(Part):
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
-        """Read a study from a YAML file."""
-        return cls._validate(read_yaml(Path(path)), str(path))
+        """Read a study from a YAML file; the classes that it names may be imported from the working directory."""
+        plain = read_yaml(Path(path))
+        own.consent(plain)
+        return cls._validate(plain, str(path))
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values."""
+        """Read a study from plain values that the user wrote; the classes that they name may be imported."""
+        own.consent(mapping)
+        return cls._validate(mapping, "the study")
+
+    @classmethod
+    def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
+        """Read a study from plain values of this package, or of a directory that may come from somebody else.
+
+        Unlike with `parse`, nothing follows from the names of classes in it, see `goalscope.own`.
+        """
         return cls._validate(mapping, "the study")
 
     @classmethod
