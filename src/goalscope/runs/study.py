@@ -22,11 +22,20 @@ from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Inva
 from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import decode_object, explain, shorten
 from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.world import View, World
+from goalscope.worlds.world import TimedOracle, View, World
 from goalscope.yaml_text import read_yaml
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MAX_SEED = 2**63 - 1
+
+
+def _named(world: World) -> str:
+    """Return what a message calls a world: its class and parameters, or its cells."""
+    source = getattr(world, "source", None)
+    if source is None:
+        return f"the world\n{world.stored}\n"
+    parameters = dict(getattr(world, "parameters", {}))
+    return f"the world {source}{f' with {shorten(parameters)}' if parameters else ''}"
 
 
 class FailurePolicy(Part):
@@ -125,8 +134,15 @@ class Horizon(Part):
                 "give horizon: {steps: N}"
             )
         if shortest.length < 0:
+            if isinstance(shortest, TimedOracle):
+                why = "is stochastic and has no shortest path"
+            elif "cells" in world.offers:
+                why = "has no way from the start to the goal"
+            else:
+                why = "has no single shortest path: no way leads to the goal, or it begins in different states"
             raise ValueError(
-                f"the goal must be within reach for a horizon by factor, got\n{world.stored}\ngive horizon steps"
+                f"a horizon by factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
+                "{steps: N}, the most actions of an episode"
             )
         # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
         return max(1, math.ceil(Fraction(repr(self.factor)) * shortest.length))
