@@ -72,7 +72,7 @@ def capture(
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
     from goalscope.progress import duration
-    from goalscope.report.blocks import counted
+    from goalscope.report.blocks import counted, size_in_words
     from goalscope.runs import StudyShard
 
     _check_workers(executor, workers, gpus)
@@ -132,7 +132,7 @@ def capture(
         ("layers", ", ".join(map(str, done.layers))),
         ("steps captured", f"{done.captured} of {done.steps}"),
         ("largest difference to the library's hidden states", f"{max(done.self_check.values(), default=0.0):.2g}"),
-        ("files", f"{run / done.path} ({size / 1e6:.1f} MB)"),
+        ("files", f"{run / done.path} ({size_in_words(size)})"),
     ]
     table(("what", "value"), rows, title=f"{done.id}, in {duration(time.monotonic() - began)}")
     for reason, count in done.left_out.items():

@@ -16,7 +16,7 @@ from goalscope.front.measuring import check_tags, measure_run, write_page_of
 from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.progress import duration
-from goalscope.report.blocks import counted, listed, number
+from goalscope.report.blocks import counted, listed, number, size_in_words
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
@@ -130,10 +130,10 @@ def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequenc
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):
-        say(f"{name}: {file} ({NamedFile(file).status().st_size / 1e6:.1f} MB)")
+        say(f"{name}: {file} ({size_in_words(NamedFile(file).status().st_size)})")
     for folder in folders if formats else ():
         size = sum(status.st_size for _, status in Folder(folder).entries())
-        say(f"activations: {folder} ({size / 1e6:.1f} MB), described in {README}")
+        say(f"activations: {folder} ({size_in_words(size)}), described in {README}")
 
 
 def export_as(path: Path, out: Path, format: str) -> None:
@@ -143,4 +143,4 @@ def export_as(path: Path, out: Path, format: str) -> None:
         with Store(folder) as store, progress("episodes") as show:
             written = write(store, Folder(out).below(name).checked() if name else out, show)
         for file in written:
-            say(f"{format}: {file} ({NamedFile(file).status().st_size / 1e6:.1f} MB)")
+            say(f"{format}: {file} ({size_in_words(NamedFile(file).status().st_size)})")

@@ -134,17 +134,19 @@ _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
 
 
 def _full_disk(error: Exception, paths: Sequence[Path]) -> str:
-    """Return the message for a full disk, "" for another error; paths: those of the command."""
-    if (
-        not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
-        and str(error) != "database or disk is full"
-    ):
+    """Return the message for a full disk or a limit of files, "" for another error; paths: those of the command."""
+    from goalscope.runs.sqlite_errors import reached_limit
+
+    file = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    if limit := reached_limit(None if file is None else Path(str(file)), error):
+        return limit
+    if not (isinstance(error, OSError) and error.errno == errno.ENOSPC) and str(error) != "database or disk is full":
         return ""
     named = [Path(str(name)) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
     # An error in the middle of a file names none: then it is on the disk with the least room.
     room, path = min((_room(path), path) for path in named[:1] or [*(paths or [Path.cwd()]), Path(gettempdir())])
     return (
-        f"the disk that holds {path} must have room, but it is full or its quota is used up ({room:,} bytes are free): "
+        f"the disk that holds {path} must have room, but it is full ({room:,} bytes are free): "
         "what was complete is kept; free some room and run the same command again"
     )
 

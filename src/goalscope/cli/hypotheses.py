@@ -136,7 +136,7 @@ def design(
         say(f"world {index}: {world.id}")
     if out is not None:
         plain = found.study(study.dump().get("horizon", {}), seed=study.seed, name=f"design of {choose} worlds")
-        Study.parse(plain)
+        Study.assemble(plain)
         NamedFile(out).save_text(_as_yaml(plain))
         say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
 

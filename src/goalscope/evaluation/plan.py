@@ -17,6 +17,7 @@ from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
 from goalscope.folder import Folder
 from goalscope.ids import content_id
+from goalscope.own import note_found
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
@@ -66,7 +67,9 @@ class Plan(BaseModel):
             ValueError: it is no plan, one of another version, or was changed since it was written.
         """
         advice = "choose another directory, or evaluate again into one"
-        return sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
+        plan = sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
+        note_found(plan.model_dump(mode="json"), path)
+        return plan
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from goalscope.environments.world import EnvironmentView
 from goalscope.folder import Folder, NamedFile
 from goalscope.models.base import COMPLETION
 from goalscope.models.folder_checks import holds_model
-from goalscope.own import is_own
+from goalscope.own import consent, is_own
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
@@ -150,7 +150,9 @@ def subject_of(text: str) -> Subject:
     if text.endswith((".yaml", ".yml")):
         if not NamedFile(Path(text).expanduser()).is_there():
             raise FileNotFoundError(f"a file with a model must be there, found none at {text}: give its path")
-        return _of_entry(read_yaml(Path(text).expanduser()), text)
+        plain = read_yaml(Path(text).expanduser())
+        consent(plain)
+        return _of_entry(plain, text)
     kind, _, arguments = text.partition(":")
     if kind in MODELS:
         entry: dict[str, Any] = {}
@@ -168,7 +170,9 @@ def subject_of(text: str) -> Subject:
     if kind not in registry.names("agent") and is_own(":".join(text.split(":")[:2])):
         kind, arguments = ":".join(text.split(":")[:2]), text.partition(":")[2].partition(":")[2]
     if is_own(kind) or kind in registry.names("agent"):
-        if not is_own(kind):
+        if is_own(kind):
+            consent(kind)
+        else:
             note_namesake(text, "agent")
         return _scripted(kind, {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)})
     path = Path(text).expanduser()

@@ -228,7 +228,7 @@ def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> 
     )
     plain = base.dump()
     kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}
-    return Study.parse(
+    return Study.assemble(
         {
             **kept,
             "name": "attribute",
@@ -249,7 +249,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
         assert study is not None
         grids = [one.world.grid.render() for one in worlds]
         entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
-        asked = Study.parse({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
+        asked = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
         path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
         run(asked, path, workers=workers)
         with Store(path) as store:

@@ -292,7 +292,7 @@ def _texts(size: int, phase: Phase, seed: int) -> list[str]:
     for number, (kind, wanted) in enumerate(zip(kinds, (WORLDS // 2, WORLDS // 4, WORLDS // 4), strict=True)):
         entry = {**kind, "count": 10 * WORLDS}
         plain = {"worlds": [entry], "agents": [{"kind": "random"}], "seed": stream_seed(seed, phase, number)}
-        dealt = [world for world in Study.parse(plain).worlds() if phase_of(world) == phase]
+        dealt = [world for world in Study.assemble(plain).worlds() if phase_of(world) == phase]
         found += [world.grid.render() for world in dealt[:: max(1, len(dealt) // wanted)][:wanted]]
     return found
 

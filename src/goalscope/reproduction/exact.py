@@ -209,7 +209,7 @@ def _settings(folder: Path, model: str) -> ExactResult:
     from goalscope.runs import Study
     from goalscope.yaml_text import read_yaml_text
 
-    study = Study.parse(read_yaml_text(text("baseline"), "baseline"))
+    study = Study.assemble(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters
     ready = ready_models()[model]
     values = {

@@ -234,7 +234,7 @@ def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
     settings["trajectories"] = max(1, round(settings["trajectories"] * remaining))
     _thin(settings.get("analysis") or {}, scale)
     settings["name"] = f"{study.name} (scale {scale:g})"[:200]
-    return Study.parse(settings)
+    return Study.assemble(settings)
 
 
 def _thin(analysis: dict[str, Any], scale: float) -> None:
