@@ -144,6 +144,7 @@ class Behaviour:
     ignores: tuple[str, ...] = ()  # fields that are dropped without a word
     merges: bool = False  # leaves the reasoning in the answer, without its special tokens
     pages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what GET answers, by path
+    silent_pages: bool = False  # whether GET is never answered
     key: str = ""
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
@@ -372,6 +373,10 @@ class _Handler(BaseHTTPRequestHandler):
         """The server keeps a log of its own."""
 
     def do_GET(self) -> None:
+        if self.server.owner.behaviour.silent_pages:
+            self.server.owner.stopping.wait(60)
+            self.close_connection = True
+            return
         page = self.server.owner.behaviour.pages.get(self.path)
         self._send(200 if page else 404, page or {"detail": "Not Found"})
 

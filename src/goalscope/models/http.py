@@ -175,7 +175,10 @@ class HttpModel:
             started = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
             cost = reservation.settle(**answer.reported)
-            usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - started}
+            seconds = time.perf_counter() - started
+            usage = {**cost, "requests": reservation.requests, "seconds": seconds}
+            if reservation.requests == 1:  # without the waits between several
+                self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:

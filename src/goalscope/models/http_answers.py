@@ -14,6 +14,7 @@ from goalscope.untrusted import printable
 
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
+_BYTES_PER_TOKEN = 4  # of English text, roughly
 Logprobs = tuple[Mapping[str, Any], ...]
 
 
@@ -48,11 +49,20 @@ class Served:
     scores: tuple[tuple[float, ...], ...] | None = None
 
     @property
+    def written(self) -> int:
+        """Bytes of the answer and its reasoning."""
+        return sum(len(text.encode("utf-8", "surrogatepass")) for text in (self.text, self.reasoning or ""))
+
+    @property
+    def written_tokens(self) -> float:
+        """The reported tokens of the output, else a guess from its length."""
+        return self.output_count or self.written / _BYTES_PER_TOKEN
+
+    @property
     def reported(self) -> dict[str, Any]:
         """What decides the cost of the request, the arguments of `goalscope.models.http_budget.Reservation.settle`."""
-        written = sum(len(text.encode("utf-8", "surrogatepass")) for text in (self.text, self.reasoning or ""))
         ids = None if self.output_tokens is None else len(self.output_tokens)
-        return {"prompt": self.prompt_count, "output": self.output_count, "written": written, "ids": ids}
+        return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 
 
 def chat_answer(body: Mapping[str, Any], style: str) -> Served:
