@@ -77,8 +77,19 @@ def path_efficiency(table: StepTable) -> Values:
 
 @measure("invalid turns", unit="share", source=OURS)
 def invalid_turns(table: StepTable) -> Values:
-    """Share of an episode's turns that held no action; undefined without turns."""
-    return ratio(table.per_episode(table.action < 0), table.length)
+    """Share of an episode's turns that held no action because the model did not keep to the form; turns whose answer
+    the server withheld are left out. Undefined without other turns.
+    """
+    kept = ~table.withheld
+    return ratio(table.per_episode((table.action < 0) & kept), table.per_episode(kept))
+
+
+@measure("withheld turns", unit="share", source=OURS)
+def withheld_turns(table: StepTable) -> Values:
+    """Share of an episode's turns whose answer the server withheld (a content filter, or a refusal); undefined
+    without turns.
+    """
+    return ratio(table.per_episode(table.withheld), table.length)
 
 
 @measure("wall bumps", unit="share", needs=("grid",), source=OURS)

@@ -19,6 +19,7 @@ from goalscope.models.http_answers import (
     scores_answer,
 )
 from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
+from goalscope.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
@@ -28,6 +29,8 @@ from goalscope.rng import uniform
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
+MOST_REPEATED: Final = 48
+"""Maximum output tokens of the answer that repeats a word."""
 _CHECK: Final = (0, "check", 0, 0)
 """Call key of trials."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
@@ -104,6 +107,7 @@ class HttpModel:
         self._name, self.concurrency = name or model, concurrency
         self.budget = CallBudget(caps, self.prices)
         self.client = Client(server, self.budget.stopped)
+        self._prompt_counts = PromptCounts()
         self._lock = threading.Lock()
         # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
         self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
@@ -162,7 +166,7 @@ class HttpModel:
 
         Raises:
             NotSentError: a call would not fit under a cap.
-            ValueError: the server rejects a parameter, changes a prompt, or hands over no log-probabilities.
+            ValueError: the server rejects a parameter, changes or cuts a prompt, or hands over no log-probabilities.
         """
         return [self._complete(request, sampling) for request in requests]
 
@@ -276,6 +280,35 @@ class HttpModel:
             f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
             "or a local model, or answer: generated"
         )
+
+    def _check_prompt(self, request: Request, count: int | None) -> None:
+        """Make sure that a chat was read as a whole where the server counts fewer tokens than it should have.
+
+        Raises:
+            ValueError: the server cuts prompts of this length.
+        """
+        size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in chat_messages(request))
+        expected = self._prompt_counts.expected_if_cut(size, count)
+        if not expected:
+            return
+        with self._prompt_counts.lock:  # one trial at a time
+            if self._prompt_counts.is_whole(expected):
+                return
+            head, options = draw_head_word(), {"chat_template_kwargs": self._options} if self._options else {}
+            asked = {"messages": [{"role": "user", "content": long_prompt(expected, head)}]}
+            try:
+                answer = self.trial(asked, MOST_REPEATED, {"temperature": 0.0, **options}, wait=True)
+            except RejectedError:  # the server does not cut a prompt that is too long, it says so
+                return self._prompt_counts.confirm(expected)
+            said = f"{answer.reasoning or ''}{answer.text}"
+            state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
+            if state == "no":
+                raise ValueError(
+                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts {count:,} "
+                    f"tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and run the "
+                    "same study on the same directory to go on"
+                )
+            self._prompt_counts.confirm(expected)
 
     def _obeyed(self, request: Request, answer: Served) -> bool:
         """Return whether a complete answer satisfies its constraint."""

@@ -24,6 +24,7 @@ from goalscope.models.http_errors import (
     GarbledError,
     PassingError,
     Reply,
+    check_body,
     explain,
     read_json_body,
     scrub,
@@ -212,6 +213,7 @@ class Client:
         if not isinstance(document, dict):
             raise GarbledError("the body of a response is no JSON object")
         hide_in(document, self._key)
+        check_body(document, self._server, self._key)
         return document
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:

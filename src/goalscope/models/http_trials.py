@@ -15,6 +15,13 @@ from goalscope.models.base import Message, NotSentError, Request, Sampling
 from goalscope.models.http import HttpModel
 from goalscope.models.http_answers import Served
 from goalscope.models.http_budget import most_prompt_tokens
+from goalscope.models.http_context import (
+    counts_credible,
+    draw_head_word,
+    judge_long_prompt,
+    long_prompt,
+    trial_words,
+)
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
 
@@ -73,6 +80,11 @@ class ServerNeeds:
     scored: bool = False
     everything: bool = False
 
+    @property
+    def prompt_bytes(self) -> int:
+        """Bytes of the prompt of the study."""
+        return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in self.messages)
+
     def settings(self, server: Server) -> dict[str, Any]:
         """Return the settings that determine the trials and their results; no prompts and no waiting times."""
         server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
@@ -94,13 +106,18 @@ def most_trial_tokens(wanted: ServerNeeds, server: Server, most_prompt: int | No
     sampling, short_prompt = wanted.sampling, most_prompt_tokens([Message(role="user", content=_LETTERS)], 1)
     study_prompt = most_prompt_tokens(wanted.messages, sampling.max_tokens) if most_prompt is None else most_prompt
     trials = 2 * ("stop" in server.body) + (server.constrained is not None)
+    long = 0
+    if wanted.written and server.mode == "chat":
+        # A token of a prompt stands for at least one byte, so that it has at most as many tokens as bytes.
+        words = trial_words(study_prompt if most_prompt is not None else wanted.prompt_bytes, sampling.max_tokens)
+        long = most_prompt_tokens([Message(role="user", content=long_prompt(words, draw_head_word()))], 1)
     if wanted.written:
         trials += DRAWS + 1 if sampling.temperature > 0 else GREEDY_DRAWS
     scored = 2 * wanted.scored
-    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + trials * MOST_LETTERS + scored
+    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + (trials + bool(long)) * MOST_LETTERS + scored
     return (
-        wanted.written + trials + scored,
-        study_prompt * wanted.written + short_prompt * (trials + scored),
+        wanted.written + trials + bool(long) + scored,
+        study_prompt * wanted.written + short_prompt * (trials + scored) + long,
         outputs,
     )
 
@@ -121,15 +138,17 @@ class Trials:
         return bool(self.responses)
 
     @contextmanager
-    def _trying(self, name: str, *failures: type[Exception], max_characters: int = 200) -> Iterator[None]:
-        """Record some failures as "no"; before a run, an unreachable server is an error instead."""
+    def _trying(
+        self, name: str, *failures: type[Exception], max_characters: int = 200, state: State = "no"
+    ) -> Iterator[None]:
+        """Record some failures as "no", or as another state; before a run, an unreachable server is an error instead."""
         failures = failures or ((ValueError, ConnectionError) if self.needs.everything else (ValueError,))
         try:
             yield
         except NotSentError:
             raise
         except failures as error:
-            self.add(name, "no", _excerpt(str(error), max_characters))
+            self.add(name, state, _excerpt(str(error), max_characters))
 
     def add(self, name: str, state: State | bool, detail: str) -> None:
         """Record the result of a trial."""
@@ -206,6 +225,24 @@ class Trials:
             self.add("reasoning", "yes", f"kept by the server, {answer.reasoning_count} tokens")
         else:
             self.add("reasoning", "unknown", f"none was seen beside the answer ({excerpt})")
+
+    def whole_prompts(self, context: int | None) -> None:
+        """Try whether a long prompt is read as a whole.
+
+        Args:
+            context: the tokens of prompt and answer together, by the server's own pages; None where they tell none.
+        """
+        if self.model.dialect is not None:
+            return  # there the server's count of each prompt must be that of the token ids which are sent
+        words = trial_words(self.needs.prompt_bytes, self.needs.sampling.max_tokens)
+        if context is not None:
+            words = min(words, context // 2)  # longer prompts are refused by name
+        head = draw_head_word()
+        with self._trying("whole prompts", RejectedError, state="unknown"):
+            answer = self.ask([Message(role="user", content=long_prompt(words, head))], MOST_LETTERS, _COLD)
+            counts = counts_credible(self.needs.prompt_bytes, self.responses[0].prompt_count)
+            said = "".join(_output(answer))
+            self.add("whole prompts", *judge_long_prompt(words, head, answer.prompt_count, said, counts=counts))
 
     def draws(self) -> None:
         """Try whether the temperature and the seed have an effect."""
