@@ -190,7 +190,7 @@ def chosen(
     usage = dict(scored.usage)
     for name, value in (prior.usage if prior is not None else {}).items():
         usage[name] = usage.get(name, 0.0) + value
-    extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.text}
+    extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.answer}
     if scored.unsupported:
         extra["unsupported"] = list(scored.unsupported)
     if scored.answered_by:

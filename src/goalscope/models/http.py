@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling, model_backend
+from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
@@ -52,7 +52,7 @@ _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo"
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
-    Nothing is sent before the first completion. URL, key, waiting times, prices and caps do not enter its identity.
+    Nothing is sent before the first reply. URL, key, waiting times, prices and caps do not enter its identity.
     Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
     them; what arrived is stored and never asked for again.
 
@@ -157,7 +157,7 @@ class HttpModel:
         """Return the text that the model reads in mode completions, None where its server renders it."""
         return None if self.dialect is None else self.dialect.render(messages, sampling)
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Complete each chat, one after the other; see `Client.ask` for what it raises.
 
         Raises:
@@ -166,7 +166,7 @@ class HttpModel:
         """
         return [self._complete(request, sampling) for request in requests]
 
-    def _complete(self, request: Request, sampling: Sampling) -> Completion:
+    def _complete(self, request: Request, sampling: Sampling) -> Reply:
         text = self.render(request.messages, sampling) or ""
         prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
         ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
@@ -178,7 +178,7 @@ class HttpModel:
             usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - started}
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
-            if sampling.top_logprobs and answer.logprobs is None:
+            if sampling.top_logprobs and answer.reply.logprobs is None:
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
                 self.drop(
@@ -189,25 +189,18 @@ class HttpModel:
                 # Token ids are optional in mode chat: their absence is not recorded.
                 dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
             unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
-            fields: dict[str, Any] = {
-                "text": answer.text,
-                "reasoning": answer.reasoning,
-                "marked": answer.marked,
-                "prompt_tokens": answer.prompt_tokens,
-                "output_tokens": answer.output_tokens,
-            }
+            fields: dict[str, Any] = {}
             if self.dialect is None and request.prefill:
-                fields |= continued(request.prefill, answer)
+                fields = continued(request.prefill, answer)
             if self.dialect is not None and ids is not None:
                 fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
                 unsupported += ["token_ids"] if fields["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
-            return Completion(
+            return replace(
+                answer.reply,
                 **fields,
-                finish=answer.finish,
                 usage=usage,
-                answered_by=answer.answered_by,
-                logprobs=answer.logprobs if sampling.top_logprobs else None,
+                logprobs=answer.reply.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
 
@@ -243,7 +236,7 @@ class HttpModel:
         answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
-        return replace(scored, answered_by=answer.answered_by)
+        return replace(scored, answered_by=answer.reply.answered_by)
 
     def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
@@ -277,7 +270,7 @@ class HttpModel:
     def _obeyed(self, request: Request, answer: Served) -> bool:
         """Return whether a complete answer satisfies its constraint."""
         unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
-        return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
+        return unconstrained or answer.reply.finish != "stop" or kept_to(answer.reply.answer, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
