@@ -270,7 +270,7 @@ class Loopback:
             document["usage"] = usage | {"total_tokens": sum(usage.values())}
         asks = sampling.top_logprobs and not self.behaviour.ignores_logprobs
         if chat:
-            said = completion.text if not self.behaviour.constrains else self._constrained(body) or completion.text
+            said = completion.answer if not self.behaviour.constrains else self._constrained(body) or completion.answer
             message = {"role": "assistant", "content": said, "reasoning_content": completion.reasoning}
             if self.behaviour.merges:
                 message = {"role": "assistant", "content": words.decode(tokens, skip_special_tokens=True)}

@@ -40,7 +40,9 @@ def reader(
         text = "\n".join(message["content"] for message in asked.body["messages"])
         tokens = len(text) // 4 + 20
         if refuses and limit is not None and tokens > limit:
-            return Sent(kind="refused", status=400, body={"error": {"message": f"maximum context {limit}", "code": 400}})
+            return Sent(
+                kind="refused", status=400, body={"error": {"message": f"maximum context {limit}", "code": 400}}
+            )
         kept = text if limit is None else text[-4 * limit :]
         secret = re.search(r"secret word is (\w+)", kept)
         said = secret[1] if repeats and secret else json.dumps({"action": "UP"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling, model_backend
+from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
@@ -55,7 +55,7 @@ _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo"
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
-    Nothing is sent before the first completion. URL, key, waiting times, prices and caps do not enter its identity.
+    Nothing is sent before the first reply. URL, key, waiting times, prices and caps do not enter its identity.
     Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
     them; what arrived is stored and never asked for again.
 
@@ -161,7 +161,7 @@ class HttpModel:
         """Return the text that the model reads in mode completions, None where its server renders it."""
         return None if self.dialect is None else self.dialect.render(messages, sampling)
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Complete each chat, one after the other; see `Client.ask` for what it raises.
 
         Raises:
@@ -170,7 +170,7 @@ class HttpModel:
         """
         return [self._complete(request, sampling) for request in requests]
 
-    def _complete(self, request: Request, sampling: Sampling) -> Completion:
+    def _complete(self, request: Request, sampling: Sampling) -> Reply:
         text = self.render(request.messages, sampling) or ""
         prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
         ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
@@ -185,7 +185,7 @@ class HttpModel:
                 self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
-            if sampling.top_logprobs and answer.logprobs is None:
+            if sampling.top_logprobs and answer.reply.logprobs is None:
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
                 self.drop(
@@ -196,27 +196,29 @@ class HttpModel:
                 # Token ids are optional in mode chat: their absence is not recorded.
                 dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
             unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
-            fields: dict[str, Any] = {
-                "text": answer.text,
-                "reasoning": answer.reasoning,
-                "marked": answer.marked,
-                "prompt_tokens": answer.prompt_tokens,
-                "output_tokens": answer.output_tokens,
-            }
+            fields: dict[str, Any] = {}
             if self.dialect is None and request.prefill:
-                fields |= continued(request.prefill, answer)
+                fields = continued(request.prefill, answer)
             if self.dialect is not None and ids is not None:
                 fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
                 unsupported += ["token_ids"] if fields["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
-            return Completion(
+            reply = replace(
+                answer.reply,
                 **fields,
-                finish=answer.finish,
+                redraws=reservation.redraws,
                 usage=usage,
-                answered_by=answer.answered_by,
-                logprobs=answer.logprobs if sampling.top_logprobs else None,
+                logprobs=answer.reply.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
+        # Outside of the reservation, since it may need a call of its own.
+        if self.dialect is None:
+            try:
+                self._check_prompt(request, answer.prompt_count)
+            except (OSError, ValueError):
+                reservation.discard()
+                raise
+        return reply
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return how likely each answer of each request is; the answers to a prompt are read in one call.
@@ -235,7 +237,8 @@ class HttpModel:
             )
         written = self._complete(request, sampling) if reasoned else None
         text = self.dialect.render(request.messages, sampling)
-        alternatives = placed(self.dialect, text, request.answers, written)
+        withheld = written is not None and written.finish == "withheld"
+        alternatives = None if withheld else placed(self.dialect, text, request.answers, written)
         if alternatives is None:
             assert written is not None  # without reasoning, an answer has its place
             return unanswered(written)
@@ -250,7 +253,7 @@ class HttpModel:
         answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
-        return replace(scored, answered_by=answer.answered_by)
+        return replace(scored, answered_by=answer.reply.answered_by)
 
     def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
@@ -300,7 +303,7 @@ class HttpModel:
                 answer = self.trial(asked, MOST_REPEATED, {"temperature": 0.0, **options}, wait=True)
             except RejectedError:  # the server does not cut a prompt that is too long, it says so
                 return self._prompt_counts.confirm(expected)
-            said = f"{answer.reasoning or ''}{answer.text}"
+            said = "".join(part.text for part in answer.reply.parts)
             state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
             if state == "no":
                 raise ValueError(
@@ -313,7 +316,7 @@ class HttpModel:
     def _obeyed(self, request: Request, answer: Served) -> bool:
         """Return whether a complete answer satisfies its constraint."""
         unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
-        return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
+        return unconstrained or answer.reply.finish != "stop" or kept_to(answer.reply.answer, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation

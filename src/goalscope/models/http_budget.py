@@ -206,7 +206,7 @@ class CallBudget:
         """Start from the spending of earlier sessions.
 
         Args:
-            spent: sums of `Completion.usage` by name over all journalled answers, and ``lost``, the number of requests
+            spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
                 without an answer.
             journal: journal of this session's requests; None for none.
         """

@@ -93,7 +93,7 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
         raise MissingError(f"{error}{served_models}") from None
     if info.context is not None:
         trials.add("context length", "yes", f"{info.context:,} tokens, prompt and answer together")
-    names = Counter(answer.answered_by for answer in trials.responses)
+    names = Counter(answer.reply.answered_by for answer in trials.responses)
     if others := other_names(model.served, names):
         trials.add("named as asked", "no", others)
     elif trials.answered:

@@ -17,7 +17,9 @@ _MOST_READ: Final = 4  # times the longest text: of a longer message, the beginn
 _PASSING = frozenset({408, 409, 425, 429})
 _TURNED_AWAY = _PASSING | {503}
 """Statuses of requests for which nothing was drawn."""
-_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "failed", "insufficient_system_resource"})
+_BROKEN_OFF = frozenset(
+    {"error", "abort", "aborted", "cancelled", "canceled", "failed", "insufficient_system_resource"}
+)
 """Finish reasons, in lower case, of replies that the server did not complete."""
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{6,}")
 
@@ -59,7 +61,7 @@ class PassingError(ConnectionError):
         self.seconds, self.drawn = seconds, drawn
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """A response as it arrived."""
 
     status: int
@@ -67,19 +69,19 @@ class Reply(NamedTuple):
     content: bytes  # decoded
 
 
-def explain(reply: Reply, server: Server, key: str) -> NoReturn:
+def explain(response: Response, server: Server, key: str) -> NoReturn:
     """Raise the error of a failure status, with advice."""
-    status, where = reply.status, server.base_url
+    status, where = response.status, server.base_url
     if 300 <= status < 400:
         raise ValueError(
             f"server.base_url must be the address that answers, {where} redirects to "
-            f"{scrub(_place(reply.headers.get('location', '')), key)} (status {status}), which is not followed: "
+            f"{scrub(_place(response.headers.get('location', '')), key)} (status {status}), which is not followed: "
             "another server's answer must not become this one's. Name that address as server.base_url if it is "
             "the model's"
         )
-    fields = _error(reply.content)
-    raw = reply.content[: _MOST_READ * LONGEST_TEXT].decode("utf-8", "replace")
-    raise_failure(status, fields, raw, server, key, seconds=retry_after(reply.headers))
+    fields = _error(response.content)
+    raw = response.content[: _MOST_READ * LONGEST_TEXT].decode("utf-8", "replace")
+    raise_failure(status, fields, raw, server, key, seconds=retry_after(response.headers))
 
 
 def raise_failure(

@@ -23,7 +23,7 @@ from goalscope.models.http_errors import (
     LONGEST_TEXT,
     GarbledError,
     PassingError,
-    Reply,
+    Response,
     check_body,
     explain,
     read_json_body,
@@ -275,7 +275,7 @@ class Client:
             **{name: value for name, value in optional.items() if value is not None},
         }
 
-    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Reply:
+    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Response:
         """Send a request over a connection that is free, or over a new one; see `_Connection.send`."""
         with self._lock:
             connection = self._free.pop() if self._free else None
@@ -326,7 +326,7 @@ class _Connection:
         most: int,
         timeout: float,
         watch: ServerWatch | None = None,
-    ) -> Reply:
+    ) -> Response:
         """Send a request and return the whole response.
 
         Args:
@@ -357,7 +357,7 @@ class _Connection:
             ):
                 hear()
                 content = b"".join(_bounded(response, most, hear))
-            reply = Reply(response.status_code, dict(response.headers), content)
+            reply = Response(response.status_code, dict(response.headers), content)
         except (self._web.HTTPError, OSError) as error:
             if isinstance(error, self._web.TimeoutException):
                 self._ended = self._ended or late

@@ -24,6 +24,7 @@ from goalscope.models.http_context import (
 )
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
+from goalscope.models.marks import left_over
 
 DRAWS: Final = 8
 """Answers drawn to see whether the temperature has an effect."""
@@ -197,8 +198,10 @@ class Trials:
         self.add("model", "yes", "answers")
         if model.dialect is not None:
             self.add("prompts as token ids", "yes", "taken")
-        ids = answer.output_tokens
-        extent = "returned" if answer.prompt_tokens is not None or model.dialect is not None else "of the output alone"
+        ids = answer.reply.output_tokens
+        extent = (
+            "returned" if answer.reply.prompt_tokens is not None or model.dialect is not None else "of the output alone"
+        )
         lacking = "not returned: such a run can be measured, its activations cannot be captured"
         if _IDS in self.rejected:
             lacking = f"rejected: {self.rejected[_IDS]}"
@@ -212,14 +215,14 @@ class Trials:
             self._logprobs(answer)
 
     def _reasoning(self, answer: Served) -> None:
-        excerpt = _excerpt(answer.text)
+        excerpt = _excerpt(answer.reply.answer)
         if self.model.dialect is not None:
             self.add("reasoning", "yes", "told apart here, by the tokens of the output")
-        elif answer.marked:
+        elif left_over(answer.reply.answer):
             self.add("reasoning", "no", f"markers are left in the answer that do not take it apart ({excerpt})")
         elif answer.divided:
             self.add("reasoning", "yes", "merged into the answer, taken apart by the model's own markers")
-        elif answer.reasoning:
+        elif answer.reply.reasoning:
             self.add("reasoning", "yes", "kept apart by the server")
         elif answer.reasoning_count:
             self.add("reasoning", "yes", f"kept by the server, {answer.reasoning_count} tokens")
@@ -279,13 +282,13 @@ class Trials:
         if not self.needs.everything and "stop" not in self.model.server.body:
             return
         sea = [Message(role="user", content=_SEA)]
-        text = self.ask(sea, MOST_LETTERS, _COLD).text
+        text = _output(self.ask(sea, MOST_LETTERS, _COLD))[1]
         middle = text[len(text) // 2 :].lstrip()[:3].rstrip()
         if len(text) < 8 or not middle:
             self.add("stop strings", "unknown", f"the answer is too short to be cut ({_excerpt(text)})")
             return
         with self._trying("stop strings", RejectedError, ConnectionError):
-            cut = self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False).text
+            cut = _output(self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False))[1]
             effective = len(cut) < len(text)  # some servers keep the whole token that contains it
             detail = f"{middle!r} {'ends' if effective else 'does not end'} an answer that holds it"
             if "stop" in self.rejected:
@@ -312,7 +315,7 @@ class Trials:
             self._logprobs(self.ask([Message(role="user", content=_SEA)], 8, {**_COLD, **extra}, wait=False))
 
     def _logprobs(self, answer: Served) -> None:
-        returned = bool(answer.logprobs)
+        returned = bool(answer.reply.logprobs)
         rejected = next((self.rejected[name] for name in ("top_logprobs", "logprobs") if name in self.rejected), "")
         self.add(
             "log-probabilities",
@@ -336,7 +339,7 @@ class Trials:
         """Try whether mode completions would work, with token ids that the server returned or some small ones."""
         if self.model.dialect is not None:
             return
-        prompt_ids = next((answer.prompt_tokens for answer in self.responses if answer.prompt_tokens), None)
+        prompt_ids = next((ids for answer in self.responses if (ids := answer.reply.prompt_tokens)), None)
         with self._trying("prompts as token ids"):
             answer = self.model.trial({"prompt": [*(prompt_ids or (10, 11, 12))]}, 1, {"temperature": 0.0}, wait=False)
             self.responses.append(answer)
@@ -360,11 +363,11 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
         raise ValueError("a constraint must be set to be tried, got none: set server.constrained in mode chat")
     prompt_fields = {"messages": [{"role": "user", "content": _SEA}]}
     answer = model.trial(prompt_fields, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
-    return answer.finish == "stop" and kept_to(answer.text, answers)
+    return answer.reply.finish == "stop" and kept_to(answer.reply.answer, answers)
 
 
 def _output(answer: Served) -> tuple[str, str]:
-    return answer.reasoning or "", answer.text
+    return answer.reply.reasoning or "", answer.reply.answer or answer.reply.raw or ""
 
 
 def _excerpt(text: str, length: int = _EXCERPT_LENGTH) -> str:
