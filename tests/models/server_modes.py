@@ -123,7 +123,7 @@ def mode(name: str) -> Callable[[Mode], Mode]:
 
 
 def sometimes(name: str) -> Callable[[Mode], Mode]:
-    """Return a decorator that adds a mode, of which every third of the later replies is odd and the others are plain."""
+    """Return a decorator that adds a mode, of which every third of the later replies is odd, the others plain."""
 
     def add(function: Mode) -> Mode:
         MODES[name] = lambda asked: function(asked) if asked.odd else asked.reply()

@@ -47,7 +47,7 @@ def reader(
         secret = re.search(r"secret word is (\w+)", kept)
         said = secret[1] if repeats and secret else json.dumps({"action": "UP"})
         if "random letters" in text:
-            said = f"letters {asked.number}"
+            said = f"letters {asked.number if asked.body['temperature'] else 0}"
         read = tokens if limit is None else min(tokens, limit)
         return asked.reply(said, usage={"prompt_tokens": count(read, asked), "completion_tokens": 8})
 
@@ -139,5 +139,5 @@ def test_a_server_that_reads_everything_raises_no_alarm(mode: Mode, tmp_path: Pa
     with Loopback(None, mode=mode) as server:
         summary = run(conversation(server.url, tmp_path), tmp_path / "run")
         assert summary.calls == 8
-        assert len(server.log) <= 8 + 3, "a suspicion costs few trials"
+        assert len(server.log) <= 8 + 5, "a suspicion costs few trials"
         assert {entry.outcome for entry in server.settled()} == {VALID}

@@ -121,7 +121,7 @@ def test_a_server_that_no_longer_accepts_or_is_gone_is_noticed(model: LocalModel
 
 
 def test_a_slow_server_is_waited_for_while_its_page_answers(model: LocalModel) -> None:
-    """No answer has come yet, or answers of so many tokens take that long: the weights are loaded, the model is slow."""
+    """No answer has come yet, or answers of so many tokens take that long."""
     lines: list[str] = []
     with Loopback(model, pages=MODELS, delay=3 * SILENCE) as server, TALLY.heard_by(lines.append):
         asked = HttpModel("speaker", server=Server(base_url=server.url, **waiting()))

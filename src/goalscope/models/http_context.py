@@ -29,6 +29,7 @@ _LEAST_SHARE: Final = 0.9  # of the words of a long prompt; a token hardly ever 
 _LEAST_OF_EXPECTED: Final = 0.8  # of the tokens that a prompt of a study should have
 _LEAST_BYTES: Final = 400  # of a prompt; in shorter ones the tokens of the chat template weigh too much
 _MOST_BYTES_PER_TOKEN: Final = 12  # of a prompt of a study
+_GROWTH: Final = 1.5  # of prompts, before a trial is made again
 _FILLER: Final = "the river runs past an old mill and then into a lake where two men fish all day long".split()
 _LETTERS: Final = "bcdfghjklmnprstvz"
 _VOWELS: Final = "aeiou"
@@ -97,13 +98,14 @@ class PromptCounts:
         if not count or prompt_bytes < _LEAST_BYTES or count > prompt_bytes + CHAT_ALLOWANCE:
             return 0
         expected = int(self._tokens_per_byte * prompt_bytes)
-        self._tokens_per_byte = max(self._tokens_per_byte, count / prompt_bytes)
-        return expected if count < _LEAST_OF_EXPECTED * expected and expected > self._whole else 0
+        if counts_credible(prompt_bytes, count):
+            self._tokens_per_byte = max(self._tokens_per_byte, count / prompt_bytes)
+        return 0 if count >= _LEAST_OF_EXPECTED * expected or self.is_whole(expected) else expected
 
     def confirm(self, tokens: int) -> None:
         """Record that a prompt of so many tokens was read as a whole."""
         self._whole = max(self._whole, tokens)
 
     def is_whole(self, tokens: int) -> bool:
-        """Return whether a prompt of so many tokens is known to be read as a whole."""
-        return tokens <= self._whole
+        """Return whether a prompt of so many tokens, or of not much fewer, is known to be read as a whole."""
+        return tokens <= _GROWTH * self._whole
