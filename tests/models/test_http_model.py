@@ -270,7 +270,8 @@ def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
 
     assert read({"content": "a", "reasoning_content": "r"}).reasoning == "r"
     assert read({"content": "a", "reasoning": "r"}).reasoning == "r"
-    assert read({"content": None, "refusal": "no"}).answer == "no"
+    refused = read({"content": None, "refusal": "no"})
+    assert (refused.answer, refused.finish, refused.error) == ("", "withheld", "no")
     assert read({"content": [{"type": "thinking"}, {"type": "text", "text": "a"}]}).answer == "a"
     tagged = "<think>r</think>a"
     assert (read({"content": tagged}).answer, read({"content": tagged}).reasoning) == ("a", "r")

@@ -297,19 +297,22 @@ class HttpModel:
         with self._prompt_counts.lock:  # one trial at a time
             if self._prompt_counts.is_whole(expected):
                 return
-            head, options = draw_head_word(), {"chat_template_kwargs": self._options} if self._options else {}
+            head = draw_head_word()
+            parameters = {"temperature": 0.0, **({"chat_template_kwargs": self._options} if self._options else {})}
+            parameters = {name: value for name, value in parameters.items() if name not in self._dropped}
             asked = {"messages": [{"role": "user", "content": long_prompt(expected, head)}]}
             try:
-                answer = self.trial(asked, MOST_REPEATED, {"temperature": 0.0, **options}, wait=True)
+                answer = self.trial(asked, MOST_REPEATED, parameters, wait=True)
             except RejectedError:  # the server does not cut a prompt that is too long, it says so
-                return self._prompt_counts.confirm(expected)
+                self._prompt_counts.confirm(expected)
+                return
             said = "".join(part.text for part in answer.reply.parts)
             state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
             if state == "no":
                 raise ValueError(
-                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts {count:,} "
-                    f"tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and run the "
-                    "same study on the same directory to go on"
+                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and "
+                    "run the same study on the same directory to go on"
                 )
             self._prompt_counts.confirm(expected)
 
