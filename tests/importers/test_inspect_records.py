@@ -14,10 +14,10 @@ from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
 from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, replayed
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
-from goalscope.models import Completion
+from goalscope.models import Reply
 from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
@@ -139,9 +139,9 @@ def test_an_episode_that_stands_there_twice_is_refused(episodes: list[Episode]) 
         replayed(sample_of(episodes[0]), context)
 
 
-def test_a_completion_comes_back_as_it_was() -> None:
-    made = Completion(
-        text='{"action": "UP"}',
+def test_a_reply_comes_back_as_it_was() -> None:
+    made = Reply.of(
+        '{"action": "UP"}',
         reasoning="up",
         prompt_tokens=(1, 2),
         output_tokens=(3,),
@@ -150,8 +150,8 @@ def test_a_completion_comes_back_as_it_was() -> None:
         logprobs=({"token": 3, "logprob": -0.1, "top": [[3, -0.1]]},),
         unsupported=("reasoning_effort",),
     )
-    record = CompletionRecord.of(made)
-    assert CompletionRecord.read(json.loads(json.dumps(record.plain())), "").completion() == made
+    record = ReplyRecord.of(made)
+    assert ReplyRecord.read(json.loads(json.dumps(record.plain())), "").reply() == made
 
 
 def foreign_sample(**more: Any) -> Any:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from goalscope.models.base import Message, Sampling
 from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.harmony import Style
 from goalscope.models.local import LocalModel
+from goalscope.models.marks import Style
 from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
 from goalscope.worlds.dynamics import shown

@@ -18,9 +18,9 @@ from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
-from goalscope.models.base import Completion
+from goalscope.models.base import Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
@@ -263,14 +263,14 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
         record = TurnRecord.read(stored[TURN], "metadata")
         return record.turn(), record.reward
     if stored is not None:
-        return turn(CompletionRecord.read(stored, "metadata").completion(), names), None
+        return turn(ReplyRecord.read(stored, "metadata").reply(), names), None
     message, finish = output.choices[0].message, output.choices[0].stop_reason
-    completion = Completion(
-        text=message.text,
+    reply = Reply.of(
+        message.text,
         reasoning=reasoning_of(message),
         finish="length" if finish in ("max_tokens", "model_length") else "stop",
     )
-    return turn(completion, names), None
+    return turn(reply, names), None
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from goalscope.folder import Folder, NamedFile
-from goalscope.models.base import ANSWER_CUE, Message, Sampling
+from goalscope.models.base import ANSWER_CUE, Message, Part, Sampling
 from goalscope.models.chat_templates import check_source, render_bounded
 from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import (
@@ -23,8 +23,8 @@ from goalscope.models.folders import (
     tokenizer_identity,
 )
 from goalscope.models.gguf_files import read_header
-from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet, token_ids
+from goalscope.models.marks import MARKERS, Style, choose_style, split, text_segments, token_segments
 from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
@@ -207,22 +207,22 @@ class Dialect:
         effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
         return () if effort_supported else ("reasoning_effort",)
 
-    def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
-        """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
+    def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
+        """Return the parts of an output; a stop token at its end belongs to no text."""
         loaded = self._load()
         if loaded.base and loaded.style == "none":
             ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
-            return Parts(text=self.text(tokens[:-1] if ended else tokens).partition("\n")[0])
+            return _line(self.text(tokens[:-1] if ended else tokens))
         content = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
         if not loaded.markers and loaded.style != "none":
             return self.text_parts(prompt, self.text(content))
         return split(token_segments(content, loaded.markers, self.text), loaded.style, thinking=self._thinking(prompt))
 
-    def text_parts(self, prompt: str, raw: str) -> Parts:
-        """Return reasoning and final answer of an output whose ids are not known."""
+    def text_parts(self, prompt: str, raw: str) -> tuple[Part, ...]:
+        """Return the parts of an output whose ids are not known."""
         style = self._load().style
         if self._load().base and style == "none":
-            return Parts(text=raw.partition("\n")[0])
+            return _line(raw)
         return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
 
     def opening(self, prompt: str) -> str:
@@ -377,6 +377,11 @@ class Dialect:
         if self._folder is None:
             return self._source
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
+
+
+def _line(text: str) -> tuple[Part, ...]:
+    """Return the answer of a base model: the first line of its output."""
+    return (Part(kind="answer", text=text.partition("\n")[0]),)
 
 
 def _opened(tokenizer: Any) -> str:

@@ -11,7 +11,7 @@ from goalscope.folder import package_text
 from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.harmony import Style
+from goalscope.models.marks import Style
 from goalscope.yaml_text import read_yaml_text
 
 MAX_TOKENS: Final = 256

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
+
+from goalscope.models.base import Part, PartKind
 
 Style = Literal["harmony", "think", "none"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)
 
+_RECIPIENT: Final = re.compile(r"\bto=\S")
 _ENDS: Final = ("<|end|>", "<|return|>", "<|call|>")
 HARMONY_MARKERS: Final = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", *_ENDS)
 THINK_MARKERS: Final = ("<think>", "</think>")
@@ -31,19 +33,6 @@ class Segment(NamedTuple):
 
     text: str
     marker: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """An output split into reasoning and answer.
-
-    Attributes:
-        text: the final answer, "" where the output never came to one.
-        reasoning: the reasoning, None where there is none.
-    """
-
-    text: str
-    reasoning: str | None = None
 
 
 def text_segments(raw: str, style: Style) -> list[Segment]:
@@ -75,45 +64,46 @@ def token_segments(
     return segments
 
 
-def split(segments: Sequence[Segment], style: Style, *, thinking: bool = False) -> Parts:
-    """Return reasoning and final answer of an output; ``thinking``: its prompt ended inside a reasoning block.
+def split(segments: Sequence[Segment], style: Style, *, thinking: bool = False) -> tuple[Part, ...]:
+    """Return the parts of an output; ``thinking``: its prompt ended inside a reasoning block.
 
-    Several final messages are joined by line breaks, so that contradicting answers stay visible to the parser; what
-    stands in no channel, or in one of a tool, counts as reasoning.
+    Several final messages stay parts of their own, so that contradicting answers stay visible to the parser. A message
+    to a tool is a call; what stands in no channel counts as reasoning.
     """
     if style == "harmony":
         return _harmony(segments)
     if style == "think":
         return _think(segments, thinking)
     if style == "none":
-        return Parts(text="".join(segment.text for segment in segments))
+        return _parts("", "".join(segment.text for segment in segments))
     raise ValueError(f"the style of reasoning must be one of {', '.join(STYLES)}, got {style!r}")
 
 
-def _harmony(segments: Sequence[Segment]) -> Parts:
+def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
     # The prompt ends with "<|start|>assistant": the output begins inside a header.
-    answers: list[str] = []
-    thoughts: list[str] = []
+    parts: list[Part] = []
     header, body, in_body = "", "", False
     for text, marker in [*segments, Segment("<|end|>", marker=True)]:
         if marker and text == "<|message|>" and not in_body:
             in_body = True
         elif marker and (text == "<|start|>" or text in _ENDS):
             match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. of assistant<|channel|>final
-            if in_body and match and match[1] == "final":
-                answers.append(body)
+            if in_body and _RECIPIENT.search(header):
+                parts.append(Part(kind="call", text=body))
+            elif in_body and match and match[1] == "final":
+                parts.append(Part(kind="answer", text=body))
             elif body or (not in_body and match is None and header.strip()):
-                thoughts.append(body if in_body else header)
+                thought = body if in_body else header
+                parts += [Part(kind="reasoning", text=thought)] if thought != "assistant" else []
             header, body, in_body = "", "", False
         elif in_body:
             body += text  # a marker that has no place in a message stays what it is: text
         else:
             header += text
-    non_empty = [thought for thought in thoughts if thought not in ("", "assistant")]
-    return Parts(text="\n".join(answers), reasoning="\n".join(non_empty) if non_empty else None)
+    return tuple(parts)
 
 
-def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
+def _think(segments: Sequence[Segment], thinking: bool) -> tuple[Part, ...]:
     answer: list[str] = []
     thoughts: list[str] = []
     opened = thinking
@@ -127,11 +117,17 @@ def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
             thinking, opened = False, True
         else:
             (thoughts if thinking else answer).append(text)
-    return Parts(text="".join(answer).strip(), reasoning="".join(thoughts).strip() or None)
+    return _parts("".join(thoughts).strip(), "".join(answer).strip())
 
 
-def split_said(text: str) -> Parts | None:
-    """Return reasoning and answer of a text that a server should have taken apart and did not, by its markers.
+def _parts(reasoning: str, answer: str) -> tuple[Part, ...]:
+    """Return the parts that are not empty."""
+    kinds: tuple[tuple[PartKind, str], ...] = (("reasoning", reasoning), ("answer", answer))
+    return tuple(Part(kind=kind, text=text) for kind, text in kinds if text)
+
+
+def split_said(text: str) -> tuple[Part, ...] | None:
+    """Return the parts of a text that a server should have taken apart and did not, by its markers.
 
     Known are harmony channels, also where a server has stripped their special tokens and only the names of roles and
     channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one. None where the text
@@ -152,9 +148,11 @@ def split_said(text: str) -> Parts | None:
         return None
     first, *rest = _STRIPPED_NEXT.split(text[head.end() :])
     channels = [(head[1], first), *zip(rest[::2], rest[1::2], strict=True)]
-    thoughts = [body for channel, body in channels if channel != "final" and body]
-    answers = [body for channel, body in channels if channel == "final"]
-    return Parts(text="\n".join(answers), reasoning="\n".join(thoughts) if thoughts else None)
+    return tuple(
+        Part(kind="answer" if channel == "final" else "reasoning", text=body)
+        for channel, body in channels
+        if channel == "final" or body
+    )
 
 
 def left_over(text: str) -> bool:
