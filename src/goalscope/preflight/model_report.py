@@ -158,7 +158,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
-        "reasoning": local.style,
+        "reasoning": local.marks.title,
         "cells": cells,
         "cell_problems": problems,
         "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},

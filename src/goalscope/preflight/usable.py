@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from goalscope.agents.chat import MARKERS
 from goalscope.agents.choice import LITTLE_MASS
 from goalscope.preflight.first_turns import PATIENCE, UNUSABLE_SECONDS, FirstTurns, Limits
 
@@ -19,7 +18,7 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "empty": ("empty", f"{_LIKELIHOOD}, or the way its reasoning is marked (--set reasoning=none)"),
     "unknown action": ("an action that is not offered", f"{_LIKELIHOOD}, or {_EXAMPLE}"),
     "two different actions": ("two different actions", _LIKELIHOOD),
-    MARKERS: ("markers of its chat format in the answer", "the way its reasoning is marked (--set reasoning=...)"),
+    "markers": ("markers of its chat format in the answer", "the way its reasoning is marked (--set reasoning=...)"),
     LITTLE_MASS: (
         "unlikely to be an action",
         "a smaller --set least_mass=P, or of a chat model worked examples in the prompt (--template completion)",
