@@ -262,6 +262,27 @@ def check_directory(out: Path) -> None:
             check_files(folder / DATABASE)
 
 
+def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
+    """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
+
+    A start is in vain where no model gave an answer, as behind a server that cannot be reached. What it left does not
+    refuse the corrected command.
+    """
+    try:
+        return stored.going_on(given, out)
+    except ValueError:
+        runs = path_in(out, ARMS)
+        folders = [path_in(runs, folder.name) for folder in sorted(runs.iterdir())] if runs.is_dir() else []
+        if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
+            raise
+        for folder in folders:
+            if not unmade(folder / DATABASE):
+                with Store(folder) as store:
+                    if store.holds_answers():
+                        raise
+        return given
+
+
 def planned(
     directory: str | Path,
     subjects: Sequence[Subject],
@@ -290,7 +311,7 @@ def planned(
     models = tuple(planned_entry(subject) for subject in subjects)
     plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
     if (out / PLAN).exists():
-        plan = Plan.read(out / PLAN).going_on(plan, out)
+        plan = _continued(Plan.read(out / PLAN), plan, out)
     elif out.is_dir() and any(path.name != f".{PLAN}.partial" for path in out.iterdir()):
         # a process may have died writing the plan
         raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
