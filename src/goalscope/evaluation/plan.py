@@ -265,8 +265,9 @@ def check_directory(out: Path) -> None:
 def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
     """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
 
-    A start is in vain where no model gave an answer, as behind a server that cannot be reached. What it left does not
-    refuse the corrected command.
+    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended before
+    the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the corrected
+    command; first turns that the same models answered are kept, since the runs of the arms grow.
     """
     try:
         return stored.going_on(given, out)
@@ -275,6 +276,8 @@ def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
         folders = [path_in(runs, folder.name) for folder in sorted(runs.iterdir())] if runs.is_dir() else []
         if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
             raise
+        if not stored.looks and {*map(described, stored.models)} <= {*map(described, given.models)}:
+            return given
         for folder in folders:
             if not unmade(folder / DATABASE):
                 with Store(folder) as store:
