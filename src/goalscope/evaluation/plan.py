@@ -265,9 +265,9 @@ def check_directory(out: Path) -> None:
 def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
     """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
 
-    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended before
-    the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the corrected
-    command; first turns that the same models answered are kept, since the runs of the arms grow.
+    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended
+    before the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the
+    corrected command; first turns that the same models answered are kept, since the runs of the arms grow.
     """
     try:
         return stored.going_on(given, out)
