@@ -145,6 +145,11 @@ class ChatAgent:
         sources = (self.model, getattr(self.model, "dialect", None))
         return next((form for source in sources if (form := getattr(source, "template", None)) is not None), None)
 
+    @property
+    def form(self) -> str:
+        """The form of its bundled template, "" where it has a template of its own."""
+        return (self.template or self._card()) if self.task in TASKS else ""
+
     def _card(self) -> str:
         """Return the form of the bundled templates for the model's card or kind, "example" for chat models."""
         return self.card_form or TEMPLATE_FORMS[0]

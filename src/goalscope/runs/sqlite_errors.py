@@ -43,8 +43,8 @@ def reached_limit(path: Path | None, error: BaseException) -> str:
             f"{limit:,} bytes (ulimit -f, or LimitFSIZE of a service)" if limit >= 0 else "what its file system allows"
         )
         return (
-            f"{named} must be able to grow, but the limit on the size of a file is reached, {words}: what was stored is "
-            "kept, raise the limit and run the same command again"
+            f"{named} must be able to grow, but the limit on the size of a file is reached, {words}: what was stored "
+            "is kept, raise the limit and run the same command again"
         )
     if number == errno.EDQUOT:
         return (
