@@ -226,7 +226,7 @@ def _choice(
     return (
         choices[0],
         finish,
-        f"finish_reason: {printable(reason)[:_LONGEST_REASON]}" if finish == "withheld" else "",
+        f"finish_reason: {printable(str(reason))[:_LONGEST_REASON]}" if finish == "withheld" else "",
         {
             "prompt_count": _count(usage_fields.get("prompt_tokens")),
             "output_count": _count(usage_fields.get("completion_tokens")),
