@@ -17,11 +17,11 @@ from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
 from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
-from goalscope.models import Completion
-from goalscope.own import load_function
+from goalscope.models import Reply
+from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
 from goalscope.untrusted import UntrustedError, check_nesting
@@ -142,9 +142,9 @@ def test_an_episode_that_stands_there_twice_is_refused(episodes: list[Episode]) 
         replayed(sample_of(episodes[0]), context)
 
 
-def test_a_completion_comes_back_as_it_was() -> None:
-    made = Completion(
-        text='{"action": "UP"}',
+def test_a_reply_comes_back_as_it_was() -> None:
+    made = Reply.of(
+        '{"action": "UP"}',
         reasoning="up",
         prompt_tokens=(1, 2),
         output_tokens=(3,),
@@ -153,8 +153,8 @@ def test_a_completion_comes_back_as_it_was() -> None:
         logprobs=({"token": 3, "logprob": -0.1, "top": [[3, -0.1]]},),
         unsupported=("reasoning_effort",),
     )
-    record = CompletionRecord.of(made)
-    assert CompletionRecord.read(json.loads(json.dumps(record.plain())), "").completion() == made
+    record = ReplyRecord.of(made)
+    assert ReplyRecord.read(json.loads(json.dumps(record.plain())), "").reply() == made
 
 
 def foreign_sample(**more: Any) -> Any:
@@ -282,6 +282,7 @@ def test_a_damaged_archive_is_a_problem_that_names_it(tmp_path: Path) -> None:
 def test_a_reader_is_a_function_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("reading_here.py").write_text("NUMBER = 1\n\ndef episode(sample, log):\n    return None\n")
+    consent(["reading_here:episode", "reading_here:NUMBER"])
     assert load_function("reading_here:episode", "a reader")(1, 2) is None
     for source, word in (
         ("reading_here", "module:function"),

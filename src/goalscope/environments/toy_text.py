@@ -37,9 +37,9 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
     if not isinstance(name, str) or ":" in name:
         # Gymnasium would import the module before a colon, and a stored run may name any.
         module, _, rest = str(name).rpartition(":")
-        how = f": give the name {rest} and beside it modules: [{module}]" if module and rest else ""
+        how = f": write {rest} and beside it `modules: [{module}]`" if module and rest else ""
         raise ValueError(
-            f"an environment of Gymnasium must be named without a module, e.g. Taxi-v4, got {name!r:.200}{how}"
+            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r:.200}{how}"
         )
     for module in modules:
         # The only place where a module that registers environments is imported.

@@ -18,11 +18,12 @@ from typing import Any, Final
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
 from goalscope.extras import lacking
+from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
-from goalscope.models.base import Completion
+from goalscope.models.base import Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
@@ -68,8 +69,8 @@ def log_version(path: Path) -> int:
     head = _head(path)
     if path.suffix.lower() == ".eval":
         head = b""
-        unreadable = (zipfile.BadZipFile, KeyError, OSError, zlib.error, NotImplementedError, RuntimeError)
-        with suppress(*unreadable), zipfile.ZipFile(path) as packed:
+        unreadable = (zipfile.BadZipFile, KeyError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError)
+        with suppress(*unreadable), NamedFile(path).open_file() as archive, zipfile.ZipFile(archive) as packed:
             member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
             with packed.open(member) as stream:
                 head = stream.read(_HEAD)
@@ -79,9 +80,9 @@ def log_version(path: Path) -> int:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with NamedFile(path).open_file() as stream:
             return stream.read(_HEAD)
-    except OSError:
+    except (OSError, UntrustedError):
         return b""  # reported by the reader that opens it
 
 
@@ -106,14 +107,14 @@ class _Log:
         self.source, self.context, self.ledger = source, context, context.ledger
         self.location = path.resolve().as_posix()
         packed = path.suffix.lower() == ".eval"
-        size = largest_member(path) if packed else path.stat().st_size
+        size = largest_member(path) if packed else NamedFile(path).status().st_size
         if not packed and size > MOST_FILE_BYTES:
             must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
         if not packed:
             # Inspect's streaming parser takes memory that grows with the square of the depth: 2.3 GB for 30,000.
-            with path.open("rb") as stream:
+            with NamedFile(path).open_file() as stream:
                 check_nesting(stream, _MOST_NESTED)
         self.version = log_version(path)
         self.reader = self._reader()
@@ -310,14 +311,14 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
         record = TurnRecord.read(stored[TURN], "metadata")
         return record.turn(), record.reward
     if stored is not None:
-        return turn(CompletionRecord.read(stored, "metadata").completion(), names), None
+        return turn(ReplyRecord.read(stored, "metadata").reply(), names), None
     message, finish = output.choices[0].message, output.choices[0].stop_reason
-    completion = Completion(
-        text=message.text,
+    reply = Reply.of(
+        message.text,
         reasoning=reasoning_of(message),
         finish="length" if finish in ("max_tokens", "model_length") else "stop",
     )
-    return turn(completion, names), None
+    return turn(reply, names), None
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:

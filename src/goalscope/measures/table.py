@@ -40,6 +40,7 @@ _SHAPES = {
     **dict.fromkeys(("trajectory", "seed", "length", "horizon", "optimal_length", "world"), "E"),
     **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
     "reward": "N",
+    "withheld": "N",
     "codes": "N S",
     "optimal": "N A",
     "final_codes": "E S",
@@ -65,6 +66,7 @@ class StepTable:
             equal states, and nothing else may be read from them: on grids they are (row, col, phase), in an environment
             the number of the state in a table. `states` and `path` have the states themselves.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
+        withheld: ``[N]`` bool, whether a server withheld the answer of the turn, which then holds no action.
         reward: ``[N]`` float64 reward of each action, NaN without one.
         optimal: ``[N, A]`` bool, the optimal set of the state (with chance: of state and actions left).
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
@@ -93,6 +95,7 @@ class StepTable:
     step: Ints
     codes: Ints
     action: Ints
+    withheld: npt.NDArray[np.bool_]
     reward: npt.NDArray[np.float64]
     optimal: npt.NDArray[np.bool_]
     distance: Ints
@@ -173,7 +176,7 @@ class StepTable:
         episode_tags = [_tags(tags, columns.worlds[at]) for tags, at in zip(columns.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         del following, left, order
-        same = ("world", "length", "action", "reward", "worlds")
+        same = ("world", "length", "action", "withheld", "reward", "worlds")
         cells: dict[str, Any] = {name: getattr(columns, name) for name in same}
         cells |= {name: _text(getattr(columns, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
         cells |= {name: np.array(getattr(columns, name), dtype=np.int64) for name in ("trajectory", "horizon")}

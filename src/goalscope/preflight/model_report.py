@@ -13,6 +13,7 @@ import numpy as np
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
+from goalscope.folder import NamedFile
 from goalscope.models.base import Request, Sampling
 from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
@@ -143,7 +144,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
     config = network.config.get_text_config(decoder=True)
     positions = getattr(config, "max_position_embeddings", None)
     folder = model_folder(model)
-    gguf = folder is not None and folder.is_file()
+    gguf = folder is not None and NamedFile(folder).is_there()
     cells, problems = _cells(local, agent, observations)
     facts: dict[str, Any] = {
         "name": defaults.name,
@@ -157,7 +158,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
-        "reasoning": local.style,
+        "reasoning": local.marks.title,
         "cells": cells,
         "cell_problems": problems,
         "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
@@ -165,7 +166,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "write_rate": rates[1],
         "samples": tuple(samples),
     }
-    return ModelReport(**facts, meaning=tuple(_conclusions(facts)))
+    return ModelReport(**facts, meaning=tuple(_conclusions(facts, defaults.parameters)))
 
 
 def _samples(
@@ -225,7 +226,7 @@ def _cells(
     return symbols, tuple(problems)
 
 
-def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+def _conclusions(facts: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
     """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
     samples: Sequence[Sample] = facts["samples"]
     valid = sum(sample.valid for sample in samples)
@@ -240,7 +241,7 @@ def _conclusions(facts: Mapping[str, Any]) -> list[str]:
             )
         else:
             failures = Counter(sample.verdict for sample in samples if not sample.valid)
-            lines.append(f"What helps, in options of evaluate: {what_helps(failures)}.")
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used)}.")
     longest = max(facts["prompt_tokens"].values())
     if facts["positions"] is not None and longest >= facts["positions"]:
         lines.append(
