@@ -27,6 +27,8 @@ FLOORS = {
     "records": 0,
     "rows": 0,
     "untrusted": 0,
+    "bounded": 0,
+    "bounded_process": 0,
     "folder": 0,
     "spill": 0,
     "yaml_text": 0,
