@@ -1,4 +1,6 @@
-"""Logs of Inspect, read by its public reader with a few samples in memory: replayed, or read by a user's function.
+"""Logs of Inspect, read by its public reader in a bounded process: replayed, or read by a user's function.
+
+A few samples are in memory at a time, in a log in JSON one.
 
 For a sample of goalscope's tasks the world is restarted, the answers are parsed again, and each step is compared with
 the recorded one.
@@ -17,6 +19,7 @@ from typing import Any, Final
 
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
+from goalscope.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
@@ -49,6 +52,15 @@ _KNOWN_VERSION: Final = 2
 _VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
 _HEADERS: Final = ("header.json", "_journal/start.json")
 """Members of an `.eval` archive that begin with the version: of a finished log, and of one that was interrupted."""
+
+
+_STORED: Final = {"deserializing": True}
+"""Tells the models of Inspect that what they read was stored, so that they make up no ids."""
+
+READING: Final = Bounds(seconds=300, wait=600, memory=4 * 2**30, answer=512 * 2**20)
+"""What reading may take until the next sample is there; a log in JSON is read as a whole before its first sample."""
+
+_READER: Final = BoundedWorker(Path(__file__).with_name("log_process.py"), READING, "to read it")
 
 
 def is_inspect_log(path: Path) -> bool:
@@ -120,7 +132,8 @@ class _Log:
         self.reader = self._reader()
         try:
             with _inspect("the header of the log"):
-                self.header = self.reader.read_eval_log(self.location, header_only=True)
+                [text] = self._answers("header")
+                self.header = self.reader.EvalLog.model_validate_json(text, context=_STORED)
         except UntrustedError as error:
             if self.version <= _KNOWN_VERSION:
                 raise
@@ -164,13 +177,12 @@ class _Log:
         """Yield the samples that are in the log; one that cannot be read is reported."""
         if self.together is None:
             with _inspect("the log"):
-                log = self.reader.read_eval_log(self.location, resolve_attachments="full")
-            yield from log.samples or ()
+                yield from map(self._sample, self._answers("all"))
             return
         with _inspect("the list of samples"):
-            summaries = self.reader.read_eval_log_sample_summaries(self.location)
-        self._count_missing(len(summaries))
-        keys, lost = iter(dict.fromkeys((key.id, key.epoch) for key in summaries)), 0
+            [listed] = self._answers("keys")
+        self._count_missing(len(listed))
+        keys, lost = iter(dict.fromkeys((identity, epoch) for identity, epoch in listed)), 0
         while part := list(islice(keys, self.together)):
             try:
                 with _inspect("the samples"):
@@ -190,8 +202,15 @@ class _Log:
                 raise UntrustedError(must, f"{lost} in a row that cannot be read; {rest} more are not tried")
 
     def _read_part(self, part: list[tuple[Any, int]]) -> list[Any]:
-        samples: list[Any] = self.reader.read_eval_log_samples_by_id(self.location, part, resolve_attachments="full")
-        return samples
+        return [self._sample(text) for text in self._answers("samples", keys=part)]
+
+    def _sample(self, text: str) -> Any:
+        """Return a sample from the text that the bounded process gives, in Inspect's own form."""
+        return self.reader.EvalSample.model_validate_json(text, context=_STORED)
+
+    def _answers(self, part: str, **more: Any) -> Iterator[Any]:
+        """Yield what the bounded process reads of the log, see `log_process`."""
+        return _READER.answers({"path": self.location, "part": part, **more})
 
     def _count_missing(self, present: int) -> None:
         """Count samples missing from an unfinished log; a finished one need not have every pair of id and epoch."""
@@ -247,7 +266,9 @@ def _inspect(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = " ".join(str(error).split())
-        given = f"{type(error).__name__}: {printable(message[:_MOST_MESSAGE])}"
+        # The message of the bounded process begins with the kind of the error in it.
+        message = message if isinstance(error, BoundedError) else f"{type(error).__name__}: {message}"
+        given = printable(message[:_MOST_MESSAGE])
         raise UntrustedError(f"Inspect must be able to read {what}", given) from error
 
 
