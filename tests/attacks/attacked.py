@@ -25,21 +25,36 @@ LARGEST_FILE = 2**30
 
 
 def shorten() -> None:
-    """Let what takes long work on less: of organisms lessons and worlds, of challenges worlds."""
-    from goalscope.organisms import cards, challenge, families, making
+    """Let what takes long work on less: of organisms lessons and worlds, of challenges worlds; the demo has no model."""
+    from samples import STUDY
 
-    for name, family in families.FAMILIES.items():
-        families.FAMILIES[name] = replace(family, lessons=60)  # type: ignore[index]
+    from goalscope.cli import commands
+    from goalscope.organisms import cards, challenge, families, judging, learners, making
+    from goalscope.runs import Study
+
+    commands.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]
+
+    every: dict[str, Any] = families.FAMILIES  # type: ignore[assignment]
+    for name in list(every):
+        if name in ("goal", "place"):
+            every[name] = replace(every[name], lessons=60)
+        else:
+            del every[name]
+    learners.STEPS, judging.WORLDS = 30, 4  # type: ignore[misc]
     cards.MEASURED, challenge.WORLDS = 8, 12  # type: ignore[misc]
     making.AGREEMENTS = (0.75,)  # type: ignore[attr-defined, misc]
 
 
-def import_all() -> None:
-    """Import all of goalscope, and the libraries that most commands need, once and not in each process."""
+HEAVY = ("activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers")
+"""Rooms that import PyTorch or another large library."""
+
+
+def import_all(*, heavy: bool) -> None:
+    """Import all of goalscope once and not in each process; ``heavy``: also what needs large libraries."""
     import goalscope
 
     for module in pkgutil.walk_packages(goalscope.__path__, "goalscope."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and (heavy or module.name.split(".")[1] not in HEAVY):
             try:
                 importlib.import_module(module.name)
             except ImportError:  # of a package that is not installed
@@ -111,7 +126,7 @@ def serve() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    import_all()
+    import_all(heavy="heavy" in sys.argv[1:])
     shorten()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -21,6 +21,8 @@ from goalscope.cli import app
 from goalscope.cli.help import Reads, Writes
 
 _PLACES = re.compile(r"\b(FILE|DIR|RUN|RUN_A|PATH|STUDY|MODEL|AGENT|EVALUATION|SHARD|OUT)\b")
+WAITING = ("--serve",)
+"""Words that let a command wait for Ctrl-C."""
 _FOLDERS = re.compile(r"\b[Aa] folder\b")
 
 
@@ -42,21 +44,29 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """Where a path stands in a call, and the name that the example has there."""
+
+    place: Place
+    example: str
+
+
+@dataclass(frozen=True)
 class Call:
     """One way to call a command: words, and places to be filled."""
 
     command: str
-    words: tuple[str | Place, ...]
+    words: tuple[str | Slot, ...]
 
     @property
     def places(self) -> tuple[Place, ...]:
         """The places in it, each once."""
-        return tuple(dict.fromkeys(word for word in self.words if isinstance(word, Place)))
+        return tuple(dict.fromkeys(word.place for word in self.words if isinstance(word, Slot)))
 
     @property
     def name(self) -> str:
         """A name for messages."""
-        return " ".join([self.command, *(w if isinstance(w, str) else w.argument.upper() for w in self.words)])
+        return " ".join([self.command, *(w if isinstance(w, str) else w.place.argument.upper() for w in self.words)])
 
 
 def _metadata(hint: Any) -> Iterator[Any]:
@@ -77,8 +87,12 @@ def commands() -> dict[str, Any]:
 
 @cache
 def declared(name: str) -> dict[str, Place | None]:
+    """Return the arguments of a command that name a place, see `places_of`."""
+    return places_of(commands()[name])
+
+
+def places_of(command: Any) -> dict[str, Place | None]:
     """Return the arguments of a command that name a place; None for one that does not say what lies there."""
-    command = commands()[name]
     hints = typing.get_type_hints(inspect.unwrap(command.callback), include_extras=True)
     found: dict[str, Place | None] = {}
     for parameter in command.params:
@@ -104,10 +118,12 @@ def _parsed(name: str, line: str) -> Call | None:
     command, places = commands()[name], declared(name)
     options = {one: parameter for parameter in command.params for one in parameter.opts if one.startswith("-")}
     positions = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    found: list[str | Place] = []
+    found: list[str | Slot] = []
     at = 0
     while words:
         word, *words = words
+        if word in WAITING:
+            continue
         if word.startswith("-") and word in options:
             parameter = options[word]
             found.append(word)
@@ -117,7 +133,8 @@ def _parsed(name: str, line: str) -> Call | None:
         else:
             parameter = positions[at]
             at += parameter.nargs == 1 and at + 1 < len(positions)
-        found.append(places.get(parameter.name) or word)
+        place = places.get(parameter.name)
+        found.append(word if place is None else Slot(place, Path(word).name))
     return Call(name, tuple(found))
 
 
@@ -129,5 +146,7 @@ def calls(name: str) -> tuple[Call, ...]:
     found = [call for line in lines if (call := _parsed(name, line)) is not None]
     for place in declared(name).values():
         if place is not None and found and not any(place in call.places for call in found):
-            found.append(Call(name, (*found[0].words, *((place.option,) if place.option else ()), place)))
+            example = f"{place.argument}.{place.argument}" if place.form == "file" else place.argument
+            option = (place.option,) if place.option else ()
+            found.append(Call(name, (*found[0].words, *option, Slot(place, example))))
     return tuple(dict.fromkeys(found))

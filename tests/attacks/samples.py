@@ -11,11 +11,15 @@ import numpy as np
 
 import goalscope
 
-AGENTS = [{"kind": "optimal", "name": "Theseus"}, {"kind": "optimal"}, {"kind": "random"}]
+AGENTS: Final[list[dict[str, Any]]] = [
+    {"kind": "epsilon-greedy", "epsilon": 0.2, "name": "Theseus"},
+    {"kind": "optimal"},
+    {"kind": "random"},
+]
 STUDY: Final = {
     "name": "tiny",
     "seed": 5,
-    "worlds": [{"kind": "grid", "sizes": [5], "densities": [0.5], "count": 4}],
+    "worlds": [{"kind": "grid", "sizes": [5], "densities": [0.5], "count": 8}],
     "agents": AGENTS,
     "trajectories": 1,
 }
@@ -108,11 +112,16 @@ class Samples:
         return self._get(name).paths[0]
 
     def _tiny_run(self, folder: Path) -> tuple[Sequence[Path], bool]:
-        for seed in (5, 6):
-            study = _json(folder / f"{seed}.yaml", {**STUDY, "seed": seed})
-            self._run("run", study, "--out", folder / f"run-{seed}")
-            self._run("report", folder / f"run-{seed}")
-        return [folder / "run-5", folder / "run-6"], True
+        for name, agents in (("first", AGENTS), ("second", [{**AGENTS[0], "epsilon": 0.6}, *AGENTS[1:]])):
+            study = _json(folder / f"{name}.yaml", {**STUDY, "agents": agents})
+            self._run("run", study, "--out", folder / name)
+            self._run("report", folder / name)
+        return [folder / "first", folder / "second"], True
+
+    def _answered_run(self, folder: Path) -> tuple[Sequence[Path], bool]:
+        asked = {"agents": AGENTS[:1], "analysis": {"hypotheses": ["goal", "corner top-right"]}}
+        self._run("run", _json(folder / "study.yaml", {**STUDY, **asked}), "--out", folder / "run")
+        return [folder / "run"], True
 
     def _inside_run(self, folder: Path) -> tuple[Sequence[Path], bool]:
         self._run("run", _json(folder / "inside.yaml", INSIDE), "--out", folder / "run")
@@ -126,7 +135,7 @@ class Samples:
 
     def _tiny_evaluation(self, folder: Path) -> tuple[Sequence[Path], bool]:
         for agent in ("optimal", "random"):
-            words = ("--quick", "--arms", "keys", "--set", "worlds.0.count=3", "--out", folder / agent)
+            words = ("--quick", "--arms", "keys", "--out", folder / agent)
             self._run("evaluate", agent, *words)
         return [folder / "optimal", folder / "random"], True
 
@@ -205,7 +214,7 @@ THINGS: Final[dict[str, tuple[str, ...]]] = {
     "plan": ("plan_file",),
     "process": ("json_process", "array_process"),
     "prompt": ("prompt_file",),
-    "run": ("tiny_run", "inside_run"),
+    "run": ("tiny_run", "answered_run", "inside_run"),
     "shard": ("shards",),
     "study": ("study_file",),
 }
