@@ -19,6 +19,13 @@ Packages, there without an import of their own: `goalscope.worlds`, `planning`, 
 `environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and "goalscope" in sys.orig_argv and not sys.flags.safe_path:
+    # `python -m goalscope`: Python has put the working directory first. Nothing else may be imported from there, so
+    # this stands before all other imports. While Python looks for the module to run, its name is not yet in sys.argv.
+    del sys.path[0]
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 

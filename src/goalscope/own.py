@@ -1,26 +1,55 @@
-"""User classes in a study file: ``module:Class`` in the working directory.
+"""User classes and functions, ``module:Class``, from the working directory, and the consent to import them.
 
-A run from an untrusted source may name any class. Such a module is therefore imported from the working directory only,
-where the user put it, never in place of an installed one, and a line on standard error says so before its code runs.
-Commands that read a run directory import none unless they are told to, see `refused`. Installed packages register their
-parts instead, see `goalscope.registry`.
+Whoever writes a run, an evaluation, a claim or a card can write the name of any module into it. A module of the working
+directory is therefore imported only if its name comes from the user: typed in this command or this call, read from a
+study, hypotheses or model file that this command was given, or allowed with ``--own-code`` (in Python:
+`allowed`). Where such a name enters, `consent` is called; whether a name may be imported, `may_import` alone decides.
+
+A module is imported from the working directory only, where the user put it, never in place of an installed one, and a
+line on standard error says so before its code runs. Installed packages register their parts instead, see
+`goalscope.registry`.
 """
 
 import importlib.util
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from goalscope.folder import NamedFile
 
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
+"""What stands around a name in a written hypothesis or a setting, as in ``policy mine:hug if (event mine:near)``."""
 _files: dict[str, Path] = {}
 """The modules imported by this file, by name: one of another working directory may replace them."""
-_refusals: list[str] = []
-"""How the user allows what is refused now, the last entry counts; none where nothing is refused."""
+_sources: dict[str, str] = {}
+"""Name -> the directory or file in which it was found, for messages."""
+_IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
+
+
+@dataclass
+class Consent:
+    """What the user allowed to be imported.
+
+    Attributes:
+        names: names that the user typed, or that stand in a file which the user gave.
+        everything: whether every name is allowed (``--own-code``).
+        advice: how the user allows what is refused, the end of the error message.
+    """
+
+    names: set[str] = field(default_factory=set)
+    everything: bool = False
+    advice: str = _IN_PYTHON
+
+
+_consents: list[Consent] = [Consent()]
+"""The last entry decides. The first one belongs to calls from Python, each further one to a command."""
 
 
 def imported() -> frozenset[str]:
@@ -33,18 +62,68 @@ def is_own(source: str) -> bool:
     return _OWN.fullmatch(source) is not None
 
 
-@contextmanager
-def refused(advice: str) -> Iterator[None]:
-    """Import nothing of the working directory meanwhile, whatever a run names.
+def names_in(value: Any) -> set[str]:
+    """Return all names of the form ``module:Class`` in plain values: keys, texts and the words of texts."""
+    if isinstance(value, str):
+        return {word for word in _SEPARATORS.split(value) if is_own(word)} if ":" in value else set()
+    if isinstance(value, Mapping):
+        return names_in(list(value.keys())) | names_in(list(value.values()))
+    return set().union(*map(names_in, value)) if isinstance(value, list | tuple) else set()
 
-    Args:
-        advice: how the user allows it, the end of the error message; "" allows it.
+
+def consent(value: Any) -> None:
+    """Allow the names in plain values that the user typed, or in a file that the user gave to this command.
+
+    Never call it with what was read from a run, an evaluation, a claim or a card.
     """
-    _refusals.append(advice)
+    _consents[-1].names.update(names_in(value))
+
+
+def may_import(name: str) -> bool:
+    """Return whether the user allowed a name, ``module:Class``; nothing else decides what is imported."""
+    return _consents[-1].everything or name in _consents[-1].names
+
+
+def note_found(value: Any, place: str | Path) -> None:
+    """Remember in which directory or file names were found, for the message that refuses them."""
+    _sources.update(dict.fromkeys(names_in(value), str(place)))
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Allow every name meanwhile, also those that stand in a run, as ``--own-code`` does for a command."""
+    before = _consents[-1]
+    _consents.append(Consent(before.names, everything=True, advice=before.advice))
     try:
         yield
     finally:
-        _refusals.pop()
+        _consents.pop()
+
+
+@contextmanager
+def command(*, own_code: bool, advice: str) -> Iterator[None]:
+    """Begin a command, to which nothing but what it is given itself consents.
+
+    Args:
+        own_code: whether the user said ``--own-code``.
+        advice: how the user allows what is refused, the end of the error message.
+    """
+    _consents.append(Consent(everything=own_code, advice=advice))
+    try:
+        yield
+    finally:
+        _consents.pop()
+
+
+def current() -> Consent:
+    """Return what the user allowed, a copy that can be sent to a worker process, see `adopt`."""
+    last = _consents[-1]
+    return Consent(set(last.names), last.everything, last.advice)
+
+
+def adopt(given: Consent) -> None:
+    """Decide in this worker process as in the process that began it."""
+    _consents[:] = [given]
 
 
 def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., Any]:
@@ -56,7 +135,7 @@ def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., 
         what: expected kind of part, for messages.
 
     Raises:
-        ValueError: no such module or class there, or a class without the methods.
+        ValueError: no such module or class there, a class without the methods, or a name that the user did not allow.
     """
     loaded = _attribute(source, what)
     lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
@@ -75,7 +154,7 @@ def load_function(source: str, what: str) -> Callable[..., Any]:
         what: expected kind of part, for messages.
 
     Raises:
-        ValueError: no such module or function there.
+        ValueError: no such module or function there, or a name that the user did not allow.
     """
     if not is_own(source):
         raise ValueError(f"{what} must be given as module:function, got {source!r}: name its file and its name")
@@ -91,12 +170,20 @@ def _attribute(source: str, what: str) -> Any:
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
     path = next(
-        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if candidate.is_file()), None
+        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if NamedFile(candidate).is_there()),
+        None,
     )
     if path is None:
         raise ValueError(
             f"{source} must be {what} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
+        )
+    if not may_import(source):
+        place = f", which {_sources[source]} names," if source in _sources else ""
+        raise ValueError(
+            f"{source}{place} must be imported for this, which runs the code of {str(path)!r}; a name that was found "
+            "in a directory does not allow that, since somebody else may have written it: "
+            f"{_consents[-1].advice}"
         )
     return getattr(_imported(module, path, source), name, None)
 
@@ -112,11 +199,6 @@ def _imported(module: str, path: Path, source: str) -> Any:
     spec = importlib.util.spec_from_file_location(module, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} must be a Python module")
-    if _refusals and _refusals[-1]:
-        raise ValueError(
-            f"{source} must be imported for this, which runs the code of {str(path)!r}: a run directory of "
-            f"somebody else may name any file; {_refusals[-1]}"
-        )
     if multiprocessing.parent_process() is None:  # the first process has said it
         sys.stderr.write(f"{source}: the code of {str(path)!r} is run (a part of the working directory)\n")
     imported = importlib.util.module_from_spec(spec)

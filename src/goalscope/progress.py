@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from goalscope.folder import NamedFile
 
 Answer = TypeVar("Answer")
 
@@ -199,9 +200,9 @@ class ModelsAtWork:
 
 def memory_words() -> list[str]:
     """Return the resident memory of this process, where the system tells it (Linux), and of GPUs where one is used."""
-    sizes, torch, found = Path("/proc/self/statm"), sys.modules.get("torch"), list[str]()
-    if sizes.exists():
-        octets = int(sizes.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    sizes, torch, found = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    if sizes.is_there():
+        octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         found.append(f"{octets / 1e9:.1f} GB of memory")
     if torch is not None and torch.cuda.is_initialized():
         reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from goalscope.cli import app
 from goalscope.evaluation.subject import subject_of
 from goalscope.models.folders import model_folder
-from goalscope.own import load_own, refused
+from goalscope.own import allowed, command, consent, load_own
 from goalscope.runs import Store, Study, run
 
 AGENT = """
@@ -139,14 +139,19 @@ def test_a_refusal_holds_for_calls_in_python_too(
 ) -> None:
     monkeypatch.chdir(received)
     (received / "walker.py").write_text(marking(received, "walker", AGENT))
-    with refused("say so"), pytest.raises(ValueError, match=r"walker:Agent .*walker\.py.*say so"):
+    with pytest.raises(ValueError, match=r"walker:Agent .*walker\.py.*goalscope\.own\.allowed"):
         load_own("walker:Agent", ("act",), "an agent")
     assert ran(received) == [] and capsys.readouterr().err == ""
-    with refused("say so"), refused(""):
+    with allowed():
         load_own("walker:Agent", ("act",), "an agent")
     assert ran(received) == ["walker.ran"] and "walker.py' is run" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"walker:Agent"):
+        load_own("walker:Agent", ("act",), "an agent")
+    consent({"agents": [{"kind": "walker:Agent"}]})
     load_own("walker:Agent", ("act",), "an agent")
     assert capsys.readouterr().err == "", "said when its code runs"
+    with command(own_code=False, advice="say so"), pytest.raises(ValueError, match="say so"):
+        load_own("walker:Agent", ("act",), "an agent")
 
 
 @pytest.mark.parametrize("module", ["colorsys", "ensurepip", "safetensors", "pip"])
@@ -157,6 +162,7 @@ def test_no_module_takes_the_place_of_an_installed_one(
     monkeypatch.syspath_prepend("")
     sys.modules.pop("colorsys", None)
     (tmp_path / f"{module}.py").write_text(AGENT)
+    consent(f"{module}:Agent")
     with pytest.raises(ValueError, match=f"{module}.* name of its own"):
         load_own(f"{module}:Agent", ("act",), "an agent")
 

@@ -14,6 +14,7 @@ from goalscope.environments import EnvironmentWorld
 from goalscope.hypotheses import Undefined, finite_world, hypothesis, log_likelihood, meg_of, parse
 from goalscope.hypotheses.views import number_of, view_of
 from goalscope.meg import meg_known
+from goalscope.own import consent
 from goalscope.planning import from_grid
 from goalscope.planning.mdp import value_iteration
 from goalscope.runs import Study
@@ -225,6 +226,7 @@ def test_functions_of_ones_own_and_of_packages(tmp_path: Path, monkeypatch: pyte
         encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
+    consent([f"habits_here:{name}" for name in ("upward", "second", "pays", "nothing")])
     finite = finite_world(open_room(), 9)
     assert parse("policy habits_here:upward").solved(finite).policy[0, 20].tolist() == [0.7, 0.1, 0.1, 0.1]
     assert parse("mirror of (place habits_here:second)").cell(finite) == (0, 3)
@@ -271,6 +273,7 @@ def test_what_a_function_of_ones_own_gives_is_checked(
     module = f"gives_{abs(hash((kind, gives)))}"
     (tmp_path / f"{module}.py").write_text(f"def it(given):\n    return {gives}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    consent(f"{module}:it")
     one = parse(f"{kind} {module}:it" + ")" * kind.count("("))
     with pytest.raises(ValueError, match=fact):
         one.solved(finite_world(open_room(), 3))

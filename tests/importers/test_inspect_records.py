@@ -18,7 +18,7 @@ from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeReco
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Completion
-from goalscope.own import load_function
+from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
 from goalscope.untrusted import UntrustedError
@@ -279,6 +279,7 @@ def test_a_damaged_archive_is_a_problem_that_names_it(tmp_path: Path) -> None:
 def test_a_reader_is_a_function_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("reading_here.py").write_text("NUMBER = 1\n\ndef episode(sample, log):\n    return None\n")
+    consent(["reading_here:episode", "reading_here:NUMBER"])
     assert load_function("reading_here:episode", "a reader")(1, 2) is None
     for source, word in (
         ("reading_here", "module:function"),

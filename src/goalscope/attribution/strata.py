@@ -7,10 +7,11 @@ from typing import Any
 from goalscope.attribution.by_meg import TowardsHypothesis, towards
 from goalscope.attribution.claim import Stratum, judged
 from goalscope.attribution.definition import Attribution, Trial
-from goalscope.hypotheses import Hypothesis, Undefined, bind, load_hypotheses, read_hypotheses
+from goalscope.hypotheses import Hypothesis, Undefined, bind, load_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import LEVEL
+from goalscope.hypotheses.written import restore_hypotheses
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
@@ -192,7 +193,7 @@ def bank_of(store: Store) -> dict[str, Hypothesis]:
 def named_in(study: Study | None) -> dict[str, Hypothesis]:
     """Return the hypotheses that a study names under ``analysis``, `USUAL` where it names none."""
     named = () if study is None or study.analysis is None else study.analysis.hypotheses
-    return read_hypotheses(list(named)) if named else load_hypotheses(USUAL)
+    return restore_hypotheses(list(named)) if named else load_hypotheses(USUAL)
 
 
 def phases_of(worlds: Iterable[World]) -> dict[str, list[World]]:

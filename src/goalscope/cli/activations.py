@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import LAYERS, Executor, Gpus, Reads, RunDirectory, Workers, flag, option
+from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.probing.pipeline import InsideSummary
@@ -71,7 +72,7 @@ def capture(
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
     from goalscope.progress import duration
-    from goalscope.report.blocks import counted
+    from goalscope.report.blocks import counted, size_in_words
     from goalscope.runs import StudyShard
 
     _check_workers(executor, workers, gpus)
@@ -123,7 +124,7 @@ def capture(
             f"{part.of} are in {run / done.path}: the same command without --shard"
         )
         return
-    size = sum(path.stat().st_size for path in (run / done.path).glob("*.safetensors"))
+    size = sum(status.st_size for _, status in Folder(run).entries(done.path))
     rows = [
         ("model", done.model_name),
         ("agent", done.agent),
@@ -131,7 +132,7 @@ def capture(
         ("layers", ", ".join(map(str, done.layers))),
         ("steps captured", f"{done.captured} of {done.steps}"),
         ("largest difference to the library's hidden states", f"{max(done.self_check.values(), default=0.0):.2g}"),
-        ("files", f"{run / done.path} ({size / 1e6:.1f} MB)"),
+        ("files", f"{run / done.path} ({size_in_words(size)})"),
     ]
     table(("what", "value"), rows, title=f"{done.id}, in {duration(time.monotonic() - began)}")
     for reason, count in done.left_out.items():

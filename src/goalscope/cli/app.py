@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from goalscope import __version__
+from goalscope import __version__, own
 from goalscope.cli import (
     activations,
     attributing,
@@ -41,7 +41,7 @@ from goalscope.cli.help import (
     flag,
     option,
 )
-from goalscope.own import refused
+from goalscope.folder import Folder
 
 app = typer.Typer(
     name="goalscope",
@@ -53,9 +53,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_NAMING = ("run", "estimate", "import", "separate", "design", "depends", "attribute")
-"""Commands whose arguments may name classes of the working directory; so may those of `evaluate`."""
 
 Body = TypeVar("Body", bound=Callable[..., None])
 
@@ -92,10 +89,10 @@ def _options(
 ) -> None:
     """Whether, how strongly and towards what a language-model agent is goal-directed."""
     command = context.invoked_subcommand
-    allowed = own_code or command in _NAMING
     given = sys.argv[1:]
     whole = shlex.join(given) if given[:1] == [command] else f"{command} ..."
-    context.with_resource(refused("" if allowed else f"where it is yours: goalscope --own-code {whole}"))
+    advice = f"if the file is yours: goalscope --own-code {whole}"
+    context.with_resource(own.command(own_code=own_code, advice=advice))
 
 
 @_command("demo")
@@ -348,7 +345,7 @@ def meg(
     from goalscope.cli.overrides import split, split_names
 
     texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
-    if path.is_dir():
+    if Folder(path).is_there():
         options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split_names(hypotheses), "draws": draws}
         options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
         meg_run(path, options, as_json=as_json)

@@ -10,13 +10,13 @@ from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
 from goalscope.evaluation.opening import run_folders
+from goalscope.folder import Folder, NamedFile
 from goalscope.front.importing import import_logs
 from goalscope.front.measuring import check_tags, measure_run, write_page_of
 from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
-from goalscope.plain_files import path_in
 from goalscope.progress import duration
-from goalscope.report.blocks import counted, listed, number
+from goalscope.report.blocks import counted, listed, number, size_in_words
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
@@ -117,7 +117,7 @@ def _show_measured(
 def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
     """Write a run, or those of an evaluation's arms, as Parquet files, and activations where formats are named."""
     for name, folder in run_folders(path).items():
-        _export_run(folder, path_in(out, name) if name else out, formats, captures)
+        _export_run(folder, Folder(out).below(name).checked() if name else out, formats, captures)
 
 
 def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
@@ -125,15 +125,15 @@ def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequenc
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
 
-            folder_path = path_in(out, "activations")
+            folder_path = Folder(out).below("activations").checked()
             with progress("files of activations") as show:
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):
-        say(f"{name}: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+        say(f"{name}: {file} ({size_in_words(NamedFile(file).status().st_size)})")
     for folder in folders if formats else ():
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        say(f"activations: {folder} ({size / 1e6:.1f} MB), described in {README}")
+        size = sum(status.st_size for _, status in Folder(folder).entries())
+        say(f"activations: {folder} ({size_in_words(size)}), described in {README}")
 
 
 def export_as(path: Path, out: Path, format: str) -> None:
@@ -141,6 +141,6 @@ def export_as(path: Path, out: Path, format: str) -> None:
     write = registry.resolve("exporter", format)
     for name, folder in run_folders(path).items():
         with Store(folder) as store, progress("episodes") as show:
-            written = write(store, path_in(out, name) if name else out, show)
+            written = write(store, Folder(out).below(name).checked() if name else out, show)
         for file in written:
-            say(f"{format}: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+            say(f"{format}: {file} ({size_in_words(NamedFile(file).status().st_size)})")

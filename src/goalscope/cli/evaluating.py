@@ -1,7 +1,6 @@
 """The commands `evaluate` and `ledger`: their options."""
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ import typer
 from goalscope.cli.console import progress
 from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.own import refused
 
 ARMS = (
     "Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses, depends, inside, "
@@ -97,18 +95,14 @@ def evaluate(
     asked |= {"arms": split(arms), "sizes": numbers("--sizes", sizes, int), "settings": [*chosen, *(settings or ())]}
     asked |= {} if seed is None else {"seed": seed}
     began = time.monotonic()
-    own = (
-        worlds or hypotheses or plan or any(":" in model or model.endswith((".yaml", ".yml")) for model in models or ())
-    )
-    with refused("") if own else nullcontext():
-        if dry:
-            announcement = evaluation.estimate(asks, out, **asked)
-            claims.announce(announcement, as_json=as_json)
-            complete = not announcement.failed
-        else:
-            found = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **asked)
-            claims.show_whole(found, time.monotonic() - began)
-            complete = found.complete
+    if dry:
+        announcement = evaluation.estimate(asks, out, **asked)
+        claims.announce(announcement, as_json=as_json)
+        complete = not announcement.failed
+    else:
+        found = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **asked)
+        claims.show_whole(found, time.monotonic() - began)
+        complete = found.complete
     if not complete:
         raise typer.Exit(PROBLEMS)
 

@@ -11,6 +11,7 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import did_you_mean, near_miss
 from goalscope.cli.console import say
 from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.own import consent
 from goalscope.preflight import study_files
 from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
@@ -65,6 +66,7 @@ class Overrides:
         if not changes:
             return study
         mapping = study.dump()
+        consent([setting.partition("=")[2] for setting in self.settings])
         for option in ("sizes", "densities", "count"):
             if option not in changes:
                 continue
@@ -81,7 +83,7 @@ class Overrides:
         if self.agents is not None:
             mapping["agents"] = _named_entries(study, mapping, split_names(self.agents))
             mapping.pop("further_agents", None)
-            study = Study.parse(mapping)
+            study = Study.assemble(mapping)
         if self.model is not None:
             with_model(study, mapping, self.model)
         for setting in self.settings:
@@ -90,7 +92,7 @@ class Overrides:
         name = f"{study.name} ({'; '.join([*described, *self.settings])})"
         if "name" not in [key_path(setting.partition("=")[0])[0] for setting in self.settings]:
             mapping["name"] = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
-        return Study.parse(mapping)
+        return Study.assemble(mapping)
 
 
 def read_overrides(

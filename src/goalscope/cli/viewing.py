@@ -26,14 +26,14 @@ def view(
     """
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
-    from goalscope.report.blocks import counted
+    from goalscope.report.blocks import counted, size_in_words
     from goalscope.viewer import serving, write_view
 
     if out is None and len(paths) > 1:
         raise ValueError("several directories must be given a page of their own: add --out FILE")
     check_outputs(out)
     written = write_view(paths, paths[0] / "view.html" if out is None else out)
-    say(f"{counted(written.episodes, 'episode')}, {written.octets / 1e6:.1f} MB: {written.page.resolve()}")
+    say(f"{counted(written.episodes, 'episode')}, {size_in_words(written.octets)}: {written.page.resolve()}")
     if written.shards:
         say(f"{counted(written.shards, 'file')} of it in {written.page.stem}.data: send this folder with the page")
     if serve:

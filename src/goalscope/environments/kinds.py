@@ -52,7 +52,7 @@ class _Searched(Phased):
     ) -> EnvironmentWorld:
         """Return a world; worlds whose descriptions agree in the keys ``same`` share a cluster."""
         try:
-            world = EnvironmentWorld.make(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
+            world = EnvironmentWorld.construct(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         if not same:

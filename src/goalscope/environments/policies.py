@@ -37,9 +37,9 @@ from goalscope.environments.networks import (
     network_of,
 )
 from goalscope.extras import lacking
-from goalscope.plain_files import replacing
+from goalscope.folder import NamedFile
 from goalscope.rows import Tag
-from goalscope.untrusted import decode_object, read_octets, shorten
+from goalscope.untrusted import decode_object, shorten
 from goalscope.worlds.world import View
 
 MOST_BYTES: Final = 1 << 28
@@ -134,8 +134,7 @@ def save_policy(
         source=source,
     )
     octets = save(tensors, metadata={_KEY: form.model_dump_json()})
-    with replacing(Path(path)) as place:
-        place.write_bytes(octets)
+    NamedFile(path).save_bytes(octets)
     read_policy(path)
     return Path(path)
 
@@ -228,7 +227,7 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    octets = read_octets(Path(path), MOST_BYTES)
+    octets = NamedFile(path).load_bytes(MOST_BYTES)
     if octets[:2] == b"PK" or octets[:1] == b"\x80":
         raise ValueError(
             f"{path} must be a file of save_policy, got an archive or a pickle (stable-baselines3, TorchScript), which "
@@ -259,7 +258,7 @@ def read_policy(path: Path | str) -> PolicyNetwork:
         import safetensors  # noqa: F401
     except ImportError as error:
         raise lacking("files of weights need safetensors", "lm", error) from error
-    status = Path(path).stat()
+    status = NamedFile(path).status()
     return _read(str(path), (status.st_mtime_ns, status.st_size))
 
 

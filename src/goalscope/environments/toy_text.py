@@ -29,7 +29,13 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
         raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
     if not isinstance(name, str) or ":" in name:
         # Gymnasium imports the module before a colon, and a stored run may name any.
-        raise ValueError(f"an environment of Gymnasium must be named without a module, e.g. Taxi-v4, got {name!r}")
+        module, _, last = str(name).partition(":")
+        raise ValueError(
+            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r}, which would "
+            f"import the module {module!r}. For a class of yours, write `kind: {module}:CLASS` with the methods of "
+            f"docs/environments.md in {module.replace('.', '/')}.py; to use {last!r} itself, register it in a package "
+            "that goalscope loads, an entry point of the group goalscope (docs/plugins.md)"
+        )
     try:
         return gymnasium.make(name, **(options or {}))
     except (gymnasium.error.Error, TypeError, ImportError) as error:

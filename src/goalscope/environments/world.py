@@ -14,6 +14,7 @@ from goalscope.environments.playback import PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
 from goalscope.ids import canonical_json
+from goalscope.own import consent
 from goalscope.planning.process import Process
 from goalscope.rows import Tag
 from goalscope.worlds.drawing import Drawing
@@ -246,7 +247,21 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment, which is made here for its description."""
+        """Return the world of an environment that the user names; it is made here for its description."""
+        consent(source)
+        return cls.construct(source, parameters, limit=limit, depth=depth, tags=tags)
+
+    @classmethod
+    def construct(
+        cls,
+        source: str,
+        parameters: Mapping[str, Any],
+        *,
+        limit: int = LIMIT,
+        depth: int | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> Self:
+        """Return the world of an environment like `make`; nothing follows from its name, see `goalscope.own`."""
         described = json.loads(canonical_json(dict(build(source, parameters).describe())))
         return cls(
             source=source, parameters=parameters, description=described, limit=limit, depth=depth, tags=tags or {}

@@ -109,7 +109,7 @@ class Arm:
         ]
         repeated = {"trajectories": count} if self.repeats else {}
         worlds = self.worlds(count)
-        study = Study.parse(
+        study = Study.assemble(
             {"name": self.title, "seed": seed, "worlds": worlds, "agents": agents, **self.study, **repeated}
         )
         return study if self.chosen is None else self.chosen(study)

@@ -18,6 +18,7 @@ from goalscope.checks import near_miss
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
 from goalscope.hypotheses import load_hypotheses, write_hypotheses
+from goalscope.own import consent
 from goalscope.parts import attempt
 from goalscope.runs.study import Study
 from goalscope.yaml_text import key_path, set_key
@@ -71,6 +72,7 @@ class Choices(BaseModel):
         Raises:
             ValueError: a key that has another place, or one that is given twice.
         """
+        consent([setting.partition("=")[2] for setting in settings])
         of_models, of_studies = list(models), list[str]()
         for setting in settings:
             first, *rest = key_path(setting.partition("=")[0]) or [""]
@@ -153,7 +155,7 @@ class Choices(BaseModel):
         lengths = [len(entry["sizes"]) for outer in worlds for entry in outer.get("of", [outer]) if "sizes" in entry]
         if not lengths:
             return arm.full
-        study = Study.parse({"worlds": worlds, "agents": [{"kind": "random"}], **arm.study})
+        study = Study.assemble({"worlds": worlds, "agents": [{"kind": "random"}], **arm.study})
         if self._applied(arm, study)[1].keys() & {words for words, _ in self._changes(arm) if "--sizes" in words}:
             return arm.full
         return math.ceil(arm.full * lengths[0] / len(self.sizes))
@@ -196,7 +198,7 @@ class Choices(BaseModel):
             mapping = study.dump()
             try:
                 change(mapping)
-                study = Study.parse(mapping)
+                study = Study.assemble(mapping)
             except ValueError as error:
                 refused[words] = " ".join(str(error).split())
         return study, refused
@@ -223,7 +225,7 @@ class Choices(BaseModel):
             entry["sizes"] = list(self.sizes)
         # Whether there are such worlds at all: a goal may have to be far from the start.
         single = [{**entry, "count": 1} if "count" in entry else entry for entry in mapping["worlds"]]
-        Study.parse({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
+        Study.assemble({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
 
     def _named(self, mapping: dict[str, Any]) -> None:
         if mapping.get("answers", 1) < 2:

@@ -159,9 +159,9 @@ def study_of(
         entries = _entries(subjects, settings, base, seed)
     changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
     study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
-    asked = Study.parse({**study, "trajectories": 2})
+    asked = Study.assemble({**study, "trajectories": 2})
     told = all(getattr(agent, "choice", None) is not None for agent in asked.agents())  # they tell their policies
-    return Study.parse({**study, "trajectories": 1}) if told else asked
+    return Study.assemble({**study, "trajectories": 1}) if told else asked
 
 
 def _entries(
@@ -174,7 +174,7 @@ def _entries(
         raise ValueError(f"agents must act in grids, but {', '.join(elsewhere)}: {NO_GRIDS}")
     asked = told_apart([one.changed(settings) if settings else one for one in subjects])
     # Checked as what can be changed before they are made.
-    checked = Study.parse({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
+    checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
     has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
     return [one.entry(name=one.name, task="key-door" if has_key else "grid") for one in asked]
 

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
+from goalscope.folder import NamedFile
 from goalscope.models.base import Completion, Message, Request, Sampling
 from goalscope.planning.oracle import oracle
 from goalscope.preflight import study_files
@@ -26,7 +26,7 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
     Args:
         study: a file, or the name of a shipped study.
     """
-    own = Path(study).is_file()
+    own = NamedFile(study).is_there()
     made = Study.load(study) if own else Study.parse(read_yaml_text(study_files.text(study), study))
     for world in made.worlds():
         horizon = made.horizon.of(world)

@@ -22,6 +22,7 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.settings import HYPOTHESES
 from goalscope.measures.table import StepTable
 from goalscope.meg.restricted import Unseen
+from goalscope.own import consent
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
 from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
@@ -72,6 +73,7 @@ def meg(
     """
     if draws is not None and not beliefs:
         raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
+    consent(list(hypotheses))
     path = run.path if isinstance(run, Run) else Path(run)
     given = {"by": tuple(by), "hypotheses": tuple(hypotheses), "utility": utility, "invalid": invalid}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from goalscope.folder import anything_at
 from goalscope.front.running import check_kept_apart
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.problems import ImportResult, SampleReader
-from goalscope.own import load_function
+from goalscope.own import consent, load_function
 from goalscope.progress import TALLY, aloud
 
 
@@ -26,10 +27,11 @@ def import_logs(
         ImportError: what a format needs is not installed.
     """
     source = Path(path)
-    if not source.exists():
+    if not anything_at(source):
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
         check_kept_apart(Path(out), imported=True)
+    consent(reader)
     read_sample = load_function(reader, "a reader of samples") if isinstance(reader, str) else reader
     with aloud():
         TALLY.tell(f"reading {source}")

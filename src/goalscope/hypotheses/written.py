@@ -10,15 +10,17 @@ EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope import registry
 from goalscope.checks import check_number, near_miss
+from goalscope.folder import package_text
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
+from goalscope.own import consent
 from goalscope.untrusted import shorten
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.world import World
@@ -73,8 +75,37 @@ def _read(text: str, depth: int) -> Hypothesis:
         if (found := pattern.fullmatch(masked)) is not None:
             spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
-    close = near_miss(text, registry.names("hypothesis"), most=3)
-    raise ValueError(f"a hypothesis must have one of the registered forms, got {shorten(text)}{close}")
+    forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in _INNER and form != "{terms}"]
+    close = _closest(text, forms)
+    advice = f"; did you mean {close!r}?" if close else "; docs/hypotheses.md lists the forms"
+    raise ValueError(f"a hypothesis must have one of the registered forms, got {shorten(text)}{advice}")
+
+
+def _closest(text: str, forms: Sequence[str]) -> str:
+    """Return the written form that a text is closest to, "" where none is close.
+
+    Where a form has a part in braces, the word of the text at that place is taken for it. Goals that an environment
+    names are not known here; one that is held or open is proposed with the word that such hypotheses begin with.
+    """
+    words, candidates = text.lower().split(), list[str]()
+    for form in forms:
+        pieces = form.split()
+        if not any("{" in piece for piece in pieces[len(words) :]):
+            filled = [_filled(piece, words[at]) if "{" in piece else piece for at, piece in enumerate(pieces)]
+            candidates += [" ".join(filled)] if all(filled) else []
+    found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=0.7)
+    if not found and len(words) > 1 and (last := get_close_matches(words[-1], ("held", "open"), n=1, cutoff=0.6)):
+        found = [" ".join(["event", *words[:-1], *last])]
+    return found[0] if found else ""
+
+
+def _filled(field: str, word: str) -> str:
+    """Return the word that may stand in the place of a part of a form, "" where the word is none and close to none."""
+    valid = {"{corner}": tuple(CORNERS), "{sides}": tuple(SIDES), "{object}": ("key", "door")}.get(field)
+    if valid is not None:
+        return next(iter(get_close_matches(word, valid, n=1)), "")
+    pattern = _PATTERNS.get(field.strip("{}"), ".+")
+    return word if re.fullmatch(pattern, word) else ""
 
 
 @lru_cache(maxsize=1024)
@@ -177,7 +208,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 def banks() -> dict[str, tuple[str, ...]]:
     """Return the shipped banks: name -> written forms."""
-    text = files("goalscope.hypotheses").joinpath("banks.yaml").read_text(encoding="utf-8")
+    text = package_text("goalscope.hypotheses", "banks.yaml")
     return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
 
 
@@ -188,7 +219,7 @@ def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Return the hypotheses of a file: name -> hypothesis.
+    """Return the hypotheses that a user wrote: name -> hypothesis. The functions that they name may be imported.
 
     Args:
         plain: a list, or a mapping whose key ``hypotheses`` holds it. Each entry is a written form, ``{name: ..., is:
@@ -198,10 +229,26 @@ def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
     Raises:
         ValueError: another form, or a name or hypothesis that stands there twice.
     """
+    consent(plain)
+    return restore_hypotheses(plain)
+
+
+def restore_hypotheses(plain: Any) -> dict[str, Hypothesis]:
+    """Return stored hypotheses like `read_hypotheses`; nothing follows from names in them, see `goalscope.own`."""
     entries = plain.get("hypotheses") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"hypotheses must be a list of written forms or mappings, got {shorten(plain)}")
-    return _distinct(map(_entry, entries))
+    return _distinct(_numbered(number, entry) for number, entry in enumerate(entries, 1))
+
+
+def _numbered(number: int, entry: Any) -> tuple[str, Hypothesis]:
+    """Return the name and the hypothesis of an entry of a list, whose errors say which one it is."""
+    try:
+        return _entry(entry)
+    except ValueError as error:
+        written = entry if isinstance(entry, str) else entry.get("is") if isinstance(entry, Mapping) else None
+        shown = f" ({shorten(written)})" if isinstance(written, str) else ""
+        raise ValueError(f"entry {number}{shown} of the hypotheses: {error}") from error
 
 
 def _entry(entry: Any) -> tuple[str, Hypothesis]:
@@ -255,10 +302,15 @@ def load_hypotheses(text: str) -> dict[str, Hypothesis]:
     shipped, found = banks(), list[tuple[str, Hypothesis]]()
     for part in (part.strip() for part in text.split(";") if part.strip()):
         if part.endswith((".yaml", ".yml", ".json")):
-            found.extend(read_hypotheses(read_yaml(Path(part).expanduser())).items())
+            plain = read_yaml(Path(part).expanduser())
+            try:
+                found.extend(read_hypotheses(plain).items())
+            except ValueError as error:
+                raise ValueError(f"{part}: {error}") from error
         elif part in shipped:
             found.extend(map(_entry, shipped[part]))
         else:
+            consent(part)
             try:
                 found.append(_entry(part))
             except ValueError as error:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
 from goalscope.extras import lacking
+from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
@@ -55,9 +56,9 @@ def _is_manifest(path: Path) -> bool:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with NamedFile(path).open_file() as stream:
             return stream.read(_HEAD)
-    except OSError:
+    except (OSError, UntrustedError):
         return b""  # reported by the reader that opens it
 
 
@@ -82,7 +83,7 @@ class _Log:
         self.source, self.context, self.ledger = source, context, context.ledger
         self.location = path.resolve().as_posix()
         packed = path.suffix.lower() == ".eval"
-        size = largest_member(path) if packed else path.stat().st_size
+        size = largest_member(path) if packed else NamedFile(path).status().st_size
         if not packed and size > MOST_FILE_BYTES:
             must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.folder import NamedFile
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 from goalscope.planning import TabularMDP
 from goalscope.progress import TALLY, aloud
-from goalscope.untrusted import UntrustedError, decode_object, read_octets
+from goalscope.untrusted import UntrustedError, decode_object
 
 Array = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -323,7 +324,7 @@ def _read_arrays(path: Path) -> Arrays:
 
 def _read_npz(path: Path) -> Arrays:
     try:
-        with zipfile.ZipFile(path) as packed:
+        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as packed:
             members = packed.infolist()
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path.name} must be an .npz file, got one that is damaged or none: write it anew") from error
@@ -333,7 +334,7 @@ def _read_npz(path: Path) -> Arrays:
     names = [member.filename.removesuffix(".npy") for member in members]
     _check_names(path, names)
     arrays: Arrays = {}
-    with np.load(path, allow_pickle=False) as file:
+    with NamedFile(path).open_file() as stream, np.load(stream, allow_pickle=False) as file:
         for name in names:
             try:
                 array = file[name]
@@ -350,7 +351,7 @@ def _read_npz(path: Path) -> Arrays:
 
 def _read_json(path: Path) -> Arrays:
     try:
-        content = decode_object(read_octets(path, LARGEST_JSON), strict=False)
+        content = decode_object(NamedFile(path).load_bytes(LARGEST_JSON), strict=False)
     except UntrustedError as error:
         raise ValueError(
             f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
+from goalscope.folder import Folder, NamedFile
 from goalscope.models.base import ANSWER_CUE, Message, Sampling
 from goalscope.models.chat_templates import check_source, render_bounded
 from goalscope.models.folder_checks import read_json
@@ -294,7 +295,7 @@ class Dialect:
     def _where(self) -> tuple[str, dict[str, Any]]:
         """Return the source to read, and the arguments of ``from_pretrained``."""
         where: dict[str, Any] = {"trust_remote_code": False}
-        if self._folder is not None and self._folder.is_file():
+        if self._folder is not None and NamedFile(self._folder).is_there():
             return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
             return str(self._folder), {**where, "local_files_only": True}
@@ -303,11 +304,11 @@ class Dialect:
     def _read(self) -> Loaded:
         source, where = self._where()
         eos = None
-        if self._folder is not None and self._folder.is_file():
+        if self._folder is not None and NamedFile(self._folder).is_there():
             eos = read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
         elif self._folder is not None:
             for name in ("generation_config.json", "config.json"):
-                if (self._folder / name).is_file():
+                if Folder(self._folder, links=True).has_file(name):
                     eos = read_json(self._folder / name).get("eos_token_id")
                     break
         else:
@@ -375,7 +376,7 @@ class Dialect:
         """Short name, as tables show it."""
         if self._folder is None:
             return self._source
-        return self._folder.stem if self._folder.is_file() else Path(self._source).name
+        return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
 
 
 def _opened(tokenizer: Any) -> str:

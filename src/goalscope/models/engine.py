@@ -8,6 +8,7 @@ activations are captured by replaying the same ids through the same weights here
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from goalscope.folder import NamedFile
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Prompts
@@ -64,7 +65,7 @@ class EngineModel(Answering):
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, got {gpus}")
         super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
-        if self._folder is not None and self._folder.is_file():
+        if self._folder is not None and NamedFile(self._folder).is_there():
             raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
         self._name = name or f"{super().name}-vllm"
         self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from goalscope.folder import NamedFile, anything_at
 from goalscope.ids import content_id
 from goalscope.models._direct import SMALL
 from goalscope.models.answering import Answering
@@ -15,7 +16,7 @@ from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
 from goalscope.models.dialect import Loaded
 from goalscope.models.folder_checks import check_folder
-from goalscope.models.folders import folder_identity, parts_identity, read_training
+from goalscope.models.folders import folder_identity, parts_identity, read_training, weight_octets
 from goalscope.models.gathering import Gathering
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.models.loading import (
@@ -165,7 +166,7 @@ class LocalModel(Answering):
         """Whether it runs on a CPU from local files and is small enough for one core."""
         if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
             return False
-        n_bytes = sum(path.stat().st_size for path in self._folder.glob("*.safetensors"))
+        n_bytes = 0 if NamedFile(self._folder).is_there() else weight_octets(self._folder)
         small = 0 < n_bytes < 2 * SMALL  # two bytes a parameter or more
         return small and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
 
@@ -314,4 +315,4 @@ class _Decode:
 
 def _may_have_gpu() -> bool:
     """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
-    return sys.platform != "linux" or any(Path(driver).exists() for driver in _DRIVERS)
+    return sys.platform != "linux" or any(anything_at(driver) for driver in _DRIVERS)

@@ -181,7 +181,7 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
     rules = [parse(rule) for rule in family.rules]
     for tried in range(_MOST_BATCHES):
         entries = [{**entry, "count": 4 * count} for entry in getattr(family, placed)]
-        study = Study.parse(
+        study = Study.assemble(
             {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
         )
         for world in study.worlds():
@@ -200,7 +200,7 @@ def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
     for tried in range(_MOST_BATCHES):
         entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
         study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
-        for world in Study.parse(study).worlds():
+        for world in Study.assemble(study).worlds():
             assert isinstance(world, GridWorld)
             if phase_of(world) == phase and len(found) < count:
                 found[world.id] = world

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
+from goalscope.folder import package_text
 from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
@@ -91,9 +91,7 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the parameters of chat agents by the name of the model, without those of the question."""
-    content = read_yaml_text(
-        files(__package__).joinpath("ready_models.yaml").read_text(encoding="utf-8"), "ready models"
-    )
+    content = read_yaml_text(package_text("goalscope.preflight", "ready_models.yaml"), "ready models")
     servers = content["servers"]
     return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}
 

@@ -230,6 +230,14 @@ def number(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
+def size_in_words(octets: int) -> str:
+    """Return the size of a file with a unit that suits it: 812 bytes, 8 kB, 1.4 MB."""
+    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if octets >= one:
+            return f"{octets / one:.1f} {unit}" if octets < 10 * one and unit != "kB" else f"{octets / one:,.0f} {unit}"
+    return counted(octets, "byte")
+
+
 def counted(count: int, noun: str) -> str:
     """Write ``1 grid``, ``9,000 episodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -65,7 +65,7 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
                 f"a template must be the prompt of an agent that is run, got {path} ({printed.name}, {printed.title}) "
                 f"and no such agent in {item.name}: leave it out"
             )
-    return Study.parse(plain)
+    return Study.assemble(plain)
 
 
 def with_nearest_prompts(study: Study) -> Study:
@@ -82,7 +82,7 @@ def with_nearest_prompts(study: Study) -> Study:
             entry["template"] = PAPER
         elif agent.task in TASKS:
             entry["template"] = _SCHEMA
-    return Study.parse(plain)
+    return Study.assemble(plain)
 
 
 def _copy(item: Item, path: Path) -> PrintedPrompt:

@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
+from goalscope import own
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, build_agent
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
@@ -145,8 +146,26 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
     if name == "threads":
         yield None
         return
-    with _processes(workers) if name == "processes" else _RayActors(workers, gpus) as executor:
+    with _safe_path(), _processes(workers) if name == "processes" else _RayActors(workers, gpus) as executor:
         yield executor
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Have processes that begin meanwhile look for no module in the working directory, as Python does by default.
+
+    A file `multiprocessing.py` in a folder that somebody sent would otherwise run in each worker. The path of this
+    process, which workers of multiprocessing take over once they have begun, stays what it is.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
@@ -162,11 +181,13 @@ def lost_worker(problem: BaseException) -> OSError | None:
 
 def _processes(workers: int) -> Executor:
     # A forked child of a process with threads (of PyTorch) may hang: children are begun anew.
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(workers,))
+    given = (workers, own.current())
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=given)
 
 
-def _begin(workers: int) -> None:
-    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, and an end with its parent."""
+def _begin(workers: int, given: own.Consent) -> None:
+    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, an end with its parent, its consent."""
+    own.adopt(given)
     parent = parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for what is under way
     os.environ.setdefault("OMP_NUM_THREADS", str(share_cores(workers)))  # before torch is imported
@@ -191,8 +212,9 @@ class _RayActors(Executor):
         # On this machine as many as are asked for, whatever its cores; a cluster has its own.
         local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **local_options)
+        given = own.current()
         actor_class = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._idle = deque(actor_class.remote() for _ in range(workers))
+        self._idle = deque(actor_class.remote(given) for _ in range(workers))
         self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
         self._lock = threading.RLock()  # answers arrive in threads of Ray
 
@@ -228,5 +250,8 @@ class _RayActors(Executor):
 
 
 class _Actor:
+    def __init__(self, given: own.Consent) -> None:
+        own.adopt(given)
+
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)

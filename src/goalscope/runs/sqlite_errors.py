@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from goalscope.untrusted import DamagedError
 
@@ -18,6 +19,53 @@ def damaged(file: Path, must: str, why: object = "") -> DamagedError:
         f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
         "restore the file from a copy"
     )
+
+
+def reached_limit(path: Path | None, error: BaseException) -> str:
+    """Return the message where an error comes from a limit of files or a quota, "" where it comes from something else.
+
+    SQLite calls either a "disk I/O error". The limit of this process on the size of a file is then known from its size;
+    a quota shows when a byte is written beside the file.
+
+    Args:
+        path: the file that was written, None where it is not known.
+        error: an error of the operating system, or of SQLite.
+    """
+    import resource
+
+    number = error.errno if isinstance(error, OSError) else None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    named = "the file" if path is None else str(path)
+    if number is None and isinstance(error, sqlite3.Error) and "disk I/O" in str(error) and path is not None:
+        number = _of_a_write(path, limit)
+    if number == errno.EFBIG:
+        words = (
+            f"{limit:,} bytes (ulimit -f, or LimitFSIZE of a service)" if limit >= 0 else "what its file system allows"
+        )
+        return (
+            f"{named} must be able to grow, but the limit on the size of a file is reached, {words}: what was stored is "
+            "kept, raise the limit and run the same command again"
+        )
+    if number == errno.EDQUOT:
+        return (
+            f"{named} must be able to grow, but the quota of this user or project on its disk is used up (quota -s): "
+            "what was stored is kept, free some room and run the same command again"
+        )
+    return ""
+
+
+def _of_a_write(path: Path, limit: int) -> int | None:
+    """Return the number of the error that a write beside a file of SQLite gives, None where it succeeds."""
+    sizes = [each.stat().st_size for each in path.parent.glob(f"{path.name}*") if each.is_file()]
+    if limit >= 0 and any(size + 2**16 > limit for size in sizes):
+        return errno.EFBIG
+    try:
+        with TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(2**16))
+            probe.flush()
+    except OSError as error:
+        return error.errno
+    return None
 
 
 @contextmanager
@@ -34,6 +82,8 @@ def explained(path: Path) -> Iterator[None]:
             ) from error
         if "full" in text:
             raise OSError(_FULL.format(path)) from error
+        if limit := reached_limit(path, error):
+            raise OSError(limit) from error
         if "decode" in text:
             raise damaged(path, "hold UTF-8 text") from error
         raise OSError(
@@ -53,6 +103,8 @@ def explained(path: Path) -> Iterator[None]:
             "nothing was changed, restore it from a copy or choose another directory"
         ) from error
     except OSError as error:
+        if limit := reached_limit(path, error):
+            raise OSError(limit) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise OSError(_FULL.format(path)) from error

@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from goalscope.folder import Folder
+from goalscope.own import note_found
 from goalscope.runs import checksums, codec
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, Cell
@@ -83,7 +85,7 @@ class Store(RowStore):
             if mode == "r":
                 self.database = open_for_reading(self._file)
             else:
-                self.path.mkdir(parents=True, exist_ok=True)
+                Folder(self.path).make()
                 self._lock = DirectoryLock(self.path)
                 resources.callback(self._lock.release)
                 self.database, problem = open_for_writing(self._file)
@@ -120,6 +122,11 @@ class Store(RowStore):
                     self.database.execute("ROLLBACK")
                 raise
 
+    @property
+    def folder(self) -> Folder:
+        """The directory, for the files beside run.db."""
+        return Folder(self.path)
+
     def settled(self) -> Path:
         """Return the path of the directory, which may have been renamed since this store was opened for writing.
 
@@ -147,7 +154,11 @@ class Store(RowStore):
         rows = self.entries("study")
         if len(rows) > 1:
             self.sums.refuse(f"one study, not {len(rows)}")
-        return Study.restore(codec.decode_json(rows[0][2], "the study")) if rows else None
+        if not rows:
+            return None
+        plain = codec.decode_json(rows[0][2], "the study")
+        note_found(plain, self.path)
+        return Study.restore(plain)
 
     def info(self) -> dict[str, Any]:
         """Return the provenance of the run: versions, commit, settings, and one entry for each session."""
@@ -392,7 +403,9 @@ class Store(RowStore):
         if not rows:
             self.sums.refuse(f"the world {identity!r:.80} of its episodes")
         with self.sums.described(f"a sound world {identity!r}"):
-            return codec.decode_world(rows[0])
+            world = codec.decode_world(rows[0])
+        note_found(getattr(world, "source", ""), self.path)
+        return world
 
 
 def writing(run: str | Path | Store, durability: Durability | None = None) -> AbstractContextManager[Store]:

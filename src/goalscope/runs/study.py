@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope import registry
+from goalscope import own, registry
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
 from goalscope.checks import check_texts
@@ -22,11 +22,20 @@ from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Inva
 from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import decode_object, explain, shorten
 from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.world import View, World
+from goalscope.worlds.world import TimedOracle, View, World
 from goalscope.yaml_text import read_yaml
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MAX_SEED = 2**63 - 1
+
+
+def _named(world: World) -> str:
+    """Return what a message calls a world: its class and parameters, or its cells."""
+    source = getattr(world, "source", None)
+    if source is None:
+        return f"the world\n{world.stored}\n"
+    parameters = dict(getattr(world, "parameters", {}))
+    return f"the world {source}{f' with {shorten(parameters)}' if parameters else ''}"
 
 
 class FailurePolicy(Part):
@@ -125,8 +134,15 @@ class Horizon(Part):
                 "give horizon: {steps: N}"
             )
         if shortest.length < 0:
+            if isinstance(shortest, TimedOracle):
+                why = "is stochastic and has no shortest path"
+            elif "cells" in world.offers:
+                why = "has no way from the start to the goal"
+            else:
+                why = "has no single shortest path: no way leads to the goal, or it begins in different states"
             raise ValueError(
-                f"the goal must be within reach for a horizon by factor, got\n{world.stored}\ngive horizon steps"
+                f"a horizon by factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
+                "{steps: N}, the most actions of an episode"
             )
         # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
         return max(1, math.ceil(Fraction(repr(self.factor)) * shortest.length))
@@ -212,12 +228,23 @@ class Study(Part):
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
-        """Read a study from a YAML file."""
-        return cls._validate(read_yaml(Path(path)), str(path))
+        """Read a study from a YAML file; the classes that it names may be imported from the working directory."""
+        plain = read_yaml(Path(path))
+        own.consent(plain)
+        return cls._validate(plain, str(path))
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values."""
+        """Read a study from plain values that the user wrote; the classes that they name may be imported."""
+        own.consent(mapping)
+        return cls._validate(mapping, "the study")
+
+    @classmethod
+    def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
+        """Read a study from plain values of this package, or of a directory that may come from somebody else.
+
+        Unlike with `parse`, nothing follows from the names of classes in it, see `goalscope.own`.
+        """
         return cls._validate(mapping, "the study")
 
     @classmethod

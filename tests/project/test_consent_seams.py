@@ -1,0 +1,34 @@
+"""Only a few places say that a name comes from the user; each of them reads what the user typed or a file of theirs."""
+
+import ast
+from pathlib import Path
+
+import goalscope
+
+SOURCE = Path(goalscope.__file__).parent
+SEAMS = {
+    "cli/hypotheses.py": "entries of worlds that --worlds holds",
+    "cli/overrides.py": "values of --set",
+    "environments/world.py": "the argument of EnvironmentWorld.make",
+    "evaluation/choices.py": "values of --set",
+    "evaluation/subject.py": "models on the command line, and files with a model",
+    "front/attributing.py": "worlds in a call from Python",
+    "front/dialogue.py": "a shipped study",
+    "front/goals.py": "hypotheses of meg",
+    "front/importing.py": "the reader of an import",
+    "hypotheses/written.py": "hypotheses on the command line, and files with some",
+    "inspect_ai/tasks.py": "a shipped study",
+    "preflight/study_files.py": "studies by name or file",
+    "runs/study.py": "Study.parse and Study.load themselves",
+}
+
+
+def test_consent_is_given_where_the_user_speaks() -> None:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name in ("consent", "own.consent", "Study.parse"):
+                    found.add(str(path.relative_to(SOURCE)))
+    assert found == set(SEAMS)
