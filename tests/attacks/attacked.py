@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ LARGEST_FILE = 2**30
 
 
 def shorten() -> None:
-    """Let what takes long work on less: of organisms lessons and worlds, of challenges worlds; the demo has no model."""
+    """Let what takes long work on less: few lessons and worlds for organisms and challenges, no model for the demo."""
     from samples import STUDY
 
     from goalscope.cli import commands
@@ -86,7 +87,7 @@ def work(task: dict[str, Any]) -> None:
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (as the end of a process shows it)
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -108,10 +109,8 @@ def serve() -> None:
             pause = min(0.05, 1.5 * pause)
             ended, status, usage = os.wait4(child, os.WNOHANG)
         late = not ended
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)  # its own children, too, which may outlive it
-        except (ProcessLookupError, PermissionError):
-            pass
         if late:
             _, status, usage = os.wait4(child, 0)
         result = {

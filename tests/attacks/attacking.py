@@ -1,4 +1,4 @@
-"""Attacks that are carried out: a command is given what was changed, and what it does is held against what it may do."""
+"""Attacks that are carried out: a command is given what was changed, and is held against what it may do."""
 
 import ctypes
 import itertools
@@ -16,9 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from attacks import MARK, PLACES, Attack, attacks_on, kinds_of_files
 from catalogue import Call, Place, calls
 from samples import Sample, Samples
+
+from attacks import MARK, PLACES, Attack, attacks_on, kinds_of_files
 
 SECONDS: Final = 40.0
 """Time that a command may take, on a machine that has other work, too."""
@@ -183,14 +184,12 @@ class Range:
 
     def _made_there(self, call: Call, place: Place) -> bool:
         """Whether a place that may be read or written is written by a call: by those that make or seal."""
-        return (
-            bool(place.form)
-            and any(word in ("make", "--markdown") for word in call.words)
-            or (place.argument == "key" and "seal" in call.words)
-        )
+        if place.argument == "key" and "seal" in call.words:
+            return True
+        return bool(place.form) and any(word in ("make", "--markdown") for word in call.words)
 
     def _prepare(self, call: Call, given: Given) -> tuple[list[str], dict[str, Path]]:
-        """Put sound samples in place; return the words of the command, and the path of each argument, the first of it."""
+        """Put sound samples in place; return the command, and the first path of each argument."""
         shutil.rmtree(self._case, ignore_errors=True)
         for name in ("work", "given", "written", "outside/folder"):
             (self._case / name).mkdir(parents=True)
@@ -253,17 +252,15 @@ class Range:
                     yield Target(place, file, "given"), root / file
                 continue
             yield Target(place, "", "new"), Path()
-            if place.form == "directory" and written and self.sound(call, given).status == 0:
-                if (
-                    self.sound(call, given, place.argument).status == 0
-                    and (call, tuple(sample.name for _, sample in given), place.argument) in self._again
-                ):
-                    key = (call, tuple(sample.name for _, sample in given), place.argument)
-                    root = self._again[key]
-                    for file in kinds_of_files(root):
-                        yield Target(place, file, "again"), root / file
-                        if (root / file).is_file():
-                            yield Target(place, file, "new"), root / file
+            if not written or place.form != "directory" or self.sound(call, given).status != 0:
+                continue
+            key = (call, tuple(sample.name for _, sample in given), place.argument)
+            if self.sound(call, given, place.argument).status == 0 and key in self._again:
+                root = self._again[key]
+                for file in kinds_of_files(root):
+                    yield Target(place, file, "again"), root / file
+                    if (root / file).is_file():
+                        yield Target(place, file, "new"), root / file
 
     def _attacks(self, target: Target, path: Path) -> Iterator[Attack]:
         if target.state != "new":

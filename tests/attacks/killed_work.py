@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("attacks", "probing", "models", "runs")]
@@ -42,6 +43,8 @@ def model_of(work: str) -> Any:
     """Return the model that a work needs, None for organisms."""
     if work == "organisms":
         shorten()
+        with TemporaryDirectory() as folder:  # so that each process finds the worlds made
+            do(work, Path(folder), None)
         return None
     return local("gpt_oss") if work == "capture" else local(seed=0)
 
