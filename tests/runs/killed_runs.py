@@ -13,6 +13,7 @@ Ctrl-C, twice):
 * "measure", "capture", "report", "repair": just before the number-th event of that work on a run that is there
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -292,6 +293,7 @@ def read_only(directory: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a process that ends by a fault of memory says where
     # Tests run in the background hand SIGINT on as ignored; the process of a user at a terminal has it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     modes: dict[str, Any] = {"kill": kill, "slow": slow, "refused": refused, "read-only": read_only}
