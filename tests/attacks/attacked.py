@@ -43,7 +43,7 @@ def shorten() -> None:
             del every[name]
     learners.STEPS, judging.WORLDS = 30, 4  # type: ignore[misc]
     cards.MEASURED, challenge.WORLDS = 8, 12  # type: ignore[misc]
-    making.AGREEMENTS = (0.75,)  # type: ignore[attr-defined, misc]
+    making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined, misc]
 
 
 HEAVY = ("activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers")
@@ -88,7 +88,7 @@ def work(task: dict[str, Any]) -> None:
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:  # noqa: BLE001  (as the end of a process shows it)
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -10,7 +10,7 @@ directory of one that was not killed stands how many events it passed.
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +27,14 @@ from goalscope.activations import capture  # noqa: E402
 from goalscope.organisms import make, planned  # noqa: E402
 
 WORKS = ("capture", "probe", "organisms")
+
+
+UNITS: Mapping[str, tuple[str, str, Callable[[Sequence[Any]], object]]] = {
+    "capture": ("goalscope.activations.capture", "_shard", lambda given: given[1].number),
+    "probe": ("goalscope.probing.fitting", "_train", lambda given: sorted(one.key.text for one in given[0])),
+    "organisms": ("goalscope.organisms.making", "trained", lambda given: given[0].name),
+}
+"""Of each work the module and the function that does a unit, and the name of a unit by the arguments."""
 
 
 def do(work: str, directory: Path, model: Any) -> None:
@@ -51,15 +59,7 @@ def model_of(work: str) -> Any:
 
 def log_units(work: str, log: Path, event: Callable[[], None]) -> None:
     """Write a line before each unit of a work, with its name, and call something before and behind it."""
-    module_name, name, named = {
-        "capture": ("goalscope.activations.capture", "_shard", lambda arguments: arguments[1].number),
-        "probe": (
-            "goalscope.probing.fitting",
-            "_train",
-            lambda arguments: sorted(one.key.text for one in arguments[0]),
-        ),
-        "organisms": ("goalscope.organisms.making", "trained", lambda arguments: arguments[0].name),
-    }[work]
+    module_name, name, named = UNITS[work]
     module = sys.modules[module_name]
     unit = getattr(module, name)
 

@@ -111,7 +111,7 @@ def trace_events(event: Callable[..., None]) -> None:
 
     sqlite3.connect = traced  # type: ignore[assignment]
     os.fsync = synced  # type: ignore[assignment]
-    os.open = opened_number  # type: ignore[assignment]
+    os.open = opened_number
     for name in ("replace", "rename", "link", "unlink", "mkdir"):
         setattr(os, name, before(getattr(os, name)))
     Path.open = opened  # type: ignore[assignment, method-assign]
