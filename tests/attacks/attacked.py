@@ -43,7 +43,7 @@ def shorten() -> None:
             del every[name]
     learners.STEPS, judging.WORLDS = 30, 4  # type: ignore[misc]
     cards.MEASURED, challenge.WORLDS = 8, 12  # type: ignore[misc]
-    making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined, misc]
+    making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
 
 
 HEAVY = ("activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers")
