@@ -165,6 +165,21 @@ def load_function(source: str, what: str) -> Callable[..., Any]:
     return function
 
 
+def load_module(module: str, what: str) -> None:
+    """Import a module of the working directory for what it registers elsewhere, such as levels of MiniGrid.
+
+    Args:
+        module: its name, as in an import statement.
+        what: expected kind of part, for messages.
+
+    Raises:
+        ValueError: no such module there, or no name of a module.
+    """
+    if not isinstance(module, str) or not is_own(f"{module}:_"):
+        raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")
+    _attribute(f"{module}:*", what)
+
+
 def _attribute(source: str, what: str) -> Any:
     """Return an attribute of a module of the working directory, None where it is missing."""
     module, _, name = source.partition(":")

@@ -220,9 +220,17 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     ],
 )
 def test_what_helps_follows_from_what_the_answers_are(failures: dict[str, int], facts: list[str]) -> None:
-    told = without_action(FirstTurns(asked=8, failures=failures, example="So"))
+    told = without_action(FirstTurns(asked=8, failures=failures, example="So"), {})
     assert all(fact in told for fact in facts)
-    assert without_action(FirstTurns(asked=8)) == ""
+    assert without_action(FirstTurns(asked=8), {}) == ""
+
+
+@pytest.mark.parametrize("failure", ["no JSON", "empty", "unknown action", "two different actions", "little mass", "x"])
+def test_what_was_used_is_not_proposed(failure: str) -> None:
+    used = {"answer": "likelihood", "template": "example", "reasoning": "none"}
+    told = without_action(FirstTurns(asked=1, failures={failure: 1}), used)
+    assert not any(word in told for word in ("--answer likelihood", "--template example", "reasoning=none"))
+    assert told.rpartition("what helps: ")[2]
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:

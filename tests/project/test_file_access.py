@@ -74,7 +74,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "models/engine_process.py": {"os.fdopen": _PIPE},
     "models/gguf_files.py": {"mmap.mmap": _STREAM},
     "models/loading.py": {"from_pretrained": _HUB},
-    "models/template_process.py": {
+    "bounded_process.py": {
         "os.fdopen": _PIPE,
         "exists": "reads /proc/self/statm in a child that imports as little as possible",
         "read_text": "reads /proc/self/statm in a child that imports as little as possible",

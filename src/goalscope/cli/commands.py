@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
+
 from goalscope import registry
 from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
@@ -17,6 +19,7 @@ from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed, number, size_in_words
+from goalscope.report.definitions import explain_failed_turns, shown_accuracies
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
@@ -76,7 +79,10 @@ def measure(
             say(line)
         if state:
             say(f"{path}: {state}", error=True)
-        _show_measured(MeasuredRows(store, BEHAVIOUR), path, agents, by, measures, everything=everything)
+        study = store.study()
+        setting = study.analysis.failed_turns if study is not None and study.analysis is not None else "wrong"
+        measured = MeasuredRows(store, BEHAVIOUR)
+        _show_measured(measured, path, agents, by, measures, everything=everything, failed_turns=setting)
 
 
 def _show_measured(
@@ -87,8 +93,9 @@ def _show_measured(
     measures: Sequence[str],
     *,
     everything: bool,
+    failed_turns: str,
 ) -> None:
-    """Print the results of `measure`."""
+    """Print the results of `measure`; ``failed_turns``: see `goalscope.runs.probing_config.Analysis`."""
     check_measures(measures, list(measured.measures), "this run")
     check_tags(by, measured)
     episodes = measured.of("success")
@@ -96,8 +103,12 @@ def _show_measured(
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
     shown_measures = measures or list(measured.measures)
     if not measures:
-        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=SCREEN)
-        if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
+        screen = shown_accuracies(SCREEN, failed_turns)
+        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=screen)
+        without_action = measured.of("invalid turns", "withheld turns", episodes=False)
+        if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
+            say(explain_failed_turns(failed_turns))
+        if (own := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
             estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)

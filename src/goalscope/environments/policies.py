@@ -6,7 +6,6 @@ file is safetensors; its metadata say the layers, and what was done to observati
 """
 
 import json
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 from goalscope.agents.agent import History, Observation, agent_kind
 from goalscope.agents.scripted import Scripted
 from goalscope.checks import check_whole
+from goalscope.distributions import to_shares
 from goalscope.environments.agents import shown_array
 from goalscope.environments.missions import MOST_WORDS, WORDS
 from goalscope.environments.networks import (
@@ -125,7 +125,7 @@ def save_policy(
             )
     form = PolicyForm(
         activations=activations,
-        divided=divided or (255.0 if pictures else 1.0),
+        divided=(255.0 if pictures else 1.0) if divided is None else divided,
         strides=strides,
         pools=pools if max(pools, default=1) > 1 else [],
         cells=cells,
@@ -318,8 +318,8 @@ class PolicyFile(Scripted):
             raise ValueError(f"a policy must have the {len(view.actions)} actions of its world, got {len(found)}")
         if view.admissible is not None:
             offered = np.isin(np.arange(len(found)), view.admissible)
-            total = math.fsum(found[offered])
-            found = np.where(offered, found / total if total > 0 else 1 / offered.sum(), 0.0)
+            what = f"the probabilities that {self.file} gives the actions which are offered"
+            found = to_shares(what, np.where(offered, found, 0.0))
         return found
 
     def _choose(self, observation: Observation) -> int:

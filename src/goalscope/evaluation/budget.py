@@ -6,6 +6,7 @@ settled (`Arm.full`), and beyond it to at most `MOST` times as many. An arm that
 look inside count random networks or pairs of grids in the place of worlds, and end at the full size.
 """
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,9 @@ from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import longest_prompt
 from goalscope.preflight.first_turns import FirstTurns
-from goalscope.preflight.forecast import Forecast, forecast, nothing
+from goalscope.preflight.forecast import Forecast, forecast, nothing, whole
 from goalscope.preflight.memory import inside_memory
+from goalscope.progress import duration
 
 MOST: Final = 4.0
 """Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
@@ -60,6 +62,19 @@ class Budget:
             )
         of, factor = _UNITS[match[2]]
         return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
+
+    def in_words(self, amount: float) -> str:
+        """Return an amount of what is limited, with its unit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
+        if self.of == "seconds":
+            return duration(amount)
+        return f"{amount:,.2f} USD" if self.of == "usd" else f"{whole(amount)} tokens"
+
+    def enough(self, amount: float) -> str:
+        """Return a limit of the same kind that allows an amount, as `parse` reads it: a tenth above, rounded up."""
+        more = 1.1 * amount
+        if self.of == "usd":
+            return f"{math.ceil(100 * more) / 100:.2f}usd"
+        return f"{math.ceil(more / 60)}m" if self.of == "seconds" else f"{math.ceil(more / 1e3)}k-tokens"
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:

@@ -225,7 +225,15 @@ def _begin(
             sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
             if limit is not None:
                 sizes = choose_sizes(
-                    fitting, askable, seed, limit, firsts, failures.unasked, named=bool(budget), workers=workers
+                    fitting,
+                    askable,
+                    seed,
+                    limit,
+                    firsts,
+                    failures.unasked,
+                    named=bool(budget),
+                    workers=workers,
+                    smaller=_smaller(chosen, fitting[0]) if given is None else {},
                 )
     except BaseException:
         evaluation.close()
@@ -240,6 +248,12 @@ def _begin(
         workers=workers,
         words=words,
     )
+
+
+def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:
+    """Return the options that ask the least of an arm alone, unless the user gave them already."""
+    less = chosen.model_copy(update={"arms": (arm.name,), "sizes": (min((7, *chosen.sizes)),)})
+    return {} if less == chosen else {f"--arms {arm.name} --sizes {less.sizes[0]}": less.changed(arm)}
 
 
 def _settings(settings: KeyValues) -> list[str]:

@@ -260,6 +260,28 @@ def check_directory(out: Path) -> None:
         check_files(folder.path / DATABASE)
 
 
+def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
+    """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
+
+    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended
+    before the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the
+    corrected command; first turns that the same models answered are kept, since the runs of the arms grow.
+    """
+    try:
+        return stored.going_on(given, out)
+    except ValueError:
+        if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
+            raise
+        if not stored.looks and {*map(described, stored.models)} <= {*map(described, given.models)}:
+            return given
+        for folder in Folder(out).folders(ARMS):
+            if not unmade(folder.path / DATABASE):
+                with Store(folder.path) as store:
+                    if store.holds_answers():
+                        raise
+        return given
+
+
 def planned(
     directory: str | Path,
     subjects: Sequence[Subject],
@@ -288,7 +310,7 @@ def planned(
     models = tuple(planned_entry(subject) for subject in subjects)
     plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
     if Folder(out).has_file(PLAN):
-        plan = Plan.read(out / PLAN).going_on(plan, out)
+        plan = _continued(Plan.read(out / PLAN), plan, out)
     elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
         # a process may have died writing the plan
         raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")

@@ -82,8 +82,15 @@ def choose_sizes(
     *,
     named: bool,
     workers: int = 1,
+    smaller: Mapping[str, Arm] | None = None,
 ) -> dict[str, int]:
-    """Return how many worlds a cell a budget allows each arm; one that is not named allows the first arm anyway."""
+    """Return how many worlds a cell a budget allows each arm; one that is not named allows the first arm anyway.
+
+    Args:
+        open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.
+        named: whether the user gave the budget.
+        smaller: options that ask for less, and the only arm that they leave; named where the budget is too small.
+    """
     cost = unit_costs(open_to, subjects, seed, limit, firsts, unasked, workers=workers)
     if not any(cost.values()):
         raise ValueError(
@@ -99,9 +106,14 @@ def choose_sizes(
                 f"{DEFAULT}: it is asked, the others are not; --budget gives them room"
             )
             return {open_to[0].name: open_to[0].quick}
+        advice = [f"--budget {limit.enough(minimum)}", "--quick"]
+        for words, arm in (smaller or {}).items():
+            least = unit_costs([arm], subjects, seed, limit, firsts, unasked, workers=workers)[arm.name] * arm.quick
+            if least < minimum:
+                advice.insert(0, f"{words}, which takes about {limit.in_words(least)}")
         raise ValueError(
-            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {minimum:.3g} "
-            f"{limit.of}, got {limit.text}: give more, or --quick"
+            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about "
+            f"{limit.in_words(minimum)}, got {limit.text}: give {', or '.join(advice)}"
         )
     return sizes
 

@@ -158,7 +158,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
-        "reasoning": local.style,
+        "reasoning": local.marks.title,
         "cells": cells,
         "cell_problems": problems,
         "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
@@ -166,7 +166,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "write_rate": rates[1],
         "samples": tuple(samples),
     }
-    return ModelReport(**facts, meaning=tuple(_conclusions(facts)))
+    return ModelReport(**facts, meaning=tuple(_conclusions(facts, defaults.parameters)))
 
 
 def _samples(
@@ -226,7 +226,7 @@ def _cells(
     return symbols, tuple(problems)
 
 
-def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+def _conclusions(facts: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
     """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
     samples: Sequence[Sample] = facts["samples"]
     valid = sum(sample.valid for sample in samples)
@@ -241,7 +241,7 @@ def _conclusions(facts: Mapping[str, Any]) -> list[str]:
             )
         else:
             failures = Counter(sample.verdict for sample in samples if not sample.valid)
-            lines.append(f"What helps, in options of evaluate: {what_helps(failures)}.")
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used)}.")
     longest = max(facts["prompt_tokens"].values())
     if facts["positions"] is not None and longest >= facts["positions"]:
         lines.append(

@@ -138,16 +138,33 @@ class Store(RowStore):
     # Study, information, agents, worlds
 
     def put_study(self, study: Study) -> None:
-        """Store the study of this run; another one is refused with a ValueError that names the differences."""
+        """Store the study of this run; another one is refused with a ValueError that names the differences.
+
+        A start that failed before any answer leaves a study behind; the corrected one takes its place.
+        """
         stored = self.study()
         if stored is None:
             with self.transaction() as database:
                 insert_study(database, study)
+        elif stored.id != study.id and not self.holds_answers():
+            with self.transaction() as database:
+                for kind in ("world", "agent", "call", "study"):
+                    table, name = checksums.ENTRIES[kind]
+                    keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}")]
+                    database.execute(f"DELETE FROM {table}")
+                    checksums.seal(database, kind, keys)
+                insert_study(database, study)
+            self._cached_world.cache_clear()
         elif stored.id != study.id:
             raise ValueError(
                 f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
                 f"{stored.difference(study)}\nrestore the study or choose another directory"
             )
+
+    def holds_answers(self) -> bool:
+        """Return whether anything was answered, played or computed that another start would have to do again."""
+        tables = ("episodes", "row_groups", "artifacts", "calls WHERE state = 'done'")
+        return any(self.query(f"SELECT 1 FROM {table} LIMIT 1") for table in tables)
 
     def study(self) -> Study | None:
         """Return the study of this run, None where there is none (an import)."""
