@@ -208,9 +208,7 @@ def _entry_score(entry: Any, token: int) -> float:
     return float(_pair("", token_entry.get("logprob"))[1])
 
 
-def _choice(
-    body: Mapping[str, Any], limit: int | None = None
-) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
+def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
     """Return the first choice, how it ended, the server's words on a withheld answer, and the fields of both modes.
 
     These are token counts and the fingerprint.
@@ -413,20 +411,22 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning
-    output = text if reasoning is None else f"{reasoning}{marks.tail}{text}"
+    closed = marks.close in prefill
+    # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
+    between = "" if closed and not text else marks.tail
+    output = text if reasoning is None else f"{reasoning}{between}{text}"
     prefill_text = prefill.removeprefix(marks.open).lstrip("\n")  # as repeated by a server that separates reasoning
     repeated = reasoning is not None and prefill_text != prefill and output.startswith(prefill_text)
     if repeated:
         output = f"{marks.lead}{output}"
     elif not output.startswith(prefill):
         output = prefill + output
-    # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
-    again = bool(reasoning and text) and marks.close in prefill and not repeated
+    again = bool(reasoning and text) and closed and not repeated
     parts = split(text_segments(output, marks), marks)
     if again:
-        # The closing tag stays in the answer, where it is a mark of reasoning: such an answer states no action.
-        begun, rest = split(text_segments(prefill, marks), marks), output.removeprefix(prefill)
-        parts = (*begun, Part(kind="answer", text=rest))
+        # All that it wrote is kept as reasoning, so that no action is read from it.
+        begun = split(text_segments(prefill, marks), marks)
+        parts = (*begun, Part(kind="reasoning", text=output.removeprefix(prefill)))
     calls = tuple(part for part in answer.reply.parts if part.kind == "call")
     # The returned ids begin at another position.
     return {"parts": (*parts, *calls), "prompt_tokens": None, "output_tokens": None}
