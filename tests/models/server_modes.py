@@ -1,7 +1,8 @@
 """Shapes of replies that real servers have been reported to send, one mode each, and what each reply is.
 
-A mode is a function of a request and its number. It returns what goes out and the kind of the reply, so that a test can
-compare what a run has counted with what its server has sent. Nothing here is drawn: the same requests get the same replies.
+A mode is a function of a request and its number. It returns what goes out and the kind of the reply, so that a test
+can compare what a run has counted with what its server has sent. Nothing here is drawn: the same requests get the same
+replies.
 """
 
 import json

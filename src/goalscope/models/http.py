@@ -311,8 +311,8 @@ class HttpModel:
             if state == "no":
                 raise ValueError(
                     f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
-                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and "
-                    "run the same study on the same directory to go on"
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, "
+                    "and run the same study on the same directory to go on"
                 )
             self._prompt_counts.confirm(expected)
 
