@@ -265,6 +265,16 @@ def _filtered(asked: Asked) -> Sent:
     return asked.nothing("content_filter", kind=WITHHELD)
 
 
+@sometimes("content filter as status 400")
+def _filtered_status(asked: Asked) -> Sent:
+    return _failure("The prompt triggered the content policy", "content_filter", 400, kind=WITHHELD)
+
+
+@sometimes("content filter as error200")
+def _filtered_error(asked: Asked) -> Sent:
+    return _failure("The output triggered the content policy", "content_policy_violation", kind=WITHHELD)
+
+
 @sometimes("content filter, no usage")
 def _filtered_uncounted(asked: Asked) -> Sent:
     return asked.nothing("content_filter", kind=WITHHELD, usage=None)
