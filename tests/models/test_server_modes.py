@@ -34,7 +34,6 @@ STOPPING = {  # modes that end the run at once, and the server's sentence
     "choice error final": "The input was flagged",
     "ctx": "The maximum context length is 4096 tokens",
 }
-READ = ("gemma4", "gemma4b", "cut_marks")  # reasoning in marks of another family: the tests of the parser have these
 
 
 def modes_of_the_cases() -> set[str] | None:
@@ -67,7 +66,7 @@ def asked_with(mode: str, url: str, folder: Path) -> Any:
     return study(url, template(folder), count=1, trajectories=1, steps=STEPS, **changes)
 
 
-COUNTED = [name for name in MODES if name not in (*STOPPING, *READ, "roles")]
+COUNTED = [name for name in MODES if name not in (*STOPPING, "roles")]
 
 
 @pytest.mark.parametrize("mode", COUNTED)

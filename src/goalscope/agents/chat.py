@@ -57,7 +57,6 @@ from goalscope.models.base import (
     check_type,
 )
 from goalscope.models.http_budget import CallBudget
-from goalscope.models.marks import left_over
 from goalscope.progress import Arrived, handing_out, takes_arrived
 from goalscope.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
@@ -65,9 +64,6 @@ from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.world import View
 
 _TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
-
-MARKERS: Final = "markers"
-"""Failure name of an answer that still contains markers of its model, so that it cannot be parsed."""
 
 CALLED: Final = "call of a tool"
 """Failure name of a reply that ended in a call of a tool, which is never an action."""
@@ -401,8 +397,6 @@ def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
         failure = WITHHELD
     elif reply.finish == "called":
         failure = CALLED
-    elif left_over(reply.answer):
-        failure = MARKERS
     else:
         parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)
         action, failure = parsed.action, parsed.failure

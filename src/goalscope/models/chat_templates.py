@@ -54,20 +54,23 @@ def check_source(template: object) -> str:
     return template
 
 
-def render_bounded(template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> str:
-    """Return the chat that a template of unknown origin writes, up to where the answer begins.
+def render_bounded(
+    template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], *, prompt: bool = True
+) -> str:
+    """Return the chat that a template of unknown origin writes.
 
     Args:
         template: source of the template.
         messages: role and content of each message.
         variables: further variables of the template, special tokens among them: values that JSON can hold.
+        prompt: whether the text goes on to where the next answer begins.
 
     Raises:
         ChatTemplateError: the template fails, or passes a bound.
         ImportError: the process lacks transformers or jinja2.
         OSError: the process cannot be started.
     """
-    request = {"template": template, "messages": list(messages), "variables": dict(variables)}
+    request = {"template": template, "messages": list(messages), "variables": dict(variables), "prompt": prompt}
     reply = _RENDERER.ask(json.dumps(request).encode() + b"\n")
     if "text" in reply:
         return str(reply["text"])

@@ -33,7 +33,7 @@ class EngineModel(Answering):
         length: positions that the engine makes room for; None for those of the model.
         memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
         gpus: number of GPUs that share the model.
-        reasoning, today, template_options: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
         name: short name for tables.
 
     Raises:
@@ -50,9 +50,10 @@ class EngineModel(Answering):
         length: int | None = None,
         memory: float | None = None,
         gpus: int = 1,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -63,7 +64,14 @@ class EngineModel(Answering):
             raise ValueError(f"memory must be a share in (0, 1], got {memory}")
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, got {gpus}")
-        super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+        )
         if self._folder is not None and self._folder.is_file():
             raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
         self._name = name or f"{super().name}-vllm"
@@ -91,6 +99,7 @@ class EngineModel(Answering):
             reasoning=self._reasoning,
             today=self._today.isoformat(),
             template_options=self._options,
+            thinking=self._thinking_on,
             untrained=untrained,
             random_weights=random_weights,
         )

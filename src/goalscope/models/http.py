@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
-from goalscope.models.dialect import Dialect
+from goalscope.models.dialect import THINKING, Dialect, check_thinking
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
     Served,
@@ -24,6 +24,7 @@ from goalscope.models.http_errors import RejectedError, WithheldError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
+from goalscope.models.marks import Marks
 from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
@@ -36,7 +37,7 @@ _CHECK: Final = (0, "check", 0, 0)
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
 _INSTEAD: Final = {
     "reasoning_effort": "Set reasoning_effort: null",
-    "chat_template_kwargs": "Leave template_options out",
+    "chat_template_kwargs": "Leave thinking and template_options out",
     "top_logprobs": "Set top_logprobs: 0",
     "constrained": "Leave server.constrained out",
 }
@@ -65,9 +66,12 @@ class HttpModel:
         revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
             the hub.
         reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
-            markers where they stand in its text), "think", "none". Completions: see `LocalModel`.
+            markers where they stand in its text), "think", "none", or the model's tags,
+            ``{"open": ..., "close": ...}``. Completions: see `LocalModel`.
         today: the date given to a template that is rendered here, ``YYYY-MM-DD`` (completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
+        thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
+            None for what the template does by itself.
         prices: prices of tokens.
         caps: spending limits.
         concurrency: requests at the same time, None for as many as the run has workers.
@@ -86,9 +90,10 @@ class HttpModel:
         *,
         server: Server | Mapping[str, Any],
         revision: str | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         prices: Prices | Mapping[str, Any] | None = None,
         caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
@@ -103,7 +108,10 @@ class HttpModel:
         if caps.usd is not None and self.prices is None:
             raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
         self.served, self.server, self._revision = model, server, revision
-        self._reasoning, self._options = reasoning, dict(template_options or {})
+        self._marks = Marks.of(reasoning)
+        self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
+        check_thinking(thinking, template_options)
+        self._options = {**(template_options or {}), **({} if thinking is None else {THINKING[0]: thinking})}
         self._name, self.concurrency = name or model, concurrency
         self.budget = CallBudget(caps, self.prices)
         self.client = Client(server, self.budget.stopped)
@@ -124,11 +132,12 @@ class HttpModel:
                 reasoning=reasoning,
                 today=today,
                 template_options=template_options,
+                thinking=thinking,
             )
-        elif reasoning not in ("auto", "think", "none"):
+        elif reasoning == "harmony":
             raise ValueError(
-                f"in mode chat the server renders and reads channels, reasoning must be auto, think or none, got "
-                f"{reasoning!r}: leave it out, or use mode completions"
+                "in mode chat the server renders and reads channels, reasoning must be auto, think, none or "
+                "{open: ..., close: ...}, got 'harmony': leave it out, or use mode completions"
             )
         elif today is not None:
             raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
@@ -198,7 +207,7 @@ class HttpModel:
             unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
             fields: dict[str, Any] = {}
             if self.dialect is None and request.prefill:
-                fields = continued(request.prefill, answer)
+                fields = continued(request.prefill, answer, self._marks)
             if self.dialect is not None and ids is not None:
                 fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
                 unsupported += ["token_ids"] if fields["output_tokens"] is None else []
@@ -358,7 +367,13 @@ class HttpModel:
     ) -> Served:
         # Text and reasoning, both perhaps twice, and each token with its alternatives.
         max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
-        read = completions_answer if "prompt" in body else lambda reply: chat_answer(reply, self._reasoning)
+        limit = body[self._limit]
+
+        def read(response: Mapping[str, Any]) -> Served:
+            if "prompt" in body:
+                return completions_answer(response, limit)
+            return chat_answer(response, self._marks, limit)
+
         return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
 
     def _renamed(self, message: str) -> bool:

@@ -10,15 +10,18 @@ from goalscope.models.base import Finish, Message, Part, Reply, Request, finish_
 from goalscope.models.dialect import Dialect
 from goalscope.models.http_budget import BELIEVED
 from goalscope.models.http_errors import GarbledError
-from goalscope.models.marks import split, split_said, text_segments
+from goalscope.models.marks import THINK, Marks, split, split_said, text_segments
 from goalscope.untrusted import printable
 
+_AT_THE_LIMIT = frozenset(
+    ("length", "max_tokens", "max_length", "max_new_tokens", "max_output_tokens", "model_length", "token_limit")
+)
+"""Words of servers, in lower case, for a reply that reached the token limit."""
+_STOPS = ("stop_reason", "matched_stop")  # keys of vLLM and of SGLang
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
 _BYTES_PER_TOKEN = 4  # of English text, roughly
 _LONGEST_REASON = 80
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-"""Finish reasons, in lower case, of outputs that were cut off at the limit of tokens."""
 _WITHHELD = frozenset(
     {
         *("content_filter", "content_filtered", "safety", "refusal", "recitation", "prohibited_content", "blocklist"),
@@ -69,15 +72,19 @@ class Served:
         return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 
 
-def chat_answer(body: Mapping[str, Any], style: str) -> Served:
+def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None = None) -> Served:
     """Read a response of ``/chat/completions``.
 
-    Raises `GarbledError` where it is malformed, or empty although nothing says why.
+    Args:
+        body: the response.
+        marks: tags that set reasoning apart in the text, or none; None where the model's own are not known: reasoning
+            is then taken as the server separates it, and by marks of known families in the text.
+        limit: the token limit of the request; a response of so many tokens was cut off, whatever else it says.
 
-    The style is "auto" (reasoning as separated by the server, and by the model's own markers in the text), "think" or
-    "none" (the whole text is the answer).
+    Raises:
+        GarbledError: a response that is malformed, or empty although nothing says why.
     """
-    choice, finish, error, common = _choice(body)
+    choice, finish, error, common = _choice(body, limit)
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise GarbledError("the choice of a response holds no message")
@@ -87,9 +94,11 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Served:
         finish, error = "withheld", refusal
     raw_reasoning = message.get("reasoning_content") or message.get("reasoning")
     reasoning = raw_reasoning if isinstance(raw_reasoning, str) else None
-    in_text = split(text_segments(text, "think"), "think") if style == "think" else None
-    if style == "auto":
+    in_text = None
+    if marks is None:
         in_text = split_said(text)
+    elif marks.style == "tags":
+        in_text = split(text_segments(text, marks), marks)
     divided = in_text is not None and any(part.kind == "reasoning" for part in in_text)
     if in_text is None:
         in_text = (Part(kind="answer", text=text),) if text else ()
@@ -122,9 +131,13 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Served:
     )
 
 
-def completions_answer(body: Mapping[str, Any]) -> Served:
-    """Read a response of ``/completions``; raises `GarbledError` where it is malformed."""
-    choice, finish, error, common = _choice(body)
+def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Served:
+    """Read a response of ``/completions`` to a request with a token limit.
+
+    Raises:
+        GarbledError: a response that is malformed, or empty although nothing says why.
+    """
+    choice, finish, error, common = _choice(body, limit)
     text = choice.get("text")
     if text is None and finish == "withheld":
         text = ""
@@ -137,8 +150,8 @@ def completions_answer(body: Mapping[str, Any]) -> Served:
     output = _ids(choice.get("token_ids"))
     if output is None and logprobs and all(isinstance(entry["token"], int) for entry in logprobs):
         output = tuple(entry["token"] for entry in logprobs)
-    # Keys of vLLM and of SGLang; the value may also be a text, or null.
-    stops = [_count(choice.get(name)) for name in ("stop_reason", "matched_stop")]
+    # The value may also be a text, or null.
+    stops = [_count(choice.get(name)) for name in _STOPS]
     stop_token = next((stop for stop in stops if stop is not None), None)
     if stop_token is not None and stop_token >= _MOST_ID:
         raise GarbledError("the stop token of a response is no token id")
@@ -195,7 +208,7 @@ def _entry_score(entry: Any, token: int) -> float:
     return float(_pair("", token_entry.get("logprob"))[1])
 
 
-def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
+def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
     """Return the first choice, how it ended, the server's words on a withheld answer, and the fields of both modes.
 
     These are token counts and the fingerprint.
@@ -206,11 +219,8 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], Finish, str, di
     usage = body.get("usage")
     usage_fields = usage if isinstance(usage, Mapping) else {}
     details = usage_fields.get("completion_tokens_details")
-    reason = choices[0].get("finish_reason")
-    finish: Finish = "stop"
-    if isinstance(reason, str):
-        name = reason.lower().replace("-", "_")
-        finish = "length" if name in _CUT else "withheld" if name in _WITHHELD else "stop"
+    finish = _finish(choices[0], _count(usage_fields.get("completion_tokens")), limit)
+    reason = str(choices[0].get("finish_reason"))
     return (
         choices[0],
         finish,
@@ -222,6 +232,22 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], Finish, str, di
             "fingerprint": fingerprint if isinstance(fingerprint := body.get("system_fingerprint"), str) else "",
         },
     )
+
+
+def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -> Finish:
+    """Return how a response ended.
+
+    Servers have several words for the token limit, and some never say that it was reached: a response that counts as
+    many tokens as it may have was cut off, unless the server names the stop that ended it.
+    """
+    reason = choice.get("finish_reason")
+    name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
+    if name in _AT_THE_LIMIT:
+        return "length"
+    if name in _WITHHELD:
+        return "withheld"
+    stopped = any(choice.get(key) is not None for key in _STOPS)
+    return "length" if limit is not None and written is not None and written >= limit and not stopped else "stop"
 
 
 def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
@@ -348,7 +374,7 @@ def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, pre
     parts = dialect.text_parts(text, raw) if tokens is None else dialect.parts(text, tokens)
     return {
         "parts": parts,
-        "finish": finish_of(parts, answer.reply.finish),
+        "finish": finish_of(parts, "stop" if exact and exact[-1] in dialect.stop else answer.reply.finish),
         "prompt_tokens": tuple(prompt),
         "output_tokens": tokens,
         "reconstructed": exact is None and tokens is not None,
@@ -376,26 +402,27 @@ def chat_messages(request: Request) -> tuple[Message, ...]:
     return (*request.messages, *prefill)
 
 
-def continued(prefill: str, answer: Served) -> dict[str, Any]:
-    """Return reasoning and answer of a prefilled text that a server in mode chat has continued.
+def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[str, Any]:
+    """Return the parts of a prefilled text that a server in mode chat has continued; ``marks`` are think tags if None.
 
     Servers repeat the beginning or omit it, and separate reasoning or do not: all are read into the same form. A server
     that reasons again after closed reasoning has not continued it: no action is parsed from that.
     """
+    marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning
-    output = text if reasoning is None else f"{reasoning}\n</think>\n\n{text}"
-    prefill_text = prefill.removeprefix("<think>").lstrip("\n")  # as repeated by a server that separates reasoning
+    output = text if reasoning is None else f"{reasoning}{marks.tail}{text}"
+    prefill_text = prefill.removeprefix(marks.open).lstrip("\n")  # as repeated by a server that separates reasoning
     repeated = reasoning is not None and prefill_text != prefill and output.startswith(prefill_text)
     if repeated:
-        output = f"<think>\n{output}"
+        output = f"{marks.lead}{output}"
     elif not output.startswith(prefill):
         output = prefill + output
     # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
-    again = bool(reasoning and text) and "</think>" in prefill and not repeated
-    parts = split(text_segments(output, "think"), "think")
+    again = bool(reasoning and text) and marks.close in prefill and not repeated
+    parts = split(text_segments(output, marks), marks)
     if again:
         # The closing tag stays in the answer, where it is a mark of reasoning: such an answer states no action.
-        begun, rest = split(text_segments(prefill, "think"), "think"), output.removeprefix(prefill)
+        begun, rest = split(text_segments(prefill, marks), marks), output.removeprefix(prefill)
         parts = (*begun, Part(kind="answer", text=rest))
     calls = tuple(part for part in answer.reply.parts if part.kind == "call")
     # The returned ids begin at another position.

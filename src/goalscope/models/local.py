@@ -52,7 +52,7 @@ class LocalModel(Answering):
         revision: commit, tag or branch on the hub; name a commit where results must last.
         slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
             where a small model runs on a CPU.
-        reasoning, today, template_options: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
         random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
@@ -74,12 +74,13 @@ class LocalModel(Answering):
         dtype: str = "auto",
         revision: str | None = None,
         slots: int | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         device_map: str | Mapping[str, Any] | None = None,
         untrained: int | None = None,
         random_weights: str = RANDOM_WEIGHTS[0],
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -91,7 +92,14 @@ class LocalModel(Answering):
             raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_NUMBER}, got {untrained}")
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
-        super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+        )
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
                 f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
@@ -112,9 +120,10 @@ class LocalModel(Answering):
         *,
         name: str = "model",
         slots: int | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
     ) -> Self:
         """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
 
@@ -122,7 +131,7 @@ class LocalModel(Answering):
             ValueError: see `LocalModel`.
         """
         self = cls.__new__(cls)
-        self._set(reasoning, today, template_options)
+        self._set(reasoning, today, template_options, thinking)
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots

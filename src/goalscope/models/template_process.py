@@ -40,7 +40,7 @@ def _rendered(render: Callable[..., Any], request: dict[str, Any], length: int) 
         texts, _ = render(
             conversations=[request["messages"]],
             chat_template=request["template"],
-            add_generation_prompt=True,
+            add_generation_prompt=request["prompt"],
             **request["variables"],
         )
         text = texts[0]

@@ -69,8 +69,9 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         return ModelDefaults(name=name, style=None, parameters=common, line=line)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the line below contains its warning
-        style, base, template = dialect.style, dialect.base, dialect.chat_template
-    common["reasoning"] = style
+        marks, base, template = dialect.marks, dialect.base, dialect.chat_template
+    style = marks.style
+    common["reasoning"] = marks.setting
     if "reasoning_effort" not in template:
         common["reasoning_effort"] = None
     if style == "none":
@@ -79,12 +80,12 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         common["template"] = COMPLETION
     how = {
         "harmony": "reasoning in harmony channels",
-        "think": "reasoning in think tags",
+        "tags": f"reasoning in tags, {marks.title}",
         "none": f"no reasoning that is marked as such, the whole output is the answer, at most {MAX_TOKENS} tokens",
     }[style]
     kind = "a base model without a chat template: prompts are texts with worked examples that it goes on with; "
     return ModelDefaults(
-        name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {style})"
+        name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {marks.title})"
     )
 
 
