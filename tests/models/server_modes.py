@@ -320,8 +320,9 @@ def _twice(asked: Asked) -> Sent:
 
 @mode("gemma4")
 def _channel_closed(asked: Asked) -> Sent:
+    # The study names no marks of reasoning, and these are of another family than the model's: no action is read.
     thought = 'A wall stands where {"action": "UP"} would lead.'
-    return asked.reply(f"<|channel>thought\n{thought}<channel|>{asked.action}", kind="marked")
+    return asked.reply(f"<|channel>thought\n{thought}<channel|>{asked.action}", kind=INVALID)
 
 
 @mode("gemma4b")
