@@ -283,9 +283,9 @@ class _Heads:
 
     def columns(self, **steps: npt.NDArray[Any]) -> EpisodeColumns:
         """Return all columns; ``steps``: those of the steps, and the last states."""
+        columns: dict[str, Any] = {**self._columns, **{name: freeze(column) for name, column in steps.items()}}
         return EpisodeColumns(
-            **self._columns,
-            **{name: freeze(column) for name, column in steps.items()},
+            **columns,
             worlds=tuple(world for _, world in self._worlds.values()),
             world=freeze(np.array(self._world, dtype=np.int64)),
             length=freeze(np.array(self._length, dtype=np.int64)),
@@ -340,7 +340,7 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
         if (walk[:, -1] == NO_ACTION).any()
     }
     if candidates:
-        select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(candidates)}) AND instr(said, ?)"
+        select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(list(candidates))}) AND instr(said, ?)"
         texts = store.query(select, (*candidates, WITHHELD.encode()))
         sums = store.sums.known("said", [number for number, _ in texts])
         for number, said in texts:
