@@ -29,7 +29,7 @@ from serving import KINDS, ROOT, Kind, install, started
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
-from goalscope.models import Completion, HttpModel, LocalModel, Request, Sampling
+from goalscope.models import HttpModel, LocalModel, Reply, Request, Sampling
 from goalscope.models.http_checks import ServerReport
 from goalscope.preflight.server_report import examine_server
 from goalscope.runs import Store, Study
@@ -99,7 +99,7 @@ def agreement(kind: Kind, name: str, local: Path, address: str, prompts: int) ->
         acts = [turn(one, view.actions).action for one in (mine, other)]
         pair = tuple("-" if act is None else view.actions[act] for act in acts)
         table[pair[0], pair[1]] += 1
-        texts += mine.text.strip() == other.text.strip()
+        texts += mine.answer.strip() == other.answer.strip()
         if acts[0] != acts[1]:
             margins.append(_margin(mine, other))
     equal = sum(count for (first, second), count in table.items() if first == second)
@@ -107,7 +107,7 @@ def agreement(kind: Kind, name: str, local: Path, address: str, prompts: int) ->
 
 
 @cache
-def answers_here(local: Path, reasoning: str, requests: tuple[Request, ...], sampling: Sampling) -> list[Completion]:
+def answers_here(local: Path, reasoning: str, requests: tuple[Request, ...], sampling: Sampling) -> list[Reply]:
     """Return what the model in this process says, once for all servers of the same model.
 
     Args:
@@ -118,7 +118,7 @@ def answers_here(local: Path, reasoning: str, requests: tuple[Request, ...], sam
     return LocalModel(local, device="cpu", reasoning=reasoning).complete(requests, sampling)
 
 
-def _margin(mine: Completion, other: Completion) -> float:
+def _margin(mine: Reply, other: Reply) -> float:
     leads = [entry["top"][0][1] - entry["top"][1][1] for entry in mine.logprobs or ()]
     if mine.output_tokens and other.output_tokens:
         pairs = zip(mine.output_tokens, other.output_tokens, strict=False)

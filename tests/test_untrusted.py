@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from goalscope.untrusted import (
     explain,
     faults,
     printable,
-    read_octets,
     shorten,
 )
 from goalscope.yaml_text import read_yaml_text
@@ -97,13 +95,6 @@ def test_an_object_is_asked_for_and_nothing_else_passes() -> None:
     for other in ("[]", "1", "null", '"text"'):
         with pytest.raises(UntrustedError, match="an object"):
             decode_object(other)
-
-
-def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"12345")
-    assert read_octets(tmp_path / "a", 5) == b"12345"
-    with pytest.raises(UntrustedError, match="at most 4 bytes"):
-        read_octets(tmp_path / "a", 4)
 
 
 def test_yaml_with_a_repeated_key_or_a_reference_is_refused() -> None:

@@ -21,6 +21,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope.folder import NamedFile
+
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
 """What stands around a name in a written hypothesis or a setting, as in ``policy mine:hug if (event mine:near)``."""
@@ -163,12 +165,28 @@ def load_function(source: str, what: str) -> Callable[..., Any]:
     return function
 
 
+def load_module(module: str, what: str) -> None:
+    """Import a module of the working directory for what it registers elsewhere, such as levels of MiniGrid.
+
+    Args:
+        module: its name, as in an import statement.
+        what: expected kind of part, for messages.
+
+    Raises:
+        ValueError: no such module there, or no name of a module.
+    """
+    if not isinstance(module, str) or not is_own(f"{module}:_"):
+        raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")
+    _attribute(f"{module}:*", what)
+
+
 def _attribute(source: str, what: str) -> Any:
     """Return an attribute of a module of the working directory, None where it is missing."""
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
     path = next(
-        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if candidate.is_file()), None
+        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if NamedFile(candidate).is_there()),
+        None,
     )
     if path is None:
         raise ValueError(

@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from goalscope.folder import NamedFile
 
 Answer = TypeVar("Answer")
 
@@ -71,6 +72,7 @@ class Tally:
     def __init__(self) -> None:
         self._lock, self._counts = threading.Lock(), Counter[str]()
         self._listeners: list[Callable[[str], None]] = []
+        self._silent: dict[str, float] = {}  # address of a server -> monotonic time since when it has sent nothing
 
     def add(self, **counts: int) -> None:
         """Add to some counts."""
@@ -81,6 +83,20 @@ class Tally:
         """Return all counts as they are now."""
         with self._lock:
             return self._counts.copy()
+
+    def show_silence(self, address: str, since: float | None) -> None:
+        """Have progress lines show since when a server has sent nothing (monotonic time); None to end that."""
+        with self._lock:
+            if since is None:
+                self._silent.pop(address, None)
+            else:
+                self._silent[address] = since
+
+    @property
+    def silent(self) -> Mapping[str, float]:
+        """Since when servers have sent nothing that is waited for, by address."""
+        with self._lock:
+            return dict(self._silent)
 
     def tell(self, line: str) -> None:
         """Hand a line on what goes on to whoever began to listen last; where nobody listens, to `LOG`."""
@@ -193,15 +209,16 @@ class ModelsAtWork:
             f"{answers} answers ({counts['under_way']} under way)"
             + (f", {100 * invalid / answers:.0f} % invalid" if answers else ""),
             f"{read + written:.0f} tokens/s ({written:.0f} written)",
+            *(f"nothing from {address} for {duration(now - since)}" for address, since in TALLY.silent.items()),
             *memory_words(),
         ]
 
 
 def memory_words() -> list[str]:
     """Return the resident memory of this process, where the system tells it (Linux), and of GPUs where one is used."""
-    sizes, torch, found = Path("/proc/self/statm"), sys.modules.get("torch"), list[str]()
-    if sizes.exists():
-        octets = int(sizes.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    sizes, torch, found = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    if sizes.is_there():
+        octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         found.append(f"{octets / 1e9:.1f} GB of memory")
     if torch is not None and torch.cuda.is_initialized():
         reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from sys import get_int_max_str_digits
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -56,24 +55,6 @@ class StrangeFileError(UntrustedError):
 
 class DamagedError(ValueError):
     """Stored data that are damaged, whoever reads them."""
-
-
-def read_octets(path: Path, most: int = MOST_FILE_BYTES) -> bytes:
-    """Return the bytes of a file.
-
-    Args:
-        path: the file.
-        most: maximum number of bytes; a larger file is not read to its end.
-
-    Raises:
-        UntrustedError: it is larger.
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as stream:
-        octets = stream.read(most + 1)
-    if len(octets) > most:
-        raise UntrustedError(f"a file must have at most {most} bytes", "a larger one")
-    return octets
 
 
 def decode_text(octets: bytes) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Final
 import yaml
 
 from goalscope.checks import near_miss
-from goalscope.untrusted import UntrustedError, decode_text, printable, read_octets, shorten
+from goalscope.folder import Folder, NamedFile
+from goalscope.untrusted import UntrustedError, printable, shorten
 
 MOST_YAML_BYTES: Final = 4_000_000
 MOST_VALUES: Final = 100_000
@@ -30,12 +31,12 @@ def read_yaml(path: Path) -> Any:
         OSError: the file cannot be read.
         ValueError: not UTF-8 text, too large, or refused by `read_yaml_text`.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}")
-    if path.is_dir():
+    if Folder(path).is_there():
         raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
     try:
-        text = decode_text(read_octets(path, MOST_YAML_BYTES))
+        text = NamedFile(path).load_text(MOST_YAML_BYTES)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}") from error
     except UntrustedError as error:
         raise ValueError(f"{path}: {error}") from error
     return read_yaml_text(text, str(path))

@@ -8,6 +8,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from goalscope.models.marks import left_over
+
 SIGNS = "{}:,[]"
 OTHER = object()
 """A value that is no action."""
@@ -25,12 +27,16 @@ def verdict(text: str, names: tuple[str, ...], *, truncated: bool = False) -> st
     text = text.strip()
     if not text:
         return "truncated" if truncated else "empty"
+    if left_over(text):
+        return "markers"
     whole = one_object(text)
     if whole is not None:
         stated, mentioned = whole
     else:
         tokens, openings = tokens_of(text)
         if open_ended(text, tokens):
+            return "truncated"
+        if truncated and not begins_with_action(text, tokens):
             return "truncated"
         stated = statements(tokens, openings)
         last = max((token.at for token in tokens if token.sign and token.says == "}"), default=-1)
@@ -164,6 +170,23 @@ def statements(tokens: list[Token], outside: list[tuple[int, str]]) -> list[Any]
             if depth == 0:
                 found += [(tokens[start].at, value) for value in values_of(tokens[start : index + 1])]
     return [value for at, value in found if not in_array(at, outside)]
+
+
+def begins_with_action(text: str, tokens: list[Token]) -> bool:
+    """Whether the first object of a text states something, with nothing but the opening of a code fence before it."""
+    before, _, _ = text.partition("{")
+    fence = before.removeprefix("```")
+    word = fence.strip()
+    if before and (fence == before or not all(letter.isalnum() or letter == "_" for letter in word)):
+        return False
+    if fence[: len(fence) - len(fence.lstrip())].strip(" \t") and word:
+        return False  # the word stands in another line than the fence
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += is_sign(token, "{") - is_sign(token, "}")
+        if depth == 0:
+            return bool(values_of(tokens[: index + 1]))
+    return False
 
 
 def in_array(at: int, outside: list[tuple[int, str]]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from goalscope.agents import Agent, ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import example_action, read_template, render_history
-from goalscope.models import TEMPLATE_FORMS, Completion, Message, Request, Sampling
+from goalscope.models import TEMPLATE_FORMS, Message, Reply, Request, Sampling
 from goalscope.worlds import ACTIONS, Action, Grid, GridView
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
@@ -23,7 +23,7 @@ FOGGED = Grid.parse("#####\n#A_**\n#####")
 class Scripted:
     """A model that says what it was told to say."""
 
-    completions: list[Completion] = field(default_factory=list)
+    completions: list[Reply] = field(default_factory=list)
     name: str = "scripted"
     rendered: str | None = None
     asked: list[Request] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Scripted:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
         return self.rendered and self.rendered + messages[0].content
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         self.asked += requests
         return self.completions[: len(requests)]
 
@@ -137,8 +137,8 @@ def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
 def test_completions_become_turns() -> None:
     model = Scripted(
         [
-            Completion(
-                text='{"action": "UP"}',
+            Reply.of(
+                '{"action": "UP"}',
                 reasoning="up",
                 prompt_tokens=(1, 2),
                 output_tokens=(3,),
@@ -147,8 +147,8 @@ def test_completions_become_turns() -> None:
                 unsupported=("reasoning_effort",),
                 raw="kept by its tokens",
             ),
-            Completion(text="", finish="length", raw="and so on"),
-            Completion(text='{"action": "JUMP"}', reconstructed=True, output_tokens=(9,)),
+            Reply.of("", finish="length", raw="and so on"),
+            Reply.of('{"action": "JUMP"}', reconstructed=True, output_tokens=(9,)),
         ]
     )
     agent = ChatAgent(model=model, task="grid")

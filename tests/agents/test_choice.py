@@ -13,7 +13,7 @@ from test_chat import FOGGED, GRID, KEYED, Scripted, text
 
 from goalscope.agents import ChatAgent, Observation, Past, TaskChatAgent, agent_id, build_agent
 from goalscope.agents.choice import LITTLE_MASS, Choice, answers_of, chosen, content_free, policy_of
-from goalscope.models import Completion, Likelihoods, Request, Sampling
+from goalscope.models import Likelihoods, Reply, Request, Sampling
 from goalscope.runs import Store, Study, export_parquet, run
 from goalscope.worlds import Action, GridView
 
@@ -33,7 +33,7 @@ class Scoring(Scripted):
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         self.scored += requests
-        said = Completion(text="UP?", reasoning="hm", finish="stop") if reasoned else None
+        said = Reply.of("UP?", reasoning="hm", finish="stop") if reasoned else None
         return [
             Likelihoods(
                 logprobs=self.blank if "? ?" in one.messages[-1].content else self.logprobs,
@@ -107,7 +107,7 @@ def test_the_prior_is_read_where_the_grid_shows_nothing() -> None:
 def test_after_reasoning_the_generated_answer_is_kept_beside_the_choice() -> None:
     (turn,) = agent(after="reasoning", temperature=0.0).act([VIEW])
     assert (turn.reasoning, turn.extra["generated"], turn.text) == ("hm", "UP?", '{"action": "UP"}')
-    cut = Completion(text="", reasoning="hm", finish="length", output_tokens=(5,))
+    cut = Reply.of("", reasoning="hm", finish="length", output_tokens=(5,))
     ended = replace(cut, finish="stop")
     for reasoned, failure in ((cut, "truncated"), (ended, "empty")):
         found = Likelihoods(logprobs=(), reasoned=reasoned)

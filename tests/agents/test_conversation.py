@@ -12,7 +12,7 @@ from http_studies import template, trajectories
 from server import Loopback, speaker
 
 from goalscope.agents import ChatAgent, Observation, Past, agent_id, build_agent
-from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.preflight import costs
 from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
 from goalscope.runs.episode import LiveEpisode
@@ -37,7 +37,7 @@ class Echo:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         found = []
         for request in requests:
             if len(self.asked) == self.fails_at:
@@ -45,7 +45,7 @@ class Echo:
             self.asked.append(request)
             said = sum(message.role == "assistant" for message in request.messages)
             answer = json.dumps({"action": ACTIONS[said % 4]}) if said % 3 < 2 else "no idea"
-            found.append(Completion(text=answer, reasoning=f"so far {said} answers, {request.key[1][-4:]}"))
+            found.append(Reply.of(answer, reasoning=f"so far {said} answers, {request.key[1][-4:]}"))
         return found
 
 

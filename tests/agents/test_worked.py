@@ -10,7 +10,7 @@ import pytest
 
 from goalscope.agents import ChatAgent, Observation, agent_id
 from goalscope.agents.prompts import WORKED_RULE, example_action, turned
-from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, generate
@@ -32,7 +32,7 @@ class Base:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         return []
 
 

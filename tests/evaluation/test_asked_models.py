@@ -14,7 +14,7 @@ import pytest
 from goalscope import registry
 from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, judging
-from goalscope.models import Completion, Message, Request, Sampling, model_backend
+from goalscope.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.planning import distances_to
 from goalscope.worlds import ACTIONS
 
@@ -41,8 +41,8 @@ class Literate:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
         return messages[-1].content
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        return [Completion(text="no" if self.model == "mute" else self._said(one), finish="stop") for one in requests]
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
+        return [Reply.of("no" if self.model == "mute" else self._said(one)) for one in requests]
 
     def _said(self, request: Request) -> str:
         return json.dumps({"action": self._answer(request.messages[-1].content)})

@@ -47,6 +47,22 @@ def read(tmp_path: Path, lines: list[Any]) -> tuple[list[Episode], ImportResult,
     return episodes, result, [str(problem) for problem in result.problems]
 
 
+@pytest.mark.parametrize("open_cell", [" ", "."])
+def test_open_cells_may_be_blank_or_points(tmp_path: Path, open_cell: str) -> None:
+    room = ROOM.replace("_", open_cell)
+    lines = [{"episode": "a", "grid": room, "step": 0, "position": [1, 1], "action": "right"}]
+    lines += [{"type": "world", "id": "room", "grid": room}, *way("b")]
+    episodes, _, problems = read(tmp_path, lines)
+    assert problems == []
+    assert [episode.world.grid for episode in episodes] == [Grid.parse(ROOM)] * 2
+
+
+def test_a_cell_that_cannot_be_read_is_named_where_it_is(tmp_path: Path) -> None:
+    lines = [{"episode": "a", "grid": "#####\n#A x#\n#####", "step": 0, "position": [1, 1], "action": "right"}]
+    _, _, [problem] = read(tmp_path, lines)
+    assert "line 2, column 3 holds 'x'" in problem
+
+
 def test_the_shortest_log_is_an_episode(tmp_path: Path) -> None:
     lines = [{"episode": "a", "grid": ROOM, "step": 0, "position": [1, 1], "action": "RIGHT"}]
     [episode], _, problems = read(tmp_path, lines)

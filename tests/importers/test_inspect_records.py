@@ -1,6 +1,7 @@
 """What a log of Inspect holds of an episode of ours, and what a reader makes of others' samples: without Inspect."""
 
 import json
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,11 @@ from goalscope.cli import app
 from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
-from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, replayed
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
-from goalscope.models import Completion
+from goalscope.models import Reply
 from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
@@ -139,9 +140,9 @@ def test_an_episode_that_stands_there_twice_is_refused(episodes: list[Episode]) 
         replayed(sample_of(episodes[0]), context)
 
 
-def test_a_completion_comes_back_as_it_was() -> None:
-    made = Completion(
-        text='{"action": "UP"}',
+def test_a_reply_comes_back_as_it_was() -> None:
+    made = Reply.of(
+        '{"action": "UP"}',
         reasoning="up",
         prompt_tokens=(1, 2),
         output_tokens=(3,),
@@ -150,8 +151,8 @@ def test_a_completion_comes_back_as_it_was() -> None:
         logprobs=({"token": 3, "logprob": -0.1, "top": [[3, -0.1]]},),
         unsupported=("reasoning_effort",),
     )
-    record = CompletionRecord.of(made)
-    assert CompletionRecord.read(json.loads(json.dumps(record.plain())), "").completion() == made
+    record = ReplyRecord.of(made)
+    assert ReplyRecord.read(json.loads(json.dumps(record.plain())), "").reply() == made
 
 
 def foreign_sample(**more: Any) -> Any:
@@ -206,7 +207,7 @@ def test_calls_of_tools_are_the_turns_of_a_recorded_episode() -> None:
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ({"turns": []}, "actions of different names"),
+        ({"turns": []}, r"RecordedEpisode\.actions"),
         ({"turns": [RecordedTurn(action=None)], "actions": ["look"]}, "either an action"),
         ({"actions": ["a", "a"]}, "actions of different names"),
         ({"actions": ["\ud800"]}, "Unicode"),
@@ -288,3 +289,50 @@ def test_a_reader_is_a_function_of_the_working_directory(tmp_path: Path, monkeyp
     ):
         with pytest.raises(ValueError, match=word):
             load_function(source, "a reader")
+
+
+def a_log(number: int, **more: Any) -> dict[str, Any]:
+    """Return the beginning of a log of Inspect with a version."""
+    spec = {"task": "wikipedia", "run_id": "r", "created": "2024-05-05T07:59:35", "model": "openai/gpt-4"}
+    return {"version": number, "status": "success", "eval": spec, **more}
+
+
+@pytest.mark.parametrize("form", ["json", "cut", "header", "start"])
+def test_a_log_of_a_newer_version_is_named_with_it(tmp_path: Path, form: str) -> None:
+    text = json.dumps(a_log(3, future=[{"shape": "unknown"}]), indent=4)
+    path = tmp_path / ("log.eval" if form in ("header", "start") else "log.json")
+    if form in ("header", "start"):
+        member = {"header": "header.json", "start": "_journal/start.json"}[form]
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr(member, text)
+    else:
+        path.write_text(text if form == "json" else text[:-5], encoding="utf-8")
+    result = import_path(path)
+    assert list(result.episodes) == []
+    [problem] = result.problems
+    assert "log version 3" in str(problem)
+
+
+def test_versions_are_read_from_the_head_alone(tmp_path: Path) -> None:
+    for number, text in (
+        (2, '{"version": 2, "status"'),
+        (0, '{"status": "success", "version": 9}'),
+        (0, "[]"),
+        (0, '{"version": "3"}'),
+        (12, '\n {\n "version" : 12\n}'),
+    ):
+        (tmp_path / "log.json").write_text(text)
+        assert log_version(tmp_path / "log.json") == number
+    (tmp_path / "log.eval").write_bytes(b"no archive")
+    assert log_version(tmp_path / "log.eval") == log_version(tmp_path / "missing.json") == 0
+
+
+@pytest.mark.parametrize("actions", [None, [], ()])
+def test_a_sample_without_any_name_of_an_action_says_what_to_give(actions: Any) -> None:
+    unreadable = RecordedTurn(action=None, failure="unreadable arguments")
+    sample = SimpleNamespace(id="one", epoch=1, events=[])
+    header = SimpleNamespace(eval=SimpleNamespace(model="model", task="task"))
+    with pytest.raises(UntrustedError, match=r"RecordedEpisode\.actions"):
+        recorded_episode(RecordedEpisode(turns=[unreadable], actions=actions), sample, header)
+    episode, _ = recorded_episode(RecordedEpisode(turns=[unreadable], actions=["go"]), sample, header)
+    assert [step.failure for step in episode.steps] == ["unreadable arguments"]

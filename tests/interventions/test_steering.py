@@ -20,7 +20,7 @@ from goalscope.interventions.directions import reading_directions, split_subspac
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
 from goalscope.interventions.reasoning import CachedAgent, edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
-from goalscope.models import Completion, HttpModel, LocalModel, Message, Request, Sampling
+from goalscope.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
 from goalscope.worlds import Action, Grid, GridView
@@ -223,16 +223,16 @@ class Thinker:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         self.asked.extend(requests)
         return [self._said(request) for request in requests]
 
-    def _said(self, request: Request) -> Completion:
+    def _said(self, request: Request) -> Reply:
         own = self.thoughts[request.messages[-1].content]
         begun = request.prefill.removeprefix("<think>\n").partition("\n</think>")[0]
         word = re.findall(r"UP|DOWN|LEFT|RIGHT", own if self.anew else begun or own)[0]
-        text = f'{{"action": "{word}"}}'
-        return Completion(text=text, reasoning=begun or own, marked=bool(begun and self.anew))
+        anew = f"{own}</think>" if begun and self.anew else ""  # a server that reasons again after its reasoning
+        return Reply.of(f'{anew}{{"action": "{word}"}}', reasoning=begun or own)
 
 
 def _thinking(agent: ChatAgent, pair: Pair, *, anew: bool = False) -> tuple[ChatAgent, list[Request]]:

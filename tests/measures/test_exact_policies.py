@@ -108,6 +108,6 @@ def test_what_is_measured_with_exact_policies_says_so() -> None:
         [held] = held_out(episodes, settings)
         assert (EXACT_NOTE in estimate.note) == (EXACT_NOTE in held.note) == exact
     wrong = [replace(uniform[0], steps=tuple(replace(step, extra={"policy": [0.9] * 4}) for step in uniform[0].steps))]
-    with pytest.raises(ValueError, match="the sum 1"):
+    with pytest.raises(ValueError, match=r"policies .*sum to 1.*got 3\.6"):
         measure_goals(wrong, settings)
     assert len(measure_episodes(wrong)), "measures of actions do not read policies"

@@ -101,5 +101,5 @@ def test_errors() -> None:
         meg_shared(curves, [1.0, math.nan])
     with pytest.raises(ValueError, match="weights must be >= 0"):
         meg_shared(curves, [0.0, 0.0], [1.0, -1.0])
-    with pytest.raises(ValueError, match="sum above 0"):
+    with pytest.raises(ValueError, match="sum of 0"):
         meg_shared(curves, [0.0, 0.0], [0.0, 0.0])

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import torch
 from server_faults import FAULTS, Mixed
+from server_modes import Asked, Mode
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from goalscope.models import LocalModel, Message, Request, Sampling
@@ -144,6 +145,7 @@ class Behaviour:
     ignores: tuple[str, ...] = ()  # fields that are dropped without a word
     merges: bool = False  # leaves the reasoning in the answer, without its special tokens
     pages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what GET answers, by path
+    silent_pages: bool = False  # whether GET is never answered
     key: str = ""
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
@@ -152,17 +154,18 @@ class Behaviour:
     override_after: int = 0  # answers before it is in place
     refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
     raw: Callable[[BaseHTTPRequestHandler], None] | None = None  # writes whatever it likes in place of every answer
+    mode: Mode | None = None  # makes every answer; the outcome of a request is the kind of its reply
 
 
 class Loopback:
     """The server; stopping it also breaks the connections that are open.
 
     Args:
-        model: what answers.
+        model: what answers; None where a mode makes all answers.
         behaviour: how requests are treated.
     """
 
-    def __init__(self, model: LocalModel, **behaviour: Any) -> None:
+    def __init__(self, model: LocalModel | None, **behaviour: Any) -> None:
         self.model = model
         self.behaviour = Behaviour(**behaviour)
         self.log: list[Entry] = []
@@ -267,7 +270,7 @@ class Loopback:
             document["usage"] = usage | {"total_tokens": sum(usage.values())}
         asks = sampling.top_logprobs and not self.behaviour.ignores_logprobs
         if chat:
-            said = completion.text if not self.behaviour.constrains else self._constrained(body) or completion.text
+            said = completion.answer if not self.behaviour.constrains else self._constrained(body) or completion.answer
             message = {"role": "assistant", "content": said, "reasoning_content": completion.reasoning}
             if self.behaviour.merges:
                 message = {"role": "assistant", "content": words.decode(tokens, skip_special_tokens=True)}
@@ -372,6 +375,10 @@ class _Handler(BaseHTTPRequestHandler):
         """The server keeps a log of its own."""
 
     def do_GET(self) -> None:
+        if self.server.owner.behaviour.silent_pages:
+            self.server.owner.stopping.wait(60)
+            self.close_connection = True
+            return
         page = self.server.owner.behaviour.pages.get(self.path)
         self._send(200 if page else 404, page or {"detail": "Not Found"})
 
@@ -386,7 +393,13 @@ class _Handler(BaseHTTPRequestHandler):
             authorization=self.headers.get("Authorization", ""),
             headers={name.lower(): value for name, value in self.headers.items()},
         )
-        entry.outcome = how.faults.draw(owner.enter(entry)) or "begun"
+        number = owner.enter(entry)
+        entry.outcome = how.faults.draw(number) or "begun"
+        if how.mode is not None:
+            sent = how.mode(Asked(number=number - 1, body=body))
+            entry.outcome = sent.kind
+            self._write(sent.status, sent.raw, "application/json", headers=sent.headers)
+            return
         if how.raw is not None:
             entry.outcome = "raw"
             how.raw(self)

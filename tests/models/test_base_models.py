@@ -10,7 +10,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 
 from goalscope.agents import ChatAgent
 from goalscope.evaluation.subject import subject_of
-from goalscope.models import LocalModel, Message, Sampling
+from goalscope.models import LocalModel, Message, Part, Sampling
 from goalscope.models.folders import folder_identity, has_chat_template, model_folder
 from goalscope.models.gguf_files import PACKAGES, read_header
 
@@ -39,10 +39,10 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text_to_the_end_of_the_l
     (line,) = lines
     ids = model.encode('{"action": "UP"}')
     for end in ([line], [model.tokenizer.eos_token_id], []):
-        assert model.parts("", [*ids, *end]).text == '{"action": "UP"}'
-    assert model.text_parts("", '{"action": "UP"}\n\nanother').text == '{"action": "UP"}'
+        assert model.parts("", [*ids, *end]) == (Part(kind="answer", text='{"action": "UP"}'),)
+    assert model.text_parts("", '{"action": "UP"}\n\nanother') == (Part(kind="answer", text='{"action": "UP"}'),)
     (answer,) = model.complete([request("go")], COLD)
-    assert "\n" not in answer.text and answer.output_tokens
+    assert "\n" not in answer.answer and answer.output_tokens
 
 
 def test_a_text_begins_as_the_tokenizer_begins_texts() -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ try:
     said = chat_templates.render_bounded(*json.load(sys.stdin), {})
 except chat_templates.ChatTemplateError as error:
     said = f"refused: {error}"
-chat_templates._RENDERER.end()
+chat_templates.RENDERER.end()
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([said[:2000], used.ru_maxrss, used.ru_utime]))
 """
@@ -165,11 +166,11 @@ def test_memory_is_bounded(name: str) -> None:
 def test_time_is_bounded_while_compiling_and_inside_of_one_operation(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat_templates._RENDERER.end()
-    monkeypatch.setattr(chat_templates, "MOST_SECONDS", 1)
+    chat_templates.RENDERER.end()
+    monkeypatch.setattr(chat_templates.RENDERER, "bounds", replace(chat_templates.RENDERER.bounds, seconds=1))
     with pytest.raises(ChatTemplateError, match="1 s of processor time"):
         render_bounded(BEYOND_TIME[name], USER, {})
-    chat_templates._RENDERER.end()
+    chat_templates.RENDERER.end()
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -184,7 +185,7 @@ def test_a_template_that_fails_is_one_error_and_the_next_is_rendered(name: str) 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     render_bounded(PLAIN_TEMPLATE, USER, {})
-    process = chat_templates._RENDERER._child
+    process = chat_templates.RENDERER._child
     assert process is not None
     yield process
     assert render_bounded(PLAIN_TEMPLATE, USER, {}) == "[user] x\n[a]"
@@ -196,7 +197,7 @@ def test_one_process_serves_many_threads(child: subprocess.Popen[bytes]) -> None
 
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(rendered, range(300))) == [f"[user] {number}\n[a]" for number in range(300)]
-    assert chat_templates._RENDERER._child is child
+    assert chat_templates.RENDERER._child is child
 
 
 def test_a_process_that_was_ended_is_started_again(child: subprocess.Popen[bytes]) -> None:
@@ -225,15 +226,15 @@ def test_a_fork_has_a_process_of_its_own(child: subprocess.Popen[bytes]) -> None
     number = os.fork()
     if number == 0:  # pragma: no cover - in the fork
         with os.fdopen(writing, "w") as stream:
-            json.dump([render_bounded(PLAIN_TEMPLATE, USER, {}), chat_templates._RENDERER._child.pid], stream)  # type: ignore[union-attr]
-        chat_templates._RENDERER.end()
+            json.dump([render_bounded(PLAIN_TEMPLATE, USER, {}), chat_templates.RENDERER._child.pid], stream)  # type: ignore[union-attr]
+        chat_templates.RENDERER.end()
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
         text, process = json.load(stream)
     os.waitpid(number, 0)
     assert text == "[user] x\n[a]" and process != child.pid
-    assert chat_templates._RENDERER._child is child and child.poll() is None
+    assert chat_templates.RENDERER._child is child and child.poll() is None
 
 
 def test_the_process_ends_with_its_parent_and_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_the_process_ends_with_its_parent_and_imports_nothing_from_the_working_d
     program = (
         "from goalscope.models import chat_templates as c\n"
         "print(c.render_bounded('{{ messages[0].role }}', [{'role': 'user', 'content': ''}], {}))\n"
-        "print(c._RENDERER._child.pid, flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        "print(c.RENDERER._child.pid, flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
     role, number = done.stdout.split()

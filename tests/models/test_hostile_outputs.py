@@ -23,7 +23,7 @@ from goalscope.agents.parse import FAILURES
 from goalscope.cli import app
 from goalscope.cli.console import fail, safe, say, table
 from goalscope.cli.errors import guarded
-from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.runs import Store, Study, export_parquet, run
 from goalscope.worlds import Action
 
@@ -226,11 +226,11 @@ class Speaker:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         self.count += len(requests)
         begin = self.count - len(requests)
         texts = [self.said[(begin + index) % len(self.said)] for index in range(len(requests))]
-        return [Completion(text=text, reasoning=text[::-1], raw=text) for text in texts]
+        return [Reply.of(text, reasoning=text[::-1], raw=text) for text in texts]
 
 
 class Page(HTMLParser):

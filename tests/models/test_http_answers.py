@@ -7,7 +7,7 @@ from server import Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents.chat import turn
-from goalscope.models import Completion, HttpModel, Sampling, Server
+from goalscope.models import HttpModel, Reply, Sampling, Server
 from goalscope.models.http_answers import Served, chat_answer, continued
 from goalscope.models.http_errors import GarbledError
 from goalscope.worlds import Action
@@ -58,7 +58,7 @@ def answered(said: dict[str, Any], **settings: Any) -> Any:
 @pytest.mark.parametrize(("said", "answer", "reasoning"), CUT)
 def test_an_answer_is_taken_apart_by_the_models_own_markers(said: str, answer: str, reasoning: str | None) -> None:
     found = answered({"content": said})
-    assert (found.text, found.reasoning, found.marked) == (answer, reasoning, False)
+    assert (found.answer, found.reasoning) == (answer, reasoning)
     act = turn(found)
     assert act.action is not None and act.action == Action.UP and act.failure is None
 
@@ -66,14 +66,14 @@ def test_an_answer_is_taken_apart_by_the_models_own_markers(said: str, answer: s
 @pytest.mark.parametrize("said", LEFT)
 def test_an_answer_whose_markers_do_not_take_it_apart_is_a_failure_with_that_name(said: str) -> None:
     found = answered({"content": said})
-    assert found.text == said, "what arrived is kept as it is"
+    assert found.answer == said, "what arrived is kept as it is"
     assert (turn(found).action, turn(found).failure) == (None, "markers")
 
 
 @pytest.mark.parametrize("said", PLAIN)
 def test_an_answer_without_markers_stays_what_it_is(said: str) -> None:
     found = answered({"content": said})
-    assert (found.text, found.reasoning, turn(found).failure) == (said, None, None)
+    assert (found.answer, found.reasoning, turn(found).failure) == (said, None, None)
 
 
 def test_two_final_messages_contradict_each_other() -> None:
@@ -83,7 +83,7 @@ def test_two_final_messages_contradict_each_other() -> None:
 
 def test_reasoning_that_the_server_keeps_apart_stands_before_what_it_left_in_the_text() -> None:
     found = answered({"content": f"b</think>{UP}", "reasoning_content": "a"})
-    assert (found.text, found.reasoning) == (UP, "a\nb")
+    assert (found.answer, found.reasoning) == (UP, "a\nb")
 
 
 def test_a_study_that_says_there_is_no_reasoning_reads_no_action_beside_markers() -> None:
@@ -100,8 +100,8 @@ def test_token_ids_of_a_chat_are_read_where_servers_put_them_and_checked(beside:
         return chat_answer(body, "auto")
 
     found = read([7, 8], [1, 2, 3], prompt_tokens=2, completion_tokens=3)
-    assert (found.prompt_tokens, found.output_tokens) == ((7, 8), (1, 2, 3))
-    assert read(None, None, prompt_tokens=2).output_tokens is None
+    assert (found.reply.prompt_tokens, found.reply.output_tokens) == ((7, 8), (1, 2, 3))
+    assert read(None, None, prompt_tokens=2).reply.output_tokens is None
     for prompt, output in (([-1], [1]), ([1.5], [1]), ([2**40], [1]), (["7"], [1]), ({"7": 8}, [1]), ([7], "12")):
         with pytest.raises(GarbledError):
             read(prompt, output)
@@ -126,6 +126,6 @@ THOUGHT = "<think>\nby the wall\n</think>\n\n"
 def test_a_continued_answer_is_read_however_it_is_handed_over_and_another_one_is_none(
     reasoning: str | None, text: str, action: Action | None, thought: str
 ) -> None:
-    answer = Served(text=text, reasoning=reasoning, finish="stop", prompt_count=1, output_count=1, reasoning_count=None)
-    said = Completion(**continued(THOUGHT, answer))
+    served = Served(reply=Reply.of(text, reasoning=reasoning), prompt_count=1, output_count=1, reasoning_count=None)
+    said = Reply(**continued(THOUGHT, served))
     assert (turn(said).action, said.reasoning) == (action, thought)

@@ -50,7 +50,7 @@ def test_each_kind_alone_is_outlived_and_counted(name: str, model: LocalModel) -
         spent = found.usage["prompt_tokens"] + found.usage["output_tokens"]
         if asked.budget.calls == 2:
             assert (asked.budget.tokens > spent) == (name in CHARGED), "what may have been charged counts at its most"
-        assert found.text
+        assert found.answer
 
 
 def under_faults(model: LocalModel, folder: Path, faults: Mixed, timeout: float, **size: int) -> Counter[str]:

@@ -10,8 +10,8 @@ from server import Loopback, speaker
 from tiny_models import gpt_oss, request, tokenizer
 
 from goalscope.agents import agent_id, build_agent
-from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
-from goalscope.models.http_answers import Served, chat_answer, completions_answer
+from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
+from goalscope.models.http_answers import chat_answer, completions_answer
 from goalscope.models.http_budget import CallBudget
 from goalscope.models.http_errors import GarbledError, retry_after
 from goalscope.models.http_transport import RequestPace
@@ -58,7 +58,7 @@ def test_completions_mode_gives_what_the_model_gives(
     if temperature == 0:
         alone = [talker.complete([asked], sampling)[0] for asked in REQUESTS]
         for mine, theirs in zip(found, alone, strict=True):
-            for name in ("text", "reasoning", "prompt_tokens", "output_tokens", "finish", "raw", "unsupported"):
+            for name in ("parts", "prompt_tokens", "output_tokens", "finish", "raw", "unsupported"):
                 assert getattr(mine, name) == getattr(theirs, name), name
             assert json.loads(json.dumps(mine.logprobs)) == [
                 {**entry, "top": [list(pair) for pair in entry["top"]]} for entry in theirs.logprobs or ()
@@ -79,7 +79,7 @@ def test_ids_made_again_from_the_text_are_marked_and_checked(talker: LocalModel,
             known = ids[:-1] if theirs.finish == "stop" and not reason else ids
             assert mine.output_tokens in (known, None)
             assert ("token_ids" in mine.unsupported) == (mine.output_tokens is None or bool(rejects))
-            assert (mine.text, mine.reasoning) == (theirs.text, theirs.reasoning)
+            assert (mine.answer, mine.reasoning) == (theirs.answer, theirs.reasoning)
         assert any(mine.reconstructed for mine in found) == (shift == 0)
 
 
@@ -265,17 +265,18 @@ def test_requests_are_spaced_and_held() -> None:
 
 
 def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
-    def read(message: dict[str, Any], style: str = "auto") -> Served:
-        return chat_answer({"choices": [{"message": message, "finish_reason": "stop"}]}, style)
+    def read(message: dict[str, Any], style: str = "auto") -> Reply:
+        return chat_answer({"choices": [{"message": message, "finish_reason": "stop"}]}, style).reply
 
     assert read({"content": "a", "reasoning_content": "r"}).reasoning == "r"
     assert read({"content": "a", "reasoning": "r"}).reasoning == "r"
-    assert read({"content": None, "refusal": "no"}).text == "no"
-    assert read({"content": [{"type": "thinking"}, {"type": "text", "text": "a"}]}).text == "a"
+    refused = read({"content": None, "refusal": "no"})
+    assert (refused.answer, refused.finish, refused.error) == ("", "withheld", "no")
+    assert read({"content": [{"type": "thinking"}, {"type": "text", "text": "a"}]}).answer == "a"
     tagged = "<think>r</think>a"
-    assert (read({"content": tagged}).text, read({"content": tagged}).reasoning) == ("a", "r")
-    assert read({"content": tagged}, "none").text == tagged
-    assert read({"content": "r</think>a"}, "think").text == "a"
+    assert (read({"content": tagged}).answer, read({"content": tagged}).reasoning) == ("a", "r")
+    assert read({"content": tagged}, "none").answer == tagged
+    assert read({"content": "r</think>a"}, "think").answer == "a"
 
 
 HUGE = 10**3999
@@ -339,4 +340,4 @@ def test_a_hostile_body_is_an_answer_or_garbled(inner: Any, outer: Any) -> None:
                 answer = read(body)
             except GarbledError:
                 continue
-            assert isinstance(answer.text, str) and answer.finish in ("stop", "length")
+            assert isinstance(answer.reply, Reply)

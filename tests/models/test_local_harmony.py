@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.models.harmony import (
+from goalscope.models import Part, Reply
+from goalscope.models.marks import (
     HARMONY_MARKERS,
     STYLES,
-    Parts,
     Segment,
     Style,
     choose_style,
@@ -32,7 +32,7 @@ HARMONY = {
     # A call of a tool is no answer, whatever it says.
     '<|channel|>commentary to=functions.go<|constrain|>json<|message|>{"action": "UP"}<|call|>': (
         "",
-        '{"action": "UP"}',
+        None,
     ),
     # What stands in no channel is no answer.
     '{"action": "UP"}': ("", '{"action": "UP"}'),
@@ -62,24 +62,25 @@ THINK = {
 
 @pytest.mark.parametrize("raw", HARMONY)
 def test_harmony_channels(raw: str) -> None:
-    text, reasoning = HARMONY[raw]
-    assert split(text_segments(raw, "harmony"), "harmony") == Parts(text=text, reasoning=reasoning)
+    reply = Reply(parts=split(text_segments(raw, "harmony"), "harmony"))
+    assert (reply.answer, reply.reasoning) == HARMONY[raw]
 
 
 @pytest.mark.parametrize("raw", THINK)
 def test_think_tags(raw: str) -> None:
-    text, reasoning = THINK[raw]
-    assert split(text_segments(raw, "think"), "think") == Parts(text=text, reasoning=reasoning)
+    reply = Reply(parts=split(text_segments(raw, "think"), "think"))
+    assert (reply.answer, reply.reasoning) == THINK[raw]
 
 
 def test_an_output_that_begins_inside_a_reasoning_block() -> None:
-    for raw, expected in (("a</think>b", Parts(text="b", reasoning="a")), ("a", Parts(text="", reasoning="a"))):
-        assert split(text_segments(raw, "think"), "think", thinking=True) == expected
+    for raw, expected in (("a</think>b", ("b", "a")), ("a", ("", "a"))):
+        reply = Reply(parts=split(text_segments(raw, "think"), "think", thinking=True))
+        assert (reply.answer, reply.reasoning) == expected
 
 
 def test_without_a_style_the_whole_output_is_the_answer() -> None:
     raw = "<think>a</think><|channel|>final<|message|>b"
-    assert split(text_segments(raw, "none"), "none") == Parts(text=raw)
+    assert split(text_segments(raw, "none"), "none") == (Part(kind="answer", text=raw),)
     with pytest.raises(ValueError, match="harmony, think, none"):
         split([], "xml")  # type: ignore[arg-type]
 
@@ -95,8 +96,7 @@ def test_a_marker_spelled_in_ordinary_tokens_makes_no_channel() -> None:
     segments = token_segments([1, 5, 2, *spelled, 3], markers, decode)
     assert [segment.marker for segment in segments] == [True, False, True, False, True]
     parts = split(segments, "harmony")
-    assert parts.text == ""
-    assert parts.reasoning == "x<|channel|>final<|message|>UP"
+    assert parts == (Part(kind="reasoning", text="x<|channel|>final<|message|>UP"),)
 
 
 @settings(max_examples=500, deadline=None)
@@ -109,17 +109,17 @@ def test_hostile_outputs_never_crash_and_lose_no_answer(pieces: list[str], style
     raw = "".join(pieces)
     segments = text_segments(raw, style)
     assert "".join(segment.text for segment in segments) == raw
-    parts = split(segments, style, thinking=thinking)
-    for line in parts.text.split("\n"):
+    reply = Reply(parts=split(segments, style, thinking=thinking))
+    for line in reply.answer.split("\n"):
         assert line in raw or style == "think"
     if style == "harmony" and "final" not in raw:
-        assert parts.text == ""
+        assert reply.answer == ""
 
 
 def test_megabytes_are_split_in_a_moment() -> None:
     raw = "<|channel|>final<|message|>x<|end|>" * 30_000
-    assert split(text_segments(raw, "harmony"), "harmony").text.count("x") == 30_000
-    assert split([Segment(text="y" * 3_000_000)], "think").text == "y" * 3_000_000
+    assert len(split(text_segments(raw, "harmony"), "harmony")) == 30_000
+    assert split([Segment(text="y" * 3_000_000)], "think") == (Part(kind="answer", text="y" * 3_000_000),)
 
 
 def test_the_style_comes_from_the_study_or_the_tokenizer() -> None:

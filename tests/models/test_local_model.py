@@ -15,7 +15,7 @@ import torch
 from determinism import measure_determinism
 from tiny_models import CHARACTERS, HARMONY, HARMONY_TEMPLATE, PLAIN_TEMPLATE, gpt_oss, llama, request, tokenizer
 
-from goalscope.models import LocalModel, Message, Model, Sampling, folder_identity
+from goalscope.models import LocalModel, Message, Model, Part, Sampling, folder_identity
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]
@@ -83,7 +83,7 @@ def test_without_a_style_the_output_is_the_answer() -> None:
     (completion,) = plain.complete(REQUESTS[:1], GREEDY)
     assert completion.output_tokens is not None
     kept = completion.output_tokens[:-1] if completion.finish == "stop" else completion.output_tokens
-    assert completion.text == plain.tokenizer.decode(kept)
+    assert completion.answer == plain.tokenizer.decode(kept)
     assert completion.reasoning is None
 
 
@@ -91,7 +91,7 @@ def test_a_prompt_that_opens_a_reasoning_block_begins_with_reasoning() -> None:
     template = PLAIN_TEMPLATE + "<think>\n"
     thinking = LocalModel.from_parts(llama(), tokenizer(template, added=("<think>", "</think>")))
     (completion,) = thinking.complete(REQUESTS[:1], GREEDY)
-    assert completion.text == ""
+    assert completion.answer == ""
     assert completion.reasoning
 
 
@@ -176,8 +176,8 @@ def test_a_model_that_marks_no_reasoning_answers_with_its_whole_output_and_says_
     with pytest.warns(UserWarning, match=r"plain marks no reasoning.*reasoning: none") as told:
         model = LocalModel.from_parts(llama(), tokenizer(PLAIN_TEMPLATE, added=()), name="plain")
     assert len(told) == 1
-    parts = model.text_parts("", '<think>up</think>{"action": "UP"}')
-    assert (parts.reasoning, parts.text) == (None, '<think>up</think>{"action": "UP"}')
+    text = '<think>up</think>{"action": "UP"}'
+    assert model.text_parts("", text) == (Part(kind="answer", text=text),)
 
 
 def test_a_device_that_is_not_there_is_refused_before_weights_are_read(folder: Path) -> None:

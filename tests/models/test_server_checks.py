@@ -79,7 +79,7 @@ def test_a_run_tries_its_server_once_and_keeps_what_it_saw(model: LocalModel, tm
         tried = len(server.log) - first.calls
         (agent,) = asked.agents()
         requests, prompts, outputs = most_trial_tokens(wanted(), agent.model.server)  # type: ignore[attr-defined]
-        assert tried == requests == DRAWS + 2
+        assert tried == requests == DRAWS + 3
         longer = study(server.url, template(tmp_path), **DRAWN, **{**FEW, "trajectories": 2})
         run(longer, tmp_path / "longer")
         again = len(server.log)
@@ -125,13 +125,13 @@ def test_a_temperature_that_does_not_act_is_refused_or_recorded(model: LocalMode
 
 def test_trials_count_in_the_caps(model: LocalModel, tmp_path: Path) -> None:
     with loopback(model, **VLLM) as server:
-        capped = study(server.url, template(tmp_path), caps={"calls": DRAWS + 3}, **DRAWN, **FEW)
+        capped = study(server.url, template(tmp_path), caps={"calls": DRAWS + 4}, **DRAWN, **FEW)
         with pytest.raises(ValueError, match=r"caps\.calls must leave room"):
             run(capped, tmp_path / "run")
-        assert len(server.log) == DRAWS + 3
+        assert len(server.log) == DRAWS + 4
         with pytest.raises(ValueError, match=r"caps\.calls must leave room"):
             run(capped, tmp_path / "run")
-        assert len(server.log) == DRAWS + 3, "those of an earlier session, too"
+        assert len(server.log) == DRAWS + 4, "those of an earlier session, too"
 
 
 @pytest.mark.parametrize(

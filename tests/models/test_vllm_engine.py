@@ -56,8 +56,8 @@ def test_what_it_says_at_temperature_0_is_what_the_local_backend_says(
     found = engine.complete(asked, GREEDY, lambda new: arrived.extend(index for index, _ in new))
     assert sorted(arrived) == [0, 1, 2]
     for one, other in zip(found, local.complete(asked, GREEDY), strict=True):
-        assert (one.text, one.output_tokens, one.prompt_tokens) == (
-            other.text,
+        assert (one.answer, one.output_tokens, one.prompt_tokens) == (
+            other.answer,
             other.output_tokens,
             other.prompt_tokens,
         )
@@ -154,7 +154,7 @@ def test_vllm_itself(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch)
         tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(source)
     engine, local = EngineModel(source, reasoning=reasoning), LocalModel(source, reasoning=reasoning)
     for one, other in zip(engine.complete(asked, GREEDY), local.complete(asked, GREEDY), strict=True):
-        assert one.output_tokens == other.output_tokens and one.text == other.text
+        assert one.output_tokens == other.output_tokens and one.answer == other.answer
     together = [one.output_tokens for one in engine.complete(asked, DRAWN)]
     assert len(set(together)) > 1
     assert [engine.complete([each], DRAWN)[0].output_tokens for each in asked] == together

@@ -189,7 +189,7 @@ VALID = random_process(0, 3, 2, 2, "S A", True)
         ({"start": np.array([1.5, -0.5, 0])}, "start must hold probabilities >= 0"),
         ({"start": np.array([1.0, 0.0])}, r"transitions must have shape \[S, A, S\] with S = 2, got \[3, 2, 3\]"),
         ({"start": np.ones((1, 3))}, r"start must have shape \[S\], got \[1, 3\]"),
-        ({"transitions": np.full((3, 2, 3), 0.5)}, r"transitions must sum to 1 .* got 1\.5 at index \(0, 0\)"),
+        ({"transitions": np.full((3, 2, 3), 0.5)}, r"transitions must sum to 1 .* got 1\.5 for state 0 and action 0"),
         ({"transitions": np.full((3, 2, 2), 0.5)}, r"transitions must have shape \[S, A, S\]"),
         ({"transitions": np.full((3, 2, 3), np.nan)}, "transitions must be finite everywhere"),
         ({"transitions": np.array([["a"]])}, "transitions must be an array of real numbers"),

@@ -286,8 +286,7 @@ def test_an_environment_with_named_goals_and_its_measure_are_evaluated_like_ours
         episodes = {episode.id: episode for episode in store.episodes()}
         for name, value in zip(rows.episode_id, rows.value, strict=True):
             episode = episodes[name]
-            states = [*(step.state for step in episode.steps), episode.final]
-            cells = [episode.world.believed.table.states[number] for (number,) in states]
+            cells = episode.path()
             assert value == pytest.approx(sum({0, 4} & set(cell) != set() for cell in cells) / len(cells))
         assert len({episode.world.cluster_id for episode in episodes.values()}) == 12
     for page in (run / "report.html", verdict / "report.html"):

@@ -203,7 +203,7 @@ def test_what_is_missing_is_written_again_with_the_same_bytes(tmp_path: Path) ->
     (directory / names[2]).write_bytes((directory / names[2]).read_bytes()[:-10])
     with tampered(directory / "run.db") as database:
         database.execute("DELETE FROM artifacts WHERE path = ?", (names[3],))
-    (directory / done.path / ".00009.safetensors.part").write_bytes(b"half")
+    (directory / done.path / ".00009.safetensors.partial").write_bytes(b"half")
     with pytest.raises(ValueError, match=r"must have .* bytes, got"):
         (directory / names[1]).write_bytes(b"")
         load_activations(directory, site="pre", layer=1)

@@ -66,7 +66,7 @@ def test_a_capture_killed_at_any_event_goes_on_to_identical_files(tmp_path: Path
         left = digests(directory)
         half += 0 < len(left) < len(expected)
         for name, digest in left.items():  # a file under its own name is whole, whenever the process died
-            assert name.endswith(".part") or expected[name] == digest
+            assert name.endswith(".partial") or expected[name] == digest
         if any(not one.complete for one in captures(directory)):
             with pytest.raises(ValueError, match="must be complete to be read"):
                 load_activations(directory, site="pre", layer=0)

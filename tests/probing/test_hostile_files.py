@@ -292,15 +292,15 @@ def test_links_out_of_the_run_directory_are_refused(captured: Path, tmp_path: Pa
     shutil.copy(shard, outside)
     shard.unlink()
     shard.symlink_to(outside)
-    _refused(directory, "must lie inside of .* a link to .*outside.safetensors: remove the link")
+    _refused(directory, "must be a file of its own, got a link to .*outside.safetensors")
     shard.unlink()
     shutil.copy(outside, shard.with_name("inside.safetensors"))
     for target in (shard.name, "inside.safetensors"):
         shard.symlink_to(target)
-        _refused(directory, "must lie inside of .* a link to .*: remove the link")
+        _refused(directory, "must be a file of its own, got a link to")
         shard.unlink()
     shard.mkdir()
-    _refused(directory, "there is no such file", FileNotFoundError)
+    _refused(directory, "must be a file of its own, got a folder")
 
 
 def test_a_capture_writes_through_no_link(captured: Path, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_capture_writes_through_no_link(captured: Path, tmp_path: Path) -> Non
     treasure.write_text("gold")
     # A link under the name that the file has while it is written, which anybody can foretell.
     shard.unlink()
-    (shard.parent / f".{shard.name}.part").symlink_to(treasure)
+    (shard.parent / f".{shard.name}.partial").symlink_to(treasure)
     capture(directory, local(), sites=["pre"], layers=[1])
     assert treasure.read_text() == "gold" and shard.read_bytes() == sound and not shard.is_symlink()
     # A folder of activations that lies elsewhere: nothing is written there, and nothing removed.
@@ -318,10 +318,10 @@ def test_a_capture_writes_through_no_link(captured: Path, tmp_path: Path) -> Non
     shutil.move(shard.parent, elsewhere)
     shard.parent.symlink_to(elsewhere)
     (elsewhere / shard.name).unlink()
-    (elsewhere / ".mine.part").write_text("gold")
+    (elsewhere / ".mine.partial").write_text("gold")
     with pytest.raises(ValueError, match=r"must lie inside of .* remove the link"):
         capture(directory, local(), sites=["pre"], layers=[1])
-    assert [path.name for path in elsewhere.iterdir()] == [".mine.part"]
+    assert [path.name for path in elsewhere.iterdir()] == [".mine.partial"]
 
 
 def test_fitted_probes_are_neither_written_nor_read_through_a_link(captured: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ FLOORS = {
     "extras": 0,
     "own": 0,
     "checks": 0,
+    "distributions": 0,
     "registry": 0,
     "parts": 0,
     "columns": 0,
@@ -26,7 +27,9 @@ FLOORS = {
     "records": 0,
     "rows": 0,
     "untrusted": 0,
-    "plain_files": 0,
+    "bounded": 0,
+    "bounded_process": 0,
+    "folder": 0,
     "spill": 0,
     "yaml_text": 0,
     "stats": 0,
@@ -61,8 +64,9 @@ FLOORS = {
     "openenv": 10,
 }
 # The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
-# read rows.
+# read rows, and probabilities are checked by the checks of arrays.
 ARROWS = {
+    ("distributions", "checks"),
     ("measures", "probing"),
     ("cli", "importers"),
     ("cli", "evaluation"),
@@ -91,9 +95,12 @@ ARROWS = {
     ("progress", "untrusted"),
     ("registry", "untrusted"),
     ("untrusted", "checks"),
-    ("plain_files", "untrusted"),
+    ("folder", "untrusted"),
     ("yaml_text", "checks"),
     ("yaml_text", "untrusted"),
+    ("yaml_text", "folder"),
+    ("own", "folder"),
+    ("progress", "folder"),
     *(("parts", base) for base in ("own", "registry", "untrusted")),
     *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }

@@ -24,8 +24,8 @@ from goalscope.evaluation.claims import ClaimLedger, Origin
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.rules import RULES
 from goalscope.evaluation.subject import Subject
+from goalscope.folder import Folder, NamedFile
 from goalscope.importers import import_path, write_jsonl
-from goalscope.plain_files import path_in, write_text
 from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
@@ -211,7 +211,7 @@ def _tables(received: Path, folder: Path) -> None:
 
 OUTPUTS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "page": ("report.html", lambda received, folder: write_page(folder / "report.html", "page")),
-    "text": ("result.json", lambda received, folder: write_text(folder / "result.json", "{}")),
+    "text": ("result.json", lambda received, folder: NamedFile(folder / "result.json").save_text("{}")),
     "table": ("table.csv", lambda received, folder: write(TABLE, folder / "table.csv")),
     "tables": ("one.tex", lambda received, folder: write_all({"one": TABLE}, folder)),
     "parquet": ("episodes.parquet", _tables),
@@ -251,7 +251,7 @@ def test_what_a_user_names_may_be_a_link(received: Path, tmp_path: Path) -> None
         hashed(directory)
         write_page(directory / "report.html", "page")
     assert (tmp_path / "data" / "run" / "report.html").read_text() == "page"
-    write_text(Path("/dev/null"), "text")
+    NamedFile("/dev/null").save_text("text")
     assert Path("/dev/null").is_char_device()
 
 
@@ -262,8 +262,8 @@ def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
 
     def exchange(path: Any, *arguments: Any, **options: Any) -> int:
         if str(path).endswith("run.lock"):
-            Path(path).unlink(missing_ok=True)
-            Path(path).hardlink_to(tmp_path / "victim")
+            (tmp_path / "run.lock").unlink(missing_ok=True)
+            (tmp_path / "run.lock").hardlink_to(tmp_path / "victim")
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", exchange)
@@ -276,8 +276,9 @@ def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
 def test_a_path_in_a_directory_stays_in_it(tmp_path: Path, below: str) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     with pytest.raises(UntrustedError, match="must lie inside of"):
-        path_in(tmp_path, below)
-    assert path_in(tmp_path / "link", "file") == tmp_path / "link" / "file"
+        Folder(tmp_path).file(below)
+    (tmp_path / "elsewhere").mkdir()
+    assert Folder(tmp_path / "link").file("file") == tmp_path / "link" / "file"
 
 
 @pytest.mark.parametrize(

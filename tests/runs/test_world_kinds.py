@@ -15,7 +15,7 @@ from goalscope.agents import ChatAgent, Observation, Past, Turn, Uniform
 from goalscope.measures import StepTable, measure_episodes, measure_store
 from goalscope.measures.behaviour import left_out
 from goalscope.measures.table import offers_of
-from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.planning.oracle import oracle
 from goalscope.planning.process import grid_process, process_of
 from goalscope.runs import Episode, Store, Study, content_hash, run, world_kind
@@ -248,8 +248,8 @@ class Sayer:
     def render(self, messages: Any, sampling: Sampling) -> str | None:
         return None
 
-    def complete(self, requests: Collection[Request], sampling: Sampling) -> list[Completion]:
-        return [Completion(text=self.said) for _ in requests]
+    def complete(self, requests: Collection[Request], sampling: Sampling) -> list[Reply]:
+        return [Reply.of(self.said) for _ in requests]
 
 
 @pytest.mark.parametrize("form", ["example", "schema"])

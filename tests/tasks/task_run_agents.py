@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents import Observation, Turn
-from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.runs import Study
 from goalscope.worlds import ACTIONS
 
@@ -70,9 +70,9 @@ class Parrot:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         self.asked.extend(request.messages for request in requests)
         return [
-            Completion(text=self.answers[int(request.rng().integers(len(self.answers)))], reasoning="well")
+            Reply.of(self.answers[int(request.rng().integers(len(self.answers)))], reasoning="well")
             for request in requests
         ]

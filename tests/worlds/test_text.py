@@ -1,6 +1,7 @@
 """The text form: parse is the inverse of render, reads what others wrote, and says what is wrong."""
 
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope.worlds import Grid
-from goalscope.worlds.grid import symbols
+from goalscope.worlds.grid import read_open_cells, symbols
 
 
 @st.composite
@@ -91,6 +92,11 @@ def test_small_grids_are_rendered_as_in_the_paper() -> None:
         ("###\n#A\n###", "line 2 has 2, the first row has 3"),
         ("###\n\n###", "blank line as line 2"),
         ("###\n#x#\n###", r"a cell must be one of # \* A D G K _: line 2, column 1 holds 'x'"),
+        ("#####\n#A  #\n#  G#\n#####", "written _: line 2, column 2 is blank"),
+        ("#####\n#A  #\n#  G\n#####", "written _: line 2, column 2 is blank"),
+        ("\n  ###\n  A G\n", "written _: line 3, column 3 is blank"),
+        ("A   \n    \n   G", "written _: line 1, column 1 is blank"),
+        ("#####\n#A.G#\n#####", r"line 2, column 2 holds '\.'; an open cell is written _"),
         ("####\n#AA#\n####", r"at most one 'A': line 2 has a second one at \(row, col\) = \(1, 2\)"),
         ("####\n#GG#\n####", "at most one 'G'"),
         ("####\n#KK#\n####", "at most one 'K'"),
@@ -104,6 +110,31 @@ def test_small_grids_are_rendered_as_in_the_paper() -> None:
 def test_what_is_wrong_with_a_text(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Grid.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("#####\n#A  #\n#   #\n#  G#\n#####", "#####\n#A__#\n#___#\n#__G#\n#####"),
+        ("#####\n#A..#\n#..G#\n#####", "#####\n#A__#\n#__G#\n#####"),
+        ("A   \n  # \n    \n   G", "A___\n__#_\n____\n___G"),
+        ("\n    ####\n    #A #\n    # G#\n    ####\n", "####\n#A_#\n#_G#\n####"),
+        (["# #A", "G   "], ["#_#A", "G___"]),
+        ([["#", " ", "A"], ["G", ".", ""]], [["#", "_", "A"], ["G", "_", "_"]]),
+        ("# # # #\n# A . #\n# _ G #\n# # # #", "####\n#A_#\n#_G#\n####"),
+        ("  0 1 2\n0 # A .\n1 # . G", "#A_\n#_G"),
+        ("###\n#A*\n###", "###\n#A*\n###"),
+    ],
+)
+def test_open_cells_of_other_programs(text: Any, wanted: Any) -> None:
+    assert Grid.parse(read_open_cells(text)) == Grid.parse(wanted)
+
+
+@given(grids())
+def test_open_cells_of_our_own_texts_stay_as_they_are(grid: Grid) -> None:
+    assert Grid.parse(read_open_cells(grid.render())) == grid
+    blank = "\n".join("".join(row) for row in symbols(grid).tolist())
+    assert Grid.parse(read_open_cells(blank)) == grid
 
 
 WALLS = np.array([[True, False], [False, False]])

@@ -40,6 +40,7 @@ from goalscope.activations.shards import (
     write_shard,
 )
 from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
+from goalscope.folder import Folder
 from goalscope.ids import canonical_json, content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
@@ -134,7 +135,9 @@ def capture(
         stored = next((item for item in captures(store) if item.id == work.pending.id), None)
         shard_rows = list(artifacts(store, SHARD, capture=work.pending.id))
         ready = {
-            row.id for row in shard_rows if (file := place(store, row)).is_file() and file.stat().st_size == row.size
+            row.id
+            for row in shard_rows
+            if (status := store.folder.status(row.path)) is not None and status.st_size == row.size
         }
         if stored is not None and stored.complete and len(ready) == len(shard_rows):
             return stored
@@ -204,7 +207,7 @@ class _Capture:
         The row of a shard enters the index once its file exists.
         """
         folder = self.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self.store.folder.make(self.pending.path)
         if self.part is None:
             put_capture(self.store, self.pending)
         waiting: list[tuple[Artifact, Future[int]]] = []
@@ -226,8 +229,9 @@ class _Capture:
 
     def finish(self) -> Capture:
         """Return the capture, complete."""
-        for path in self.folder.glob(".*.part"):
-            path.unlink()  # partial files of killed processes
+        folder = self.store.folder
+        for path in folder.files(".*.partial", self.pending.path):  # of killed processes
+            folder.remove_file(self.pending.path, path.name)
         complete = replace(
             self.pending,
             steps=self.counts.steps,
@@ -284,11 +288,12 @@ class _Capture:
     def _is_on_disk(self, row: Artifact, planned: ShardPlan) -> bool:
         """Return whether a sound file with the planned steps exists; a damaged one is computed again."""
         pending, path = self.pending, place(self.store, row)
-        if not path.is_file():
+        status = self.store.folder.status(row.path)
+        if status is None:
             return False
         items = [item for batch in planned.batches for item in batch.items]
         try:
-            with open_shard(path, size=path.stat().st_size, capture=pending.id) as shard:
+            with open_shard(path, size=status.st_size, capture=pending.id) as shard:
                 for site in pending.sites:
                     expected = [(item.episode[0], item.step) for item in items if site in item.positions]
                     for layer in pending.layers:
@@ -315,7 +320,7 @@ class _Capture:
 
 def _write_if_missing(path: Path, shard: Shard | str) -> int:
     """Write a shard unless it is on disk, and return the size of its file."""
-    return path.stat().st_size if isinstance(shard, str) else write_shard(path, shard)
+    return Folder(path.parent).size(path.name) if isinstance(shard, str) else write_shard(path, shard)
 
 
 def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pending: Capture) -> Shard:

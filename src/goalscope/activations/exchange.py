@@ -17,7 +17,7 @@ from goalscope.activations.load import SHARD, Capture, captures, of_shape, opene
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
 from goalscope.activations.sites import Site
 from goalscope.extras import lacking
-from goalscope.plain_files import path_in, write_text
+from goalscope.folder import Folder
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
 
@@ -84,14 +84,12 @@ def export_activations(
             f"an export needs complete captures of {store.path}, got {', '.join(missing_ids) or 'none'}: "
             f"captured is {available}; goalscope capture {store.path} captures"
         )
-    folders = [path_in(Path(directory), identity) for identity in ids]
-    return [_export(store, by_id[folder.name], folder, formats, progress) for folder in folders]
+    return [_export(store, by_id[name], Folder(directory).make(name).path, formats, progress) for name in ids]
 
 
 def _export(
     store: Store, capture: Capture, folder: Path, formats: Sequence[str], progress: Callable[[int, int], None]
 ) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     rows = list(artifacts(store, SHARD, capture=capture.id))
     files: dict[str, dict[str, Any]] = {}
     total = len(capture.sites) * (len(formats) + len(rows) * ("safetensors" in formats))
@@ -133,7 +131,7 @@ def _export(
             "safetensors": "safetensors.numpy.load_file('SITE-00000.safetensors')",
         },
     }
-    write_text(folder / README, json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+    Folder(folder).save_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", README)
     return folder
 
 

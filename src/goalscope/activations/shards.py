@@ -7,7 +7,6 @@ Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of it
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ from pydantic import BaseModel, Field, ValidationError
 from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
+from goalscope.folder import Folder, NamedFile
 from goalscope.ids import canonical_json
 from goalscope.models.folder_checks import brief
-from goalscope.plain_files import path_in
 from goalscope.rows import Tag
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
@@ -69,19 +68,7 @@ def write_shard(path: Path, shard: Shard) -> int:
             "smaller window"
         )
     data = save(arrays, metadata={KEY: header})
-    temporary = path.with_name(f".{path.name}.part")
-    # An existing one is a partial file of a killed process, or a link: it is removed, never written through.
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    Folder(path.parent).save_bytes(data, path.name, sync=True)
     return len(data)
 
 
@@ -112,10 +99,11 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
     Every defect, also one that appears while it is read inside of the context, is a ValueError that names the file.
     """
     advice = "delete the file and run the same capture again, which writes it anew"
-    if not path.is_file():
+    file_status = Folder(path.parent).status(path.name)
+    if file_status is None:
         raise FileNotFoundError(f"the run's index names {path}, there is no such file: {advice}")
     try:
-        if (actual := path.stat().st_size) != size:
+        if (actual := file_status.st_size) != size:
             raise ValueError(f"it must have {size} bytes, got {actual}")
         with open_tensors(path, max_header=_LARGEST_HEADER) as file:
             header_texts = {name: str(file.header.get(name))[:80] for name in ("format", "capture")}
@@ -264,7 +252,7 @@ def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with path.open("rb") as raw_file:
+        with NamedFile(path).open_file() as raw_file:
             length = int.from_bytes(raw_file.read(_PREFIX), "little")
         if length > max_header:
             raise ValueError(f"it is no sound safetensors file (a header of {length} bytes, {max_header} at most)")
@@ -346,8 +334,7 @@ def place(store: Store, artifact: Artifact) -> Path:
         ValueError: a part of the path is a link, or the system refuses the path.
     """
     try:
-        path = path_in(store.path.resolve(), artifact.path)
-        path.is_file()  # asks the system, which refuses names that are too long
+        folder = Folder(store.path.resolve())
+        return folder.below(artifact.path).checked() if artifact.kind == "capture" else folder.file(artifact.path)
     except OSError as error:
         raise ValueError(f"an artifact must have a path in {store.path}, {artifact.path[:200]!r} is none") from error
-    return path

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from goalscope.models.base import Message, Sampling
 from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.harmony import Style
 from goalscope.models.local import LocalModel
+from goalscope.models.marks import Style
 from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
 from goalscope.worlds.dynamics import shown
@@ -35,7 +35,6 @@ DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
 _CHECKED_STEPS = 4096  # steps
 _MARKER = "goalscope"
 _MAX_LAYOUTS = 8  # remembered for prompts of one length
-_CLOSE = "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,7 +157,7 @@ class SiteFinder:
                 "(reasoning: none): leave the site out"
             )
         self._opening = self._find_opening()
-        self._close = tuple(model.encode(_CLOSE)) if self.style == "think" else ()
+        self._close = tuple(model.encode(model.marks.close)) if self.style == "tags" else ()
         self._channel = vocabulary.get("<|channel|>", -1)
         self._message = vocabulary.get("<|message|>", -1)
         # By length of the prompt, height and width of the grid.
@@ -220,7 +219,7 @@ class SiteFinder:
 
     def _end_of_reasoning(self, output: Sequence[int]) -> int:
         """Return the number of output tokens before the opening of the final answer."""
-        if self.style == "think":
+        if self.style == "tags":
             end = _last_end(output, self._close)
             if end is None:
                 raise _MissingError("the output closes no reasoning")
@@ -244,7 +243,7 @@ class SiteFinder:
         begin = 0
         if self.style == "harmony":
             begin = list(output).index(self._message, self._final(output)) + 1
-        elif self.style == "think":
+        elif self.style == "tags":
             begin = _last_end(output, self._close) or 0
         answer = output[begin:]
         text = self._text(answer)

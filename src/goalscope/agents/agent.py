@@ -34,6 +34,12 @@ TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
 ANSWERED_BY: Final = "answered_by"
 """Extra value of a turn: the name that a server gives the model that answered."""
 
+REDRAWS: Final = "redraws"
+"""Extra value of a turn: how many replies to the same request were discarded before the one that it holds."""
+
+WITHHELD: Final = "withheld by the server"
+"""Failure name of a turn whose answer the server kept back: it is no failure of the model to keep to the form."""
+
 History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
 own answers included; the conversation with the reasoning that it wrote before each answer."""

@@ -12,7 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
-from goalscope.agents.agent import ANSWERED_BY, CHAT, HISTORIES, History, Observation, Past, Turn, agent_kind
+from goalscope.agents.agent import (
+    ANSWERED_BY,
+    CHAT,
+    HISTORIES,
+    REDRAWS,
+    WITHHELD,
+    History,
+    Observation,
+    Past,
+    Turn,
+    agent_kind,
+)
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.printed_prompts import printed_entry, recognised
@@ -36,10 +47,10 @@ from goalscope.agents.prompts.encodings import encoded_template
 from goalscope.ids import canonical_json
 from goalscope.models.base import (
     TEMPLATE_FORMS,
-    Completion,
     Likelihoods,
     Message,
     Model,
+    Reply,
     Request,
     Sampling,
     build_model,
@@ -54,8 +65,8 @@ from goalscope.worlds.world import View
 
 _TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
 
-MARKERS: Final = "markers"
-"""Failure name of an answer that still contains markers of its model, so that it cannot be parsed."""
+CALLED: Final = "call of a tool"
+"""Failure name of a reply that ended in a call of a tool, which is never an action."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,8 +312,8 @@ class ChatAgent:
             turns.update(new)
             arrived(new)
 
-        def parsed(completions: Sequence[tuple[int, Completion]]) -> None:
-            take([(index, turn(completion, observations[index].view.actions)) for index, completion in completions])
+        def parsed(replies: Sequence[tuple[int, Reply]]) -> None:
+            take([(index, turn(reply, observations[index].view.actions)) for index, reply in replies])
 
         if self.choice is not None:
             self._choose(self.choice, observations, take)
@@ -377,28 +388,47 @@ def example_name(observation: Observation, step: int, view: View) -> str:
     return view.actions[example_action(observation.example_id, step, view.offered)]
 
 
-def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
-    """Return the turn of a completion: its action, or the name of its failure."""
-    parsed = parse_action(completion.text, truncated=completion.finish == "length", names=names)
-    action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
-    extra: dict[str, Any] = {"finish": completion.finish, "parser": PARSER_VERSION}
-    if completion.logprobs is not None:
-        extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
-    if completion.reconstructed:
+def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
+    """Return the turn of a reply: its action, or the name of its failure. Only the answer of the reply is parsed.
+
+    Raises:
+        ValueError: a failed reply, which is the server's and no turn of the model.
+    """
+    action: Any = None
+    failure: str | None
+    if reply.finish == "failed":
+        raise ValueError(f"a failed reply is no turn of the model; the server says: {reply.error}")
+    if reply.finish == "withheld":
+        failure = WITHHELD
+    elif reply.finish == "called":
+        failure = CALLED
+    else:
+        parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)
+        action, failure = parsed.action, parsed.failure
+    extra: dict[str, Any] = {"finish": reply.finish, "parser": PARSER_VERSION}
+    if reply.logprobs is not None:
+        extra["logprobs"] = [dict(entry) for entry in reply.logprobs]
+    if reply.reconstructed:
         extra["reconstructed"] = True
-    if completion.unsupported:
-        extra["unsupported"] = list(completion.unsupported)
-    if completion.answered_by:
-        extra[ANSWERED_BY] = completion.answered_by
-    if completion.raw is not None and completion.output_tokens is None:
-        extra["raw"] = completion.raw
+    if reply.unsupported:
+        extra["unsupported"] = list(reply.unsupported)
+    if reply.answered_by:
+        extra[ANSWERED_BY] = reply.answered_by
+    if reply.raw is not None and reply.output_tokens is None:
+        extra["raw"] = reply.raw
+    if reply.redraws:
+        extra[REDRAWS] = reply.redraws
+    if reply.error:
+        extra["error"] = reply.error
+    if reply.call is not None:
+        extra["call"] = reply.call
     return Turn(
         action=action,
         failure=failure,
-        text=completion.text,
-        reasoning=completion.reasoning,
-        prompt_tokens=completion.prompt_tokens,
-        output_tokens=completion.output_tokens,
-        usage=completion.usage,
+        text=reply.answer,
+        reasoning=reply.reasoning,
+        prompt_tokens=reply.prompt_tokens,
+        output_tokens=reply.output_tokens,
+        usage=reply.usage,
         extra=extra,
     )

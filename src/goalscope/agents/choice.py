@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.agents.agent import ANSWERED_BY, Observation, Turn
+from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Observation, Turn
 from goalscope.models.base import Likelihoods, Model, Sampling, Scoring
 from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
@@ -190,7 +190,11 @@ def chosen(
     usage = dict(scored.usage)
     for name, value in (prior.usage if prior is not None else {}).items():
         usage[name] = usage.get(name, 0.0) + value
-    extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.text}
+    extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.answer}
+    if reasoned is not None and reasoned.redraws:
+        extra[REDRAWS] = reasoned.redraws
+    if reasoned is not None and reasoned.error:
+        extra["error"] = reasoned.error
     if scored.unsupported:
         extra["unsupported"] = list(scored.unsupported)
     if scored.answered_by:
@@ -198,7 +202,8 @@ def chosen(
     action, text, output = None, "", None if reasoned is None else reasoned.output_tokens
     failure: str | None = None
     if not scored.logprobs:
-        failure = "truncated" if reasoned is not None and reasoned.finish == "length" else "empty"
+        failures = {"length": "truncated", "withheld": WITHHELD}
+        failure = "empty" if reasoned is None else failures.get(reasoned.finish, "empty")
     else:
         mass = math.fsum(map(math.exp, scored.logprobs))
         extra["likelihood"] = {"logprobs": list(scored.logprobs), "beginning": scored.beginning, "mass": mass}

@@ -2,8 +2,23 @@ r"""Parse a model's answer into an action or the name of a failure; never into a
 
 This is the whole grammar of an answer; `PARSER_VERSION` counts its versions.
 
-An answer is the final text of a model, reasoning taken off. White space around it is dropped. An empty one is `empty`,
-or `truncated` where the model was cut off at its limit.
+An answer is the answer part of a model's reply: reasoning and calls of tools are not part of it. White space around it
+is dropped. An empty one is `empty`, or `truncated` where the reply was cut off at the token limit.
+
+Marks
+-----
+
+An answer that still holds a mark of reasoning, of a channel or of the chat format is `markers`: part of it may be
+reasoning, and reasoning only mentions actions. Which texts are marks is said in `goalscope.models.marks.left_over`; it
+covers families of marks that the model's settings do not name.
+
+Answers that were cut off
+-------------------------
+
+Where the reply reached the token limit, the text may be reasoning without any mark. It then states an action only in
+two cases: the whole text is one JSON object, or the text begins with an outermost object that states an action. The
+opening of a code fence (three backticks, blanks or tabs, one word or none, white space) may stand before that object.
+Else it is `truncated`.
 
 JSON
 ----
@@ -48,7 +63,8 @@ The verdict
    the last `{` stands after the last `}` and what begins there is shorter than 12 characters, or holds `action` in any
    case, no ASCII letter, digit, `_` or `-` before it, and after it a quote or none, ASCII white space or none, and a
    colon or the end. (`{` and `}` of quoted texts do not count. Mentions are found when the piece after them is read.)
-2. If nothing is stated, it is `no JSON`, or `truncated` where the model was cut off at its limit.
+2. If nothing is stated, it is `no JSON`, or `truncated` where the reply was cut off. It is `truncated`, too, where the
+   reply was cut off and does not begin with an object that states an action.
 3. If what is stated and what is mentioned before the last `}` is not all the same, it is `two different actions`.
    Values are compared without white space around them, in upper case where they are ASCII.
 4. The one value is an action if it is the name of one; else it is an `unknown action`.
@@ -61,14 +77,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
+from goalscope.models.marks import left_over
 from goalscope.worlds.grid import ACTIONS
 
-Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two different actions"]
+Failure = Literal["empty", "markers", "no JSON", "truncated", "unknown action", "two different actions"]
 
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as they stand in stored steps."""
 
-PARSER_VERSION: Final = 4
+PARSER_VERSION: Final = 5
 """Increased whenever the same answer would be parsed differently; stored with each parsed answer."""
 
 DRAWN_UNDER: Final = 3
@@ -85,6 +102,7 @@ _PIECE = re.compile(
     r"""|(?P<sign>[{}:,\[\]])|(?P<bare>[^\s{}:,\[\]"'\\]++)|\\.|["'\\]|\s++""",
     re.DOTALL,
 )
+_FENCE = re.compile(r"```[ \t]*\w*\s*")
 _OUTSIDE = re.compile(r"\{|(?<!\\)[\[\]]")
 _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE | re.ASCII)
 
@@ -113,8 +131,8 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
     another value that differs from the one that is stated contradicts it.
 
     Args:
-        text: the final answer, of any length and content.
-        truncated: whether the model was cut off at its token limit.
+        text: the answer part of the reply, of any length and content.
+        truncated: whether the reply was cut off at the token limit.
         names: the names of the actions, in any case.
 
     Returns:
@@ -123,10 +141,12 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
     stripped = text.strip()
     if not stripped:
         return Parsed(failure="truncated" if truncated else "empty")
+    if left_over(stripped):
+        return Parsed(failure="markers")
     actions = _strict(stripped)
     if actions is None:
         actions = _tolerant(stripped)
-    if actions.cut:
+    if actions.cut or (truncated and not actions.first):
         return Parsed(failure="truncated")
     if not actions.stated:
         return Parsed(failure="truncated" if truncated else "no JSON")
@@ -161,6 +181,7 @@ class _ActionValues:
     stated: list[Any] = field(default_factory=list)  # values of the keys ``action`` that count
     mentioned: list[Any] = field(default_factory=list)  # values of all keys ``action``, at any depth
     cut: bool = False  # whether an object begins that is never closed
+    first: bool = True  # whether the text begins with an object that states an action
 
 
 def _strict(text: str) -> _ActionValues | None:
@@ -237,6 +258,8 @@ def _tolerant(text: str) -> _ActionValues:
     arrays: list[int] = []  # of each array around objects, how much was stated before it
     members = _Members()
     depth, offset, last_open, last_close = 0, 0, -1, -1
+    fence = _FENCE.match(text)
+    begin, outermost, first = fence.end() if fence else 0, -1, False
     previous = ("", "", "")  # the three pieces before, blanks left out
     while True:
         if depth == 0:  # outside of braces quotes are punctuation
@@ -262,7 +285,7 @@ def _tolerant(text: str) -> _ActionValues:
             mentioned.append((piece.start(), previous[2] if content in ("}", ",") else None))
         word = content if kind == "sign" else _unquoted(content, kind)
         if depth == 0:
-            members = _Members()
+            members, outermost = _Members(), piece.start()
         else:
             members.take(content, word, kind == "sign")
         if content == "{":
@@ -271,11 +294,13 @@ def _tolerant(text: str) -> _ActionValues:
             depth, last_close = depth - 1, piece.start()
             if depth == 0 and members.sound:
                 stated += members.actions
+                first = first or (bool(members.actions) and outermost == begin)
         previous = (_key(previous[1]), previous[2], word)
     tail = text[last_open:] if last_open > last_close else ""
     cut = any(end > last_close for end, _ in mentioned)
     cut = cut or (tail != "" and (_OPENED.search(tail) is not None or len(tail) < 12))
-    return _ActionValues(stated=stated, mentioned=[value for end, value in mentioned if end <= last_close], cut=cut)
+    mentions = [value for end, value in mentioned if end <= last_close]
+    return _ActionValues(stated=stated, mentioned=mentions, cut=cut, first=first)
 
 
 def _key(text: str) -> str:

@@ -12,7 +12,6 @@ unknown probabilities):
 Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's inequality for the ceiling.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ import numpy as np
 
 from goalscope import registry
 from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, predicted
+from goalscope.folder import Folder, NamedFile
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.views import Undefined
@@ -31,8 +31,7 @@ from goalscope.hypotheses.written import write_hypotheses
 from goalscope.ids import canonical_json, content_id
 from goalscope.measures.goals.separability import FEWEST
 from goalscope.parts import attempt
-from goalscope.plain_files import write_text
-from goalscope.untrusted import decode_object, read_octets, shorten
+from goalscope.untrusted import decode_object, shorten
 
 FILE = "claim.json"
 _LARGEST: Final = 10_000_000  # bytes of a claim
@@ -182,17 +181,17 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     Raises:
         ValueError: another claim is frozen there.
     """
-    path = directory / FILE
+    folder, path = Folder(directory), directory / FILE
     text = canonical_json({"id": claim.id, "claim": claim.to_plain()}) + "\n"
-    if path.exists():
-        frozen = json.loads(path.read_text(encoding="utf-8")).get("id")
+    if folder.has_file(FILE):
+        frozen = folder.load_object(FILE, most=_LARGEST).get("id")
         if frozen != claim.id:
             raise ValueError(
                 f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
                 "directory, or give the hypotheses, methods and worlds of the first one"
             )
         return
-    write_text(path, text)
+    folder.save_text(text, FILE)
 
 
 def read_claim(path: Path) -> FrozenClaim:
@@ -202,7 +201,7 @@ def read_claim(path: Path) -> FrozenClaim:
         ValueError: it is no claim, or was changed: its values have another id.
         OSError: there is none.
     """
-    given = decode_object(read_octets(path, _LARGEST))
+    given = decode_object(NamedFile(path).load_bytes(_LARGEST))
     try:
         plain = given["claim"]
         strata = [

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
+from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.probing.pipeline import InsideSummary
@@ -123,7 +124,7 @@ def capture(
             f"{part.of} are in {run / done.path}: the same command without --shard"
         )
         return
-    size = sum(path.stat().st_size for path in (run / done.path).glob("*.safetensors"))
+    size = sum(status.st_size for _, status in Folder(run).entries(done.path))
     rows = [
         ("model", done.model_name),
         ("agent", done.agent),

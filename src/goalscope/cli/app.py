@@ -39,6 +39,7 @@ from goalscope.cli.help import (
     flag,
     option,
 )
+from goalscope.folder import Folder
 
 app = typer.Typer(
     name="goalscope",
@@ -330,7 +331,7 @@ def meg(
     from goalscope.cli.overrides import split, split_names
 
     texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
-    if path.is_dir():
+    if Folder(path).is_there():
         options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split_names(hypotheses), "draws": draws}
         options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}
         meg_run(path, options, as_json=as_json)

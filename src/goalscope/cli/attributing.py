@@ -8,6 +8,7 @@ import typer
 from goalscope.cli.help import flag, option
 from goalscope.cli.hypotheses import Bank
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
+from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.front.attributing import Attributed
@@ -72,7 +73,7 @@ def attribute(
     from goalscope.report.specs import Figure
 
     check_outputs(picture)
-    is_run = Path(agent).is_dir() and worlds is None
+    is_run = Folder(agent).is_there() and worlds is None
 
     first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
     later: Any = separating if separating is None or is_run else study_of(separating, None, None, None, None)

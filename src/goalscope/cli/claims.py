@@ -14,6 +14,7 @@ from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.failures import FAILURES
 from goalscope.evaluation.identity import paragraphs
 from goalscope.evaluation.opening import check_claims, read_ledger
+from goalscope.folder import Folder
 from goalscope.progress import duration
 from goalscope.report.blocks import counted
 
@@ -38,7 +39,7 @@ def show_whole(result: Evaluation, seconds: float) -> None:
     """Print an evaluation, where its page is, what can be done next, and what failed."""
     show(result)
     directory = result.directory
-    if (directory / judging.PAGE).exists():
+    if Folder(directory).has_file(judging.PAGE):
         page = (directory / judging.PAGE).resolve()
         say(f"Report: {page} (written in {duration(seconds)} altogether)")
     asked = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
@@ -126,7 +127,7 @@ def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
     if as_json and card:
         raise ValueError("--json prints everything and --card a paragraph: give one of them")
     result = read_ledger(path)
-    if path.is_dir() and (left := check_claims(path)):
+    if Folder(path).is_there() and (left := check_claims(path)):
         say(left, error=True)
     if as_json:
         say(result.to_json())

@@ -5,18 +5,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
+
 from goalscope import registry
 from goalscope.cli.console import json_text, progress, say
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
 from goalscope.evaluation.opening import run_folders
+from goalscope.folder import Folder, NamedFile
 from goalscope.front.importing import import_logs
 from goalscope.front.measuring import check_tags, measure_run, write_page_of
 from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
-from goalscope.plain_files import path_in
 from goalscope.progress import duration
 from goalscope.report.blocks import counted, listed, number, size_in_words
+from goalscope.report.definitions import explain_failed_turns, shown_accuracies
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
@@ -76,7 +79,10 @@ def measure(
             say(line)
         if state:
             say(f"{path}: {state}", error=True)
-        _show_measured(MeasuredRows(store, BEHAVIOUR), path, agents, by, measures, everything=everything)
+        study = store.study()
+        setting = study.analysis.failed_turns if study is not None and study.analysis is not None else "wrong"
+        measured = MeasuredRows(store, BEHAVIOUR)
+        _show_measured(measured, path, agents, by, measures, everything=everything, failed_turns=setting)
 
 
 def _show_measured(
@@ -87,8 +93,9 @@ def _show_measured(
     measures: Sequence[str],
     *,
     everything: bool,
+    failed_turns: str,
 ) -> None:
-    """Print the results of `measure`."""
+    """Print the results of `measure`; ``failed_turns``: see `goalscope.runs.probing_config.Analysis`."""
     check_measures(measures, list(measured.measures), "this run")
     check_tags(by, measured)
     episodes = measured.of("success")
@@ -96,8 +103,12 @@ def _show_measured(
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
     shown_measures = measures or list(measured.measures)
     if not measures:
-        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=SCREEN)
-        if (own := [name for name in SCREEN if {*measured.scales(name)} - {*tags}]) and not everything:
+        screen = shown_accuracies(SCREEN, failed_turns)
+        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=screen)
+        without_action = measured.of("invalid turns", "withheld turns", episodes=False)
+        if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
+            say(explain_failed_turns(failed_turns))
+        if (own := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
             estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
@@ -117,7 +128,7 @@ def _show_measured(
 def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
     """Write a run, or those of an evaluation's arms, as Parquet files, and activations where formats are named."""
     for name, folder in run_folders(path).items():
-        _export_run(folder, path_in(out, name) if name else out, formats, captures)
+        _export_run(folder, Folder(out).below(name).checked() if name else out, formats, captures)
 
 
 def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
@@ -125,14 +136,14 @@ def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequenc
         if formats:  # first, so that formats that cannot be written are refused before the tables
             from goalscope.activations.exchange import README, export_activations
 
-            folder_path = path_in(out, "activations")
+            folder_path = Folder(out).below("activations").checked()
             with progress("files of activations") as show:
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):
-        say(f"{name}: {file} ({size_in_words(file.stat().st_size)})")
+        say(f"{name}: {file} ({size_in_words(NamedFile(file).status().st_size)})")
     for folder in folders if formats else ():
-        size = sum(file.stat().st_size for file in folder.iterdir())
+        size = sum(status.st_size for _, status in Folder(folder).entries())
         say(f"activations: {folder} ({size_in_words(size)}), described in {README}")
 
 
@@ -141,6 +152,6 @@ def export_as(path: Path, out: Path, format: str) -> None:
     write = registry.resolve("exporter", format)
     for name, folder in run_folders(path).items():
         with Store(folder) as store, progress("episodes") as show:
-            written = write(store, path_in(out, name) if name else out, show)
+            written = write(store, Folder(out).below(name).checked() if name else out, show)
         for file in written:
-            say(f"{format}: {file} ({size_in_words(file.stat().st_size)})")
+            say(f"{format}: {file} ({size_in_words(NamedFile(file).status().st_size)})")

@@ -7,9 +7,9 @@ from typing import Any
 
 from goalscope.cli.console import progress, say, show
 from goalscope.cli.overrides import split, split_names
+from goalscope.folder import Folder, NamedFile
 from goalscope.front import comparing
 from goalscope.front.comparing import compare_places, compare_transformed
-from goalscope.plain_files import write_text
 from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import (
     LEVEL,
@@ -29,9 +29,9 @@ def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]
     """Write the records to files by kind, "json" and "csv"; None for no file."""
     for kind, path in files.items():
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            Folder(path.parent).make()
             text = as_json(records, **metadata) if kind == "json" else as_csv(records)
-            write_text(path, text)
+            NamedFile(path).save_text(text)
             say(f"written: {path}", error=True)
 
 
@@ -133,7 +133,7 @@ def compare_checkpoints(
         say(note, error=True)
     show(found.table, f"By {found.over}, in the worlds that all met; p corrected for {counted(found.tests, 'test')}")
     if svg is not None:
-        svg.parent.mkdir(parents=True, exist_ok=True)
+        Folder(svg.parent).make()
         write(found.figure, svg)
         say(f"written: {svg}", error=True)
     measures = list(dict.fromkeys(one.measure for one in found.checkpoints))

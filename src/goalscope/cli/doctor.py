@@ -4,7 +4,6 @@ import os
 import platform
 import sqlite3
 import sys
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,6 +16,7 @@ from goalscope.cli.console import table
 from goalscope.cli.errors import WRONG_INPUT
 from goalscope.cli.help import flag, option
 from goalscope.extras import how_to_install
+from goalscope.folder import Folder
 
 NEEDS = {
     "": ("numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),
@@ -137,7 +137,7 @@ def _gpu() -> str:
 def _sqlite(folder: Path) -> Finding:
     """Check whether a small trial database can be made in a folder; it is removed again."""
     what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
-    if not folder.is_dir():
+    if not Folder(folder).is_there():
         return Finding(what, "problem", "no such folder: make it, or name another one with --folder")
     try:
         from goalscope.runs.opening import wal_problem
@@ -145,8 +145,8 @@ def _sqlite(folder: Path) -> Finding:
         return Finding(what, "problem", f"{version}: not tried, goalscope cannot be loaded ({error})")
     try:
         with (
-            tempfile.TemporaryDirectory(prefix=".goalscope-doctor-", dir=folder) as trial,
-            closing(sqlite3.connect(Path(trial) / "trial.db")) as database,
+            Folder(folder).temporary(".goalscope-doctor-") as trial,
+            closing(sqlite3.connect(trial.file("trial.db"))) as database,
             database,
         ):
             database.execute("CREATE TABLE trial (number INTEGER)")

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import typer
 
 from goalscope.cli.console import cut, fail, say
+from goalscope.folder import Folder, NamedFile, anything_at
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
@@ -94,13 +95,11 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
 def check_outputs(*paths: Path | None) -> None:
     """Raise a ValueError where a result would overwrite the store of a run, or another thing than a file lies there."""
-    from goalscope.plain_files import check_file
-
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
         if path is not None and not path.is_relative_to("/dev"):
-            check_file(path, content=False)
+            Folder(path.parent).file(path.name, content=False)
 
 
 def _absent_packages(error: Exception, given: Sequence[object]) -> str:
@@ -154,7 +153,9 @@ def _full_disk(error: Exception, paths: Sequence[Path]) -> str:
 
 def _room(path: Path) -> int:
     """Return the free bytes on the disk of a path, which need not be there yet."""
-    return shutil.disk_usage(next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())).free
+    return shutil.disk_usage(
+        next(each for each in (path.absolute(), *path.absolute().parents) if anything_at(each))
+    ).free
 
 
 def _message(error: Exception) -> str:
@@ -163,6 +164,6 @@ def _message(error: Exception) -> str:
         # Where one file is to take the place of another, the second is the one that the user named.
         path = error.filename2 or error.filename
         if isinstance(error, NotADirectoryError):  # of a file in it: what stands in the way is above
-            path = next((each for each in Path(str(path)).parents if each.is_file()), path)
+            path = next((each for each in Path(str(path)).parents if NamedFile(each).is_there()), path)
         return f"{error.strerror}: {path}{advice}"
     return str(error) or type(error).__name__

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from goalscope.cli.console import json_text, progress, say, table
+from goalscope.folder import temporary_folder
 from goalscope.front.expected import measure_and_say
 from goalscope.front.measuring import measured_rows
 from goalscope.front.running import size_of
@@ -97,8 +96,10 @@ def print_cost(
 
 def _measured(study: Study, out: Path | None) -> list[dict[str, Any]]:
     """Ask first turns, whose answers are kept where a run directory is given; see `measure_and_say`."""
-    with TemporaryDirectory() if out is None else nullcontext(out) as folder:
-        return measure_and_say(study, Path(folder) / "run" if out is None else out)
+    if out is not None:
+        return measure_and_say(study, out)
+    with temporary_folder() as folder:
+        return measure_and_say(study, folder.path / "run")
 
 
 def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | None, measure: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goalscope.cli.help import flag, option
+from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.report.exports import Named
@@ -44,7 +45,7 @@ def figure(
     elif every is not None:
         say(f"{counted(len(write_all(by_name, every)), 'file')}: {every}")
     elif name is not None and out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        Folder(out.parent).make()
         write(find(by_name, name), out)
         say(f"{name}: {out}")
 
@@ -56,7 +57,7 @@ def _named(run: Path) -> "Named":
     from goalscope.front.measuring import measure_missing
     from goalscope.report.exports import named_of_run
 
-    if (run / PLAN).is_file():
+    if Folder(run).has_file(PLAN):
         return named_of(run)
     measure_missing(run, progress)
     return named_of_run(run)

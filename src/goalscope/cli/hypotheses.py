@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
+from goalscope.folder import anything_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,10 +108,10 @@ def design(
 
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
+    from goalscope.folder import NamedFile
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.design import design as designed
     from goalscope.hypotheses.need import sentences
-    from goalscope.plain_files import write_text
     from goalscope.runs import Study
 
     check_outputs(out)
@@ -136,7 +137,7 @@ def design(
     if out is not None:
         plain = found.study(study.dump().get("horizon", {}), seed=study.seed, name=f"design of {choose} worlds")
         Study.assemble(plain)
-        write_text(out, _as_yaml(plain))
+        NamedFile(out).save_text(_as_yaml(plain))
         say(f"study: {out}; next: goalscope run {out} --out runs/{out.stem}")
 
 
@@ -180,7 +181,7 @@ def study_of(
     from goalscope.yaml_text import read_yaml_text
 
     changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
-    if text in names() or Path(text).exists() or text.endswith((".yaml", ".yml")):
+    if text in names() or anything_at(text) or text.endswith((".yaml", ".yml")):
         return load_study(text, changes)
     entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
     if entries is None:

@@ -93,13 +93,13 @@ def organisms(
         rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
         say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":
+        from goalscope.folder import Folder
         from goalscope.organisms.inside import inside, picture
-        from goalscope.plain_files import path_in, write_text
         from goalscope.report.figures import standalone
 
         assert out is not None
         findings = inside(chosen, out, stage=progress)
-        write_text(path_in(out, "goal.svg"), standalone(picture(findings).svg))
+        Folder(out).save_text(standalone(picture(findings).svg), "goal.svg")
         say(json_text([one.to_plain() for one in findings])) if as_json else _inside(findings)
     elif action == "seal":
         from goalscope.organisms.challenge import seal

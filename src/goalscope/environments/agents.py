@@ -16,6 +16,7 @@ import numpy.typing as npt
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Scripted
 from goalscope.checks import check_whole
+from goalscope.distributions import to_array, to_shares
 from goalscope.environments.world import EnvironmentView, EnvironmentWorld
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
@@ -257,12 +258,7 @@ class PolicyAgent:
                     "policy: here each observation is answered by itself"
                 )
             return int(np.asarray(action).reshape(-1)[0])
-        probabilities = np.asarray(self.probabilities(array), dtype=np.float64).reshape(-1)
-        if (
-            probabilities.shape != (count,)
-            or not np.isfinite(probabilities).all()
-            or (probabilities < 0).any()
-            or not probabilities.sum() > 0
-        ):
-            raise ValueError(f"probabilities must be [1, {count}], each >= 0, got {probabilities!r:.200}")
-        return observation.draw(probabilities.tolist())
+        probabilities = to_array("probabilities", self.probabilities(array)).reshape(-1)
+        if probabilities.shape != (count,):
+            raise ValueError(f"probabilities must have shape [1, {count}], got {probabilities!r:.200}")
+        return observation.draw(to_shares("probabilities", probabilities).tolist())

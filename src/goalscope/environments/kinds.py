@@ -105,17 +105,22 @@ class Environments(_Searched):
 class GymnasiumWorlds(_Searched):
     """Gymnasium's environments with a table of transitions ``P``: names, each with options in brackets where needed.
 
-    `options` are arguments of `gymnasium.make`, the same for all.
+    `options` are arguments of `gymnasium.make`, the same for all; `modules` are files of the working directory that
+    register further names.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "modules")
 
     kind: Literal["gymnasium"]
     environments: tuple[str, ...] = sequence()
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
     options: dict[str, Any] = Field(default_factory=dict)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield one world for each name."""
         for index, name in enumerate(self.environments):
-            options = {"options": self.options} if self.options else {}
+            options: dict[str, Any] = {"options": self.options} if self.options else {}
+            options |= {"modules": list(self.modules)} if self.modules else {}
             tags = {"kind": "gymnasium", "environment": name, "index": index, **_tags(self.options)}
             yield self._world(path, "gymnasium", {"name": name, **options}, tags)
 
@@ -124,16 +129,18 @@ class GymnasiumWorlds(_Searched):
 class MiniGridWorlds(_Searched):
     """MiniGrid's and BabyAI's levels, each made from each seed.
 
-    `form` is how a level is shown: "words" or "grid"; `array` is what policies are shown.
+    `form` is how a level is shown: "words" or "grid"; `array` is what policies are shown; `modules` are files of the
+    working directory that register levels of your own.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "array")
+    later: ClassVar[tuple[str, ...]] = ("phase", "array", "modules")
 
     kind: Literal["minigrid"]
     levels: tuple[str, ...] = sequence()
     seeds: _Seeds = sequence(default=(1,))
     form: Literal["words", "grid"] = "words"
     array: Literal["image", "one-hot", "image-mission", "image-tokens", "full"] | None = None
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield level by level, seed by seed."""
@@ -141,6 +148,7 @@ class MiniGridWorlds(_Searched):
             for number in self.seeds:
                 parameters = {"level": level, "seed": number, "form": self.form}
                 parameters |= {} if self.array is None else {"array": self.array}
+                parameters |= {"modules": list(self.modules)} if self.modules else {}
                 tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
                 # Some levels have one layout whatever the seed.
                 yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))

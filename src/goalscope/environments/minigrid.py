@@ -1,5 +1,6 @@
 """MiniGrid's and BabyAI's levels as environments, see `goalscope.environments.levels` for their states."""
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,15 +19,20 @@ _FACING = ("right", "down", "left", "up")
 _ARROWS = ">v<^"
 
 
-def _real(level: str, seed: int) -> Any:
+def _real(level: str, seed: int, modules: Sequence[str] = ()) -> Any:
     """Return a level of MiniGrid at the beginning of an episode."""
     try:
         import minigrid  # noqa: F401 - importing registers the levels
     except ImportError as error:
         raise lacking("levels of MiniGrid need minigrid", "minigrid", error) from error
-    if not isinstance(level, str) or not level.startswith(("MiniGrid-", "BabyAI-")):
-        raise ValueError(f"a level must be one of MiniGrid's or BabyAI's, e.g. MiniGrid-DoorKey-6x6-v0, got {level!r}")
-    environment = make(level).unwrapped
+    from minigrid.minigrid_env import MiniGridEnv
+
+    environment = make(level, modules=modules).unwrapped
+    if not isinstance(environment, MiniGridEnv):
+        raise ValueError(
+            f"a level must be one of MiniGrid's or BabyAI's, e.g. MiniGrid-DoorKey-6x6-v0, or one of yours that "
+            f"derives from MiniGridEnv, got {level!r:.200}, a {type(environment).__name__}"
+        )
     environment.reset(seed=seed)
     return environment
 
@@ -70,18 +76,21 @@ class MiniGridLevel(StateCopy):
         seed: seed of its layout.
         form: how it is shown: "words", or "grid" for rows of symbols.
         array: how it is shown to policies, see `ARRAYS`.
+        modules: modules of the working directory that register levels when they are imported.
 
     Raises:
         ValueError: an unknown level or form.
         ImportError: MiniGrid is missing.
     """
 
-    def __init__(self, level: str, seed: int = 1, form: str = "words", array: str = "none") -> None:
+    def __init__(
+        self, level: str, seed: int = 1, form: str = "words", array: str = "none", modules: Sequence[str] = ()
+    ) -> None:
         if form not in ("words", "grid"):
             raise ValueError(f"form must be words or grid, got {form!r}")
         if array not in ARRAYS:
             raise ValueError(f"array must be one of {', '.join(ARRAYS)}, got {array!r}")
-        self._array = array
+        self._array, self._modules = array, tuple(modules)
         self._level, self._seed, self._form = level, seed, form
         self._begin()
 
@@ -117,7 +126,7 @@ class MiniGridLevel(StateCopy):
 
     def make(self) -> LevelSimulator:
         """Return the level at the beginning of an episode; the layout is always the same."""
-        return LevelSimulator(_real(self._level, self._seed))
+        return LevelSimulator(_real(self._level, self._seed, self._modules))
 
     def read(self, real: LevelSimulator) -> Key:
         """Return the key of the state."""

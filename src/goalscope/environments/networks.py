@@ -166,6 +166,11 @@ class PolicyNetwork:
             values = ACTIVATIONS[activation](values)
             if form.pools and form.pools[number] > 1:
                 values = _pooled(values, form.pools[number])
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"a policy must give each action a finite value, got {values!r:.200}: what it is shown, divided by "
+                f"{form.divided:g}, or its weights are too large"
+            )
         chances = np.exp(values - values.max())
         return np.asarray(chances / chances.sum()), tuple(kept)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.distributions import to_chances, to_shares
 from goalscope.environments.environment import Environment, Player, StatePlayer
 from goalscope.environments.solution import SolvedTable
 from goalscope.environments.table import StateTable
@@ -62,8 +63,10 @@ class Simulated(StatePlayer):
         super().__init__(environment, self._draw(environment.initial()))
 
     def _draw(self, probabilities: Mapping[Any, float]) -> Any:
-        states, weights = list(probabilities), np.array(list(probabilities.values()), dtype=np.float64)
-        return states[int(self._rng.choice(len(states), p=weights / weights.sum()))] if len(states) > 1 else states[0]
+        states, weights = list(probabilities), [float(chance) for chance in probabilities.values()]
+        if len(states) == 1:
+            return states[0]
+        return states[int(self._rng.choice(len(states), p=to_shares("the chances of next states", weights)))]
 
     def act(self, action: int) -> None:
         """Take an action."""
@@ -122,11 +125,11 @@ def _ask_again(table: StateTable[Any], environment: Environment[Any], rng: np.ra
             table.states[index]: chance
             for index, chance in zip(table.triples[outcomes, 2], table.chance[outcomes], strict=True)
         }
-        actual = {
-            next_state: chance
-            for next_state, chance in environment.step(table.states[state], action).items()
-            if chance > 0
-        }
+        # The table holds normalised chances, so what is asked again must be normalised in the same way.
+        actual, _ = to_chances(
+            f"step({table.states[state]!r:.200}, {table.actions[action]!r})",
+            environment.step(table.states[state], action),
+        )
         if expected.keys() != actual.keys() or any(
             abs(expected[next_state] - actual[next_state]) > 1e-9 for next_state in expected
         ):

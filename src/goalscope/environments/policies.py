@@ -6,7 +6,6 @@ file is safetensors; its metadata say the layers, and what was done to observati
 """
 
 import json
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 from goalscope.agents.agent import History, Observation, agent_kind
 from goalscope.agents.scripted import Scripted
 from goalscope.checks import check_whole
+from goalscope.distributions import to_shares
 from goalscope.environments.agents import shown_array
 from goalscope.environments.missions import MOST_WORDS, WORDS
 from goalscope.environments.networks import (
@@ -37,9 +37,9 @@ from goalscope.environments.networks import (
     network_of,
 )
 from goalscope.extras import lacking
-from goalscope.plain_files import replacing
+from goalscope.folder import NamedFile
 from goalscope.rows import Tag
-from goalscope.untrusted import decode_object, read_octets, shorten
+from goalscope.untrusted import decode_object, shorten
 from goalscope.worlds.world import View
 
 MOST_BYTES: Final = 1 << 28
@@ -125,7 +125,7 @@ def save_policy(
             )
     form = PolicyForm(
         activations=activations,
-        divided=divided or (255.0 if pictures else 1.0),
+        divided=(255.0 if pictures else 1.0) if divided is None else divided,
         strides=strides,
         pools=pools if max(pools, default=1) > 1 else [],
         cells=cells,
@@ -134,8 +134,7 @@ def save_policy(
         source=source,
     )
     octets = save(tensors, metadata={_KEY: form.model_dump_json()})
-    with replacing(Path(path)) as place:
-        place.write_bytes(octets)
+    NamedFile(path).save_bytes(octets)
     read_policy(path)
     return Path(path)
 
@@ -228,7 +227,7 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    octets = read_octets(Path(path), MOST_BYTES)
+    octets = NamedFile(path).load_bytes(MOST_BYTES)
     if octets[:2] == b"PK" or octets[:1] == b"\x80":
         raise ValueError(
             f"{path} must be a file of save_policy, got an archive or a pickle (stable-baselines3, TorchScript), which "
@@ -259,7 +258,7 @@ def read_policy(path: Path | str) -> PolicyNetwork:
         import safetensors  # noqa: F401
     except ImportError as error:
         raise lacking("files of weights need safetensors", "lm", error) from error
-    status = Path(path).stat()
+    status = NamedFile(path).status()
     return _read(str(path), (status.st_mtime_ns, status.st_size))
 
 
@@ -319,8 +318,8 @@ class PolicyFile(Scripted):
             raise ValueError(f"a policy must have the {len(view.actions)} actions of its world, got {len(found)}")
         if view.admissible is not None:
             offered = np.isin(np.arange(len(found)), view.admissible)
-            total = math.fsum(found[offered])
-            found = np.where(offered, found / total if total > 0 else 1 / offered.sum(), 0.0)
+            what = f"the probabilities that {self.file} gives the actions which are offered"
+            found = to_shares(what, np.where(offered, found, 0.0))
         return found
 
     def _choose(self, observation: Observation) -> int:

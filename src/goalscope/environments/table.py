@@ -1,6 +1,5 @@
 """All states of an environment and what every action does in each: breadth-first from where episodes begin."""
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_whole, freeze
+from goalscope.distributions import note_rounding, to_chances
 from goalscope.environments.environment import Environment, S, admissible_actions, goals_of
 from goalscope.planning import TabularMDP
 
 LIMIT = 200_000
 """Default maximum number of states of an enumeration."""
 
-_SUM = 1e-9
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
 
@@ -166,6 +165,7 @@ class _Search(Generic[S]):
     depth: list[int] = field(default_factory=list)
     triples: list[tuple[int, int, int]] = field(default_factory=list)
     chance: list[float] = field(default_factory=list)
+    rounded: float = 0.0
 
     def number(self, state: S, depth: int) -> int:
         """Return the number of a state, a new one where it was not seen yet."""
@@ -202,7 +202,8 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
     actions = _check_actions(environment)
     search = _Search(environment, limit)
     beginning = [
-        (search.number(state, 0), chance) for state, chance in _distribution(environment.initial(), "initial()").items()
+        (search.number(state, 0), chance)
+        for state, chance in _distribution(search, environment.initial(), "initial()").items()
     ]
     done, offered, bounded, index = list[bool](), list[npt.NDArray[np.bool_]](), False, 0
     while index < len(search.states):
@@ -216,6 +217,7 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
             for action in np.flatnonzero(offered[-1]).tolist():
                 _expand(search, index, action, actions)
         index += 1
+    note_rounding("the chances that initial() and step() return", search.rounded)
     start = np.zeros(len(search.states))
     for number, chance in beginning:
         start[number] += chance
@@ -240,7 +242,7 @@ def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...
     """Add what an action does in a state, next states in the order in which they were found."""
     state = search.states[index]
     where = f"step({state!r:.200}, {actions[action]!r})"
-    outcomes = _distribution(search.environment.step(state, action), where)
+    outcomes = _distribution(search, search.environment.step(state, action), where)
     numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
     for number in sorted(numbered):
         search.triples.append((index, action, number))
@@ -255,22 +257,15 @@ def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
     return names
 
 
-def _distribution(outcomes: Any, where: str) -> dict[Any, float]:
-    """Return a distribution without zero probabilities."""
+def _distribution(search: _Search[Any], outcomes: Any, where: str) -> dict[Any, float]:
+    """Return a distribution without zero probabilities; the search keeps how far its sum was from 1."""
     if not isinstance(outcomes, Mapping):
         raise ValueError(f"{where} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
-    probabilities: dict[Any, float] = {}
-    for state, chance in outcomes.items():
-        if not isinstance(state, Hashable):  # a mapping of another kind than dict
-            raise ValueError(f"{where} must return states that can be hashed, got {type(state).__name__}")
-        number = float(chance)
-        if not 0 <= number <= 1:
-            raise ValueError(f"{where} must return chances from 0 to 1, got {chance!r} for {state!r:.200}")
-        if number > 0:
-            probabilities[state] = number
-    total = math.fsum(probabilities.values())
-    if abs(total - 1) > _SUM:
-        raise ValueError(f"{where} must return chances with the sum 1, got {total:.12g}")
+    foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
+    if foreign is not None:  # a mapping of another kind than dict
+        raise ValueError(f"{where} must return states that can be hashed, got {type(foreign).__name__}")
+    probabilities, distance = to_chances(where, outcomes)
+    search.rounded = max(search.rounded, distance)
     return probabilities
 
 

@@ -1,7 +1,7 @@
 """Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from goalscope.environments.environment import Observed, StatePlayer, environment_kind
 from goalscope.extras import lacking
 from goalscope.ids import content_id
+from goalscope.own import load_module
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import OPEN
 
@@ -16,11 +17,17 @@ OVER, LOST = -1, -2
 """States after the end of an episode: at the goal, or anywhere else."""
 
 
-def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
+def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> Any:
     """Return an environment of Gymnasium by its registered name.
 
+    Args:
+        name: registered name.
+        options: arguments of `gymnasium.make`.
+        modules: modules of the working directory that register environments when they are imported.
+
     Raises:
-        ValueError: a name that is not registered, or that would import a module.
+        ValueError: a name that is not registered, or that would import a module; a module that is not there, or that
+            the user did not allow to be imported (`goalscope.own`).
         ImportError: Gymnasium is missing.
     """
     try:
@@ -28,16 +35,23 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Any:
     except ImportError as error:
         raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
     if not isinstance(name, str) or ":" in name:
-        # Gymnasium imports the module before a colon, and a stored run may name any.
-        module, _, last = str(name).partition(":")
+        # Gymnasium would import the module before a colon, and a stored run may name any.
+        module, _, rest = str(name).rpartition(":")
+        how = f": write {rest} and beside it `modules: [{module}]`" if module and rest else ""
         raise ValueError(
-            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r}, which would "
-            f"import the module {module!r}. For a class of yours, write `kind: {module}:CLASS` with the methods of "
-            f"docs/environments.md in {module.replace('.', '/')}.py; to use {last!r} itself, register it in a package "
-            "that goalscope loads, an entry point of the group goalscope (docs/plugins.md)"
+            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r:.200}{how}"
         )
+    for module in modules:
+        # The only place where a module that registers environments is imported.
+        load_module(module, "a module that registers environments of Gymnasium")
     try:
         return gymnasium.make(name, **(options or {}))
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+        where = f" after {', '.join(modules)} was imported" if modules else ""
+        raise ValueError(
+            f"Gymnasium must know the environment{where}, got {name!r:.200} ({error}): where a file of yours registers "
+            "it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
+        ) from error
     except (gymnasium.error.Error, TypeError, ImportError) as error:
         raise ValueError(f"Gymnasium must know the environment and its options, got {name!r}: {error}") from error
 
@@ -54,15 +68,16 @@ class ToyText:
     Args:
         name: registered name, e.g. "FrozenLake-v1".
         options: arguments of `gymnasium.make`, e.g. ``{"map_name": "8x8"}``.
+        modules: modules of the working directory that register environments when they are imported.
 
     Raises:
         ValueError: no environment of that name, or one without a table.
         ImportError: Gymnasium is missing.
     """
 
-    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
-        self._name, self._options = name, dict(options or {})
-        self._read(make(name, self._options))
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
+        self._name, self._options, self._modules = name, dict(options or {}), tuple(modules)
+        self._read(make(name, self._options, self._modules))
 
     def _read(self, real: Any) -> None:
         self._real, name = real, self._name

@@ -231,6 +231,7 @@ class EnvironmentWorld(World):
     kind: ClassVar[str] = "environment"
     view: ClassVar[type[View]] = EnvironmentView
     offers: ClassVar[frozenset[Offer]] = frozenset({"environment", "seen state"})
+    recorded_as: ClassVar[str] = "the number of a state in the table of all states"
     source: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -310,10 +311,24 @@ class EnvironmentWorld(World):
         plain = read_plain(plain, "a stored environment", **kinds)
         return cls(**plain, cluster=cluster, tags=tags or {})
 
+    def restore_state(self, recorded: State) -> Any:
+        """Return a recorded state as the environment's author gives and takes it.
+
+        Raises:
+            ValueError: the environment cannot be made here, or was another one when the run was made.
+        """
+        states, number = self.believed.table.states, recorded[0]
+        if not 0 <= number < len(states):
+            raise ValueError(
+                f"a state of an environment must be a number from 0 to {len(states) - 1}, got {number}: the run was "
+                "made in another version of it"
+            )
+        return states[number]
+
     def drawing(self, state: tuple[int, ...]) -> Drawing | None:
         """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
         draw = getattr(self.believed.environment, "drawing", None)
-        picture: Drawing | None = None if draw is None else draw(self.believed.table.states[state[0]])
+        picture: Drawing | None = None if draw is None else draw(self.restore_state(state))
         return picture
 
     def oracle(self) -> Oracle | None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from goalscope.folder import Folder, NamedFile
 from goalscope.ids import content_id
-from goalscope.plain_files import check_file, path_in, write_text
 from goalscope.records import frame, html_table
 from goalscope.report.figures import short
 from goalscope.report.reading import Run
-from goalscope.untrusted import decode_object, explain, read_octets, shorten
+from goalscope.untrusted import explain, shorten
 
 if TYPE_CHECKING:
     import pandas
@@ -46,7 +46,7 @@ def sealed(kind: type[_Sealed], path: Path, what: str, advice: str, *, edited: b
         ValueError: the file holds something else, or was changed since it was written.
     """
     try:
-        fields = dict(decode_object(read_octets(check_file(path))))
+        fields = dict(Folder(path.parent).load_object(path.name))
         if fields.get("version") != (version := kind.model_fields["version"].default):
             advice = "another version of goalscope wrote it: evaluate again into another directory"
             raise ValueError(f"version {version} is needed, got {shorten(fields.get('version'))}")
@@ -213,9 +213,8 @@ class Difference(_Record):
 
 def runs_in(directory: Path) -> dict[str, Run]:
     """Return the runs of the arms of an evaluation, by the names of their folders."""
-    arms = path_in(directory, "arms")
-    names = sorted(path.name for path in arms.iterdir() if not path.name.startswith(".")) if arms.is_dir() else ()
-    return {name: Run(path) for name in names if (path := path_in(arms, name)).is_dir()}
+    paths = (folder.path for folder in Folder(directory).folders("arms"))
+    return {path.name: Run(path) for path in paths if not path.name.startswith(".")}
 
 
 class Origin(_Record):
@@ -307,13 +306,12 @@ class Evaluation(_Record):
         Raises:
             FileNotFoundError: it has no page, as where the extra ``report`` is not installed.
         """
-        page = check_file(self.directory / "report.html")
-        if not page.exists():
+        page, folder = self.directory / "report.html", Folder(self.directory)
+        if not folder.has_file(page.name):
             raise FileNotFoundError(f"{page} must be there, but it was not written: see {self.directory}/failures.txt")
         if path is None:
             return page
-        write_text(Path(path), page.read_text(encoding="utf-8"))
-        return Path(path)
+        return NamedFile(path).save_text(folder.load_text(page.name))
 
     def _repr_html_(self) -> str:
         columns = ("model", "question", "answer", "estimate", "threshold", "worlds")

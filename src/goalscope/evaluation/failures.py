@@ -20,6 +20,7 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import Subject
+from goalscope.folder import Folder
 from goalscope.parts import NO_ROOM, blamed
 from goalscope.preflight.cost import longest_prompt
 from goalscope.report.page import write_page
@@ -59,7 +60,7 @@ class Failures:
         if self.tracebacks:
             write_page(self.directory / FAILURES, "\n".join(self.tracebacks))
         else:
-            (self.directory / FAILURES).unlink(missing_ok=True)
+            Folder(self.directory).remove_file(FAILURES)
 
     def leave_out(self, arms: Iterable[str], models: Iterable[str], why: str) -> None:
         """Declare why some arms are not asked of some models; the first reason stays."""

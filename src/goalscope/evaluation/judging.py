@@ -19,7 +19,7 @@ from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.sizing import NO_ROOM
 from goalscope.evaluation.subject import Subject, described
-from goalscope.plain_files import path_in
+from goalscope.folder import Folder
 from goalscope.report.blocks import listed
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
@@ -87,7 +87,7 @@ def _logs_beside(out: Path, model: ClaimLedger) -> Path:
     name = described.get("run") if isinstance(described, dict) else None
     if not isinstance(name, str) or name != Path(name).name or name in ("", ".."):
         raise ValueError(f"{out / LEDGER} must name the folder of the logs of a model, got {shorten(name)}")
-    return path_in(out.resolve().parent, name)
+    return Folder(out.resolve().parent).below(name).checked()
 
 
 Opened = dict[tuple[str, str], ArmRun]

@@ -5,20 +5,19 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
-from goalscope.activations.shards import Artifact, place
+from goalscope.activations.shards import Artifact
 from goalscope.evaluation import judging
 from goalscope.evaluation.choices import differences
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.evaluating import judged
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.plan import ARMS, EvaluationRun, Plan, folder_of
-from goalscope.plain_files import check_file, path_in, remove_folder
+from goalscope.folder import Folder
 from goalscope.progress import aloud
 from goalscope.runs import Store
-from goalscope.runs.opening import sync, unmade
+from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 
 
@@ -36,7 +35,8 @@ def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Eva
         ValueError: fewer than two, another plan, the same model twice, recorded logs, or one that was not judged.
     """
     target, folders = Path(out), [Path(directory) for directory in directories]
-    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+    beside = Folder(target.parent)
+    if not beside.is_free(target.name):
         raise FileExistsError(f"evaluations must be merged into a new directory, but {target} is there: choose another")
     parts = [judging.reopen(folder)[0] for folder in folders]
     plan = _common_plan(parts)
@@ -44,18 +44,18 @@ def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Eva
     for part in parts:
         for (arm, model), why in part.failures.unasked.items():
             failures.leave_out([arm], [model], why)
-    partial = path_in(target.parent, f".{target.name}.merging")
-    remove_folder(partial)  # of an interrupted merge
+    partial = beside.below(f".{target.name}.merging").checked()
+    beside.remove_folder(partial.name)  # of an interrupted merge
     merged = EvaluationRun(directory=partial, plan=plan, subjects=tuple(subjects), failures=failures)
     for part in parts:
         for subject in part.subjects:
             for arm in plan.sizes:
                 if not unmade(part.path(arm, subject) / DATABASE):
                     folder = folder_of(arm, plan.names.index(subject.name))
-                    _copy(part.path(arm, subject), path_in(partial, ARMS, folder))
+                    _copy(part.path(arm, subject), Folder(partial).make(ARMS, folder))
     merged.written()
-    partial.rename(target)  # over an empty directory, too
-    sync(target.absolute().parent)
+    beside.move(partial.name, target.name)  # over an empty directory, too
+    beside.sync()
     words = {"command": "merge", "passed": {"evaluations": [folder.name for folder in folders]}}
     with aloud():
         return judged(replace(merged, directory=target), words)
@@ -89,14 +89,11 @@ def _words(plan: Plan) -> dict[str, Any]:
     return {"": plan.choices.words, "look ": [", ".join(f"{k} {look[k]}" for k in sorted(look)) for look in plan.looks]}
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Folder) -> None:
     """Copy a run as one transaction left it, and the files that it lists."""
-    target.mkdir(parents=True)
     with Store(source) as store:
-        with closing(sqlite3.connect(target / DATABASE)) as database:
+        with closing(sqlite3.connect(target.file(DATABASE, one_name=True))) as database:
             store.database.backup(database)
         for identity, kind, path, size, _ in store.entries("artifact"):
             listed = Artifact(id=identity, kind=kind, path=path, size=size)
-            copy = path_in(target, listed.path)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copyfile(check_file(place(store, listed)), copy)
+            store.folder.copy_file(listed.path, into=target)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, runs_in
 from goalscope.evaluation.judging import judge, opened, reopen
 from goalscope.evaluation.plan import LEDGER, PLAN, Plan, folder_of
-from goalscope.plain_files import check_file
+from goalscope.folder import Folder
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
@@ -50,7 +50,7 @@ def open_results(path: str | Path) -> Run | Evaluation:
 
 def is_evaluation(directory: Path) -> bool:
     """Return whether an evaluation was begun in a directory."""
-    return any((directory / name).is_file() for name in (PLAN, LEDGER))
+    return any(Folder(directory).has_file(name) for name in (PLAN, LEDGER))
 
 
 def run_folders(path: Path) -> dict[str, Path]:
@@ -72,9 +72,9 @@ def read_ledger(path: Path) -> Evaluation:
         FileNotFoundError: there is none.
         ValueError: it is no ledger, or was changed since it was written.
     """
-    directory = path if path.is_dir() else path.parent
-    file = check_file(path / LEDGER) if path.is_dir() else path
-    if not file.exists():
+    is_folder = Folder(path).is_there()
+    directory, file = (path, path / LEDGER) if is_folder else (path.parent, path)
+    if not Folder(directory).has_file(file.name):
         raise FileNotFoundError(
             f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
             "directory of --out, or run the evaluation to its end"
@@ -106,7 +106,7 @@ def check_claims(directory: Path) -> str:
         ValueError: a claim of the ledger is not the one that its runs lead to.
     """
     stored, left = read_ledger(directory), ""
-    if not (directory / PLAN).is_file():
+    if not Folder(directory).has_file(PLAN):
         left = "the plan of the evaluation is needed to decide them again"
     elif stored.origin is None or Plan.read(directory / PLAN).id != stored.origin.plan:
         left = "the evaluation grew since: run the same goalscope evaluate again"

@@ -15,9 +15,9 @@ from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
+from goalscope.folder import Folder
 from goalscope.ids import content_id
 from goalscope.own import note_found
-from goalscope.plain_files import check_file, path_in
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
@@ -176,7 +176,8 @@ class EvaluationRun:
 
     def path(self, arm: str, subject: Subject) -> Path:
         """Return the run directory of a model in an arm: ``arms/grids`` of the first model, ``arms/grids-2``, ..."""
-        return path_in(self.directory, ARMS, folder_of(arm, self.plan.names.index(subject.name)))
+        name = folder_of(arm, self.plan.names.index(subject.name))
+        return Folder(self.directory).below(ARMS, name).checked()
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
@@ -210,7 +211,6 @@ class EvaluationRun:
 
     def written(self) -> "EvaluationRun":
         """Write the plan, before anything is asked; return the evaluation."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         write_page(self.directory / PLAN, self.plan.to_json() + "\n")
         return self
 
@@ -255,11 +255,9 @@ def check_directory(out: Path) -> None:
         StrangeFileError: a link lies there, or another thing than a file.
     """
     for name in (PLAN, LEDGER, PAGE):
-        check_file(out / name)
-    runs = path_in(out, ARMS)
-    for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
-        if path_in(runs, folder.name).is_dir():
-            check_files(folder / DATABASE)
+        Folder(out).file(name)
+    for folder in Folder(out).folders(ARMS):
+        check_files(folder.path / DATABASE)
 
 
 def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
@@ -272,15 +270,13 @@ def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
     try:
         return stored.going_on(given, out)
     except ValueError:
-        runs = path_in(out, ARMS)
-        folders = [path_in(runs, folder.name) for folder in sorted(runs.iterdir())] if runs.is_dir() else []
         if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
             raise
         if not stored.looks and {*map(described, stored.models)} <= {*map(described, given.models)}:
             return given
-        for folder in folders:
-            if not unmade(folder / DATABASE):
-                with Store(folder) as store:
+        for folder in Folder(out).folders(ARMS):
+            if not unmade(folder.path / DATABASE):
+                with Store(folder.path) as store:
                     if store.holds_answers():
                         raise
         return given
@@ -313,9 +309,9 @@ def planned(
     own_worlds = None if worlds is None else dict(worlds)
     models = tuple(planned_entry(subject) for subject in subjects)
     plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
-    if (out / PLAN).exists():
+    if Folder(out).has_file(PLAN):
         plan = _continued(Plan.read(out / PLAN), plan, out)
-    elif out.is_dir() and any(path.name != f".{PLAN}.partial" for path in out.iterdir()):
+    elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
         # a process may have died writing the plan
         raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
     by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}

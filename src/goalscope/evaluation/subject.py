@@ -13,6 +13,7 @@ from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
+from goalscope.folder import Folder, NamedFile
 from goalscope.models.base import COMPLETION
 from goalscope.models.folder_checks import holds_model
 from goalscope.own import consent, is_own
@@ -147,7 +148,7 @@ def subject_of(text: str) -> Subject:
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
         )
     if text.endswith((".yaml", ".yml")):
-        if not Path(text).expanduser().exists():
+        if not NamedFile(Path(text).expanduser()).is_there():
             raise FileNotFoundError(f"a file with a model must be there, found none at {text}: give its path")
         plain = read_yaml(Path(text).expanduser())
         consent(plain)
@@ -175,14 +176,14 @@ def subject_of(text: str) -> Subject:
             note_namesake(text, "agent")
         return _scripted(kind, {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)})
     path = Path(text).expanduser()
-    if path.is_dir() and not unmade(path / DATABASE):
+    if Folder(path).is_there() and not unmade(path / DATABASE):
         return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
-    if path.is_dir() and not holds_model(path):
+    if Folder(path).is_there() and not holds_model(path):
         raise ValueError(
             f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "
             "the weights, a run directory, or the folder of an arm of an evaluation (arms/NAME)"
         )
-    if path.is_dir() or path.suffix == ".gguf" or "/" in text:
+    if Folder(path).is_there() or path.suffix == ".gguf" or "/" in text:
         return _weights(text)
     names = [*_BUNDLED, *registry.names("agent")]
     raise ValueError(

@@ -23,10 +23,10 @@ from goalscope.attribution import (
 )
 from goalscope.attribution.strata import AgentAnswers, Followed, followed, sentence
 from goalscope.evaluation.subject import subject_of
+from goalscope.folder import Folder
 from goalscope.front.running import run
 from goalscope.hypotheses import FiniteWorld, Hypothesis, load_hypotheses, read_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.plain_files import write_text
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.records import Records
@@ -180,7 +180,9 @@ def attribute(
                 )
             study = planned(str(agent), worlds, episodes=episodes, seed=seed)
             later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
-            first, other = Path(out) / "worlds", None if later is None else Path(out) / "separating"
+            results = Folder(out)
+            first = results.below("worlds").checked()
+            other = None if later is None else results.below("separating").checked()
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, given_answers = _answers(first, name)
@@ -193,7 +195,7 @@ def attribute(
                 groups.append(followed(strata[-1], trial))
         claim = claim_of(given_answers.agent, bound, given_answers.answers, tested_on, strata)
         if out is not None:
-            Path(out).mkdir(parents=True, exist_ok=True)
+            Folder(out).make()
             freeze_claim(claim, Path(out))
         TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
         tests: tuple[Test, ...] = ()
@@ -208,7 +210,7 @@ def attribute(
             tests = scored(claim, new.answers)
         found = Attributed(agent=label, claim=claim, tests=tests, left_out=given_answers.left_out, groups=tuple(groups))
         if out is not None:
-            write_text(Path(out) / RESULT, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
+            Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
         return found
 
 
@@ -248,7 +250,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
         grids = [one.world.grid.render() for one in worlds]
         entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
         asked = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
-        path = out / "asked" / asked.id.rpartition(":")[2]
+        path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
         run(asked, path, workers=workers)
         with Store(path) as store:
             found = {one.world.grid.render(): one for one in answers_of(store.episodes())[0]}

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.models.base import Completion, Message, Request, Sampling
+from goalscope.folder import NamedFile
+from goalscope.models.base import Message, Reply, Request, Sampling
 from goalscope.planning.oracle import oracle
 from goalscope.preflight import study_files
 from goalscope.runs.episode import LiveEpisode
@@ -26,7 +26,7 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
     Args:
         study: a file, or the name of a shipped study.
     """
-    own = Path(study).is_file()
+    own = NamedFile(study).is_there()
     made = Study.load(study) if own else Study.parse(read_yaml_text(study_files.text(study), study))
     for world in made.worlds():
         horizon = made.horizon.of(world)
@@ -50,7 +50,7 @@ class _Asked:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
         return None
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         raise TypeError("the model of a dialogue must be asked by the library that plays it")
 
 
@@ -91,7 +91,7 @@ class WorldDialogue:
 
     def answer(self, text: str) -> None:
         """Take an answer; one without an action is a step in place."""
-        self._live.apply(turn(Completion(text=text), self._seen.view.actions))
+        self._live.apply(turn(Reply.of(text), self._seen.view.actions))
         self._states.append(self._live.state)
 
     def found(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from goalscope.folder import anything_at
 from goalscope.front.running import check_kept_apart
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.problems import ImportResult, SampleReader
@@ -26,7 +27,7 @@ def import_logs(
         ImportError: what a format needs is not installed.
     """
     source = Path(path)
-    if not source.exists():
+    if not anything_at(source):
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
         check_kept_apart(Path(out), imported=True)

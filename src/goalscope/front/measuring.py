@@ -19,6 +19,7 @@ from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
 from goalscope.runs.provenance import missing_packages
+from goalscope.runs.server_checks import noted_of_answers
 
 
 def measure(
@@ -72,11 +73,11 @@ def measure_run(path: Path, stage: Stage = lines) -> None:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, stage("measuring") as show:
         put_measured(store, show)
-        lacking = left_out(store.worlds())
+        lacking, notes = left_out(store.worlds()), noted_of_answers(store)
         keep_content_hash(store)  # for the page, which then need not compute it again
     TALLY.tell(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}")
-    if lacking:
-        TALLY.tell(lacking)
+    for line in (*notes, *([lacking] if lacking else [])):
+        TALLY.tell(line)
 
 
 def measure_missing(path: Path, stage: Stage = lines) -> None:

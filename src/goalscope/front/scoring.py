@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import how_to_install
+from goalscope.folder import Folder, NamedFile, anything_at
 from goalscope.front.measuring import can_report, measure_run, write_page_of
 from goalscope.importers.problems import ImportLog
 from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
-from goalscope.plain_files import replacing
 from goalscope.progress import TALLY, Stage, aloud, lines
 from goalscope.records import Records
 from goalscope.runs import Store
@@ -147,21 +147,21 @@ def score(
         raise ValueError(f"--distances must be one of {', '.join(DISTANCES)}, got {distances}")
     if steps and scores is None:
         raise ValueError("--steps must be given together with --out FILE, where the steps are written")
-    if scores is not None and scores.exists() and scores.resolve() == log.resolve():
+    if scores is not None and anything_at(scores) and scores.resolve() == log.resolve():
         raise ValueError(f"--out must be another file than the log, got {scores}")
-    if log.is_dir():
+    if Folder(log).is_there():
         raise ValueError(
             f"score must be given a log of JSON lines, got the directory {log}: goalscope measure reads runs"
         )
     if run_path is not None:
         _check_report(run_path, distances)
     ledger, by_agent = ImportLog(), dict[str, list[tuple[Summary, str]]]()
-    total = max(1, log.stat().st_size // 1024)
+    total = max(1, NamedFile(log).status().st_size // 1024)
     with ExitStack() as stack:
         sink = None
         if scores is not None:
-            scores.parent.mkdir(parents=True, exist_ok=True)
-            sink = stack.enter_context(stack.enter_context(replacing(scores)).open("w", encoding="utf-8"))
+            Folder(scores.parent).make()
+            sink = stack.enter_context(NamedFile(scores).writing_text())
         show = stack.enter_context(stage("scored (KiB)"))
         run = None if run_path is None else LoggedRun(stack.enter_context(Store(run_path, "w")))
         for line in score_task_log(

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.checks import check_distributions, check_shape, freeze
+from goalscope.checks import check_shape, freeze
+from goalscope.distributions import to_distributions
 from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers, finite_world
 from goalscope.hypotheses.views import Undefined
 from goalscope.planning.process import Process
@@ -54,8 +55,7 @@ class Answers:
             given: Array | None = getattr(self, name)
             if given is not None:
                 check_shape(name, given, "N A", size)
-                check_distributions(name, given)
-                object.__setattr__(self, name, freeze(given))
+                object.__setattr__(self, name, freeze(to_distributions(name, given)))
         if self.written is not None and len(self.written) != len(self.state):
             raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
 

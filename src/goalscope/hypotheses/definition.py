@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.checks import check_distributions, check_probability, check_shape, freeze, refuse_where
+from goalscope.checks import check_probability, check_shape, freeze, refuse_where
+from goalscope.distributions import to_array, to_distributions
 from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import value_iteration
@@ -219,7 +220,7 @@ class Hypothesis:
         table = _numbers(self.text, self.value(world))
         table = table[None] if table.ndim == 2 else table
         check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
-        check_distributions(self.text, table)
+        table = to_distributions(self.text, table)
         refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must take offered actions only")
         return Solved(policy=freeze(np.where(world.live[:, None], table, world.even)))
 
@@ -280,10 +281,7 @@ def spread(world: FiniteWorld, sets: Mask) -> Array:
 
 
 def _numbers(name: str, value: Any) -> Array:
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must give an array of numbers, got {shorten(value)}") from error
+    return to_array(name, value, booleans=True).astype(np.float64)
 
 
 def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope import registry
 from goalscope.checks import check_number, near_miss
+from goalscope.folder import package_text
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
 from goalscope.own import consent
@@ -208,7 +208,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 def banks() -> dict[str, tuple[str, ...]]:
     """Return the shipped banks: name -> written forms."""
-    text = files("goalscope.hypotheses").joinpath("banks.yaml").read_text(encoding="utf-8")
+    text = package_text("goalscope.hypotheses", "banks.yaml")
     return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from goalscope.extras import lacking
+from goalscope.folder import NamedFile
 from goalscope.untrusted import UntrustedError, shorten
 
 MOST_MEMBER_BYTES: Final = 128 * 2**20
@@ -39,15 +40,15 @@ def largest_member(path: Path) -> int:
         OSError: it cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
         raise UntrustedError("a log must be a whole zip archive", f"a damaged or cut one ({error})") from error
     if len(members) > MOST_MEMBERS:
         raise UntrustedError(f"an archive must have at most {MOST_MEMBERS} members", f"{len(members)}")
     largest = total = 0
-    limit = MOST_MEMBER_BYTES + MOST_RATIO * path.stat().st_size
-    with path.open("rb") as stream:
+    limit = MOST_MEMBER_BYTES + MOST_RATIO * NamedFile(path).status().st_size
+    with NamedFile(path).open_file() as stream:
         for member in members:
             size = _unpacked_size(stream, member)
             largest, total = max(largest, size), total + size

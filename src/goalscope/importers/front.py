@@ -1,5 +1,6 @@
 """Import of a path: the format is detected file by file."""
 
+import os
 import stat
 from collections import deque
 from collections.abc import Iterator
@@ -7,14 +8,14 @@ from itertools import chain, islice
 from pathlib import Path
 
 from goalscope import registry
+from goalscope.folder import Folder, NamedFile, described
 from goalscope.importers.formats import Format, format_of
 from goalscope.importers.jsonl import jsonl_episodes
 from goalscope.importers.problems import Context, ImportLog, ImportResult, SampleReader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
-from goalscope.plain_files import described
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.untrusted import UntrustedError, decode_line, lines
+from goalscope.untrusted import StrangeFileError, UntrustedError, decode_line, lines
 
 _LINES_READ = 5
 _GROUP = 64
@@ -133,7 +134,7 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
 def _shows_grids(path: Path) -> bool:
     """Return whether a file of JSON lines is a grid manifest, by its first readable line."""
     try:
-        with path.open("rb") as stream:
+        with NamedFile(path).open_file() as stream:
             for _, line in islice(lines(stream), _LINES_READ):
                 try:
                     return holds_grid(decode_line(line))
@@ -158,24 +159,23 @@ def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
 
     Links below ``path``, pipes, devices and unreadable files become problems.
     """
-    pending = [(path, "")]
+    folder, pending = Folder(path), list[tuple[str, os.stat_result | None]]([("", None)])
     while pending:
-        current, relative = pending.pop()
-        name, names = relative or current.name, list[str]()
+        relative, status = pending.pop()
+        name = relative or path.name
         try:
-            status = current.lstat() if relative else current.stat()
-            is_folder = stat.S_ISDIR(status.st_mode)
-            if is_folder:
-                names = sorted((entry.name for entry in current.iterdir()), reverse=True)
-        except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path
-            given = error.strerror if isinstance(error, OSError) else error
-            ledger.report(name, "", "a file or folder must be there and readable", given)
-            continue
-        if not is_folder:
-            if stat.S_ISREG(status.st_mode):
-                yield current, name
+            if status is None and not folder.is_there():
+                yield NamedFile(path).checked(), name
+            elif status is None or stat.S_ISDIR(status.st_mode):
+                entries = folder.entries(relative)
+                pending.extend((f"{relative}/{entry}" if relative else entry, own) for entry, own in reversed(entries))
+            elif stat.S_ISREG(status.st_mode):
+                yield path / relative, name
             else:
-                given = described(current, status)
+                given = described(path / relative, status)
                 ledger.report(name, "", "an import must consist of plain files and folders", given)
-        else:
-            pending.extend((current / entry, f"{relative}/{entry}" if relative else entry) for entry in names)
+        except StrangeFileError as error:
+            ledger.report(name, "", "an import must consist of plain files and folders", error)
+        except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path
+            reason = error.strerror if isinstance(error, OSError) else error
+            ledger.report(name, "", "a file or folder must be there and readable", reason)

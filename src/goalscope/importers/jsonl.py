@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from goalscope.folder import NamedFile
 from goalscope.ids import content_id
 from goalscope.importers.jsonl_format import EPISODE_KEYS, EpisodeLine, StepLine, WorldLine, kind_of
 from goalscope.importers.problems import Context, grid_world, log_lines, parse_grid, step_fields
@@ -37,7 +38,7 @@ def jsonl_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]
     context.ledger.counts["files read"] += 1
     log = _Log(name, context)
     complete = False
-    with context.ledger.reporting(name), path.open("rb") as stream:
+    with context.ledger.reporting(name), NamedFile(path).open_file() as stream:
         yield from log.read(stream)
         complete = True
     if not complete:

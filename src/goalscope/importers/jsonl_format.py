@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from goalscope.folder import NamedFile
 from goalscope.importers.problems import STEP_FIELDS, LogLine, TokenId
-from goalscope.plain_files import replacing
 from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World
 from goalscope.untrusted import UntrustedError, shorten
@@ -138,7 +138,7 @@ def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
     path = Path(path)
     worlds: dict[str, World] = {}
     count = 0
-    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as stream:
+    with NamedFile(path).writing_text() as stream:
         for episode in episodes:
             world = episode.world
             if world.id not in worlds:

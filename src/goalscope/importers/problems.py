@@ -13,6 +13,7 @@ from goalscope.records import Records
 from goalscope.runs.record import Episode, World
 from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
 from goalscope.worlds import Grid
+from goalscope.worlds.grid import read_open_cells
 from goalscope.worlds.gridworld import GridWorld
 
 MOST_PROBLEMS = 1000
@@ -268,12 +269,15 @@ class Context:
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
-    """Return a grid from its text, its lines, or its symbols by row; ``must`` and ``where`` are those of the error."""
+    """Return a grid from its text, its lines, or its symbols by row; ``must`` and ``where`` are those of the error.
+
+    Open cells may be blank or points, as other programs write them.
+    """
     length = len(text) if isinstance(text, str) else sum(map(len, text))
     if length > _MOST_GRID_CHARACTERS:
         raise UntrustedError(must, f"one of {length} characters, {_MOST_GRID_CHARACTERS} characters at most", where)
     try:
-        return Grid.parse(text)
+        return Grid.parse(read_open_cells(text))
     except ValueError as error:
         raise UntrustedError(must, _first_line(error), where) from error
 

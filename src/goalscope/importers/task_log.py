@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, ValidationError
 
 from goalscope.agents.agent import Turn
+from goalscope.folder import NamedFile
 from goalscope.ids import content_id
 from goalscope.importers.problems import ImportLog, LogLine, log_lines
 from goalscope.measures.exploration.graphs import GraphScore, TaskGraph, score_graph
@@ -101,7 +102,7 @@ def score_task_log(
     """
     log = _Log(distances)
     bytes_read, rejected = 0, "lines refused"
-    with path.open("rb") as stream, ledger.reporting(path.name):
+    with NamedFile(path).open_file() as stream, ledger.reporting(path.name):
         for line in log_lines(stream, path.name, ledger, _line_type, rejected):
             bytes_read += line.size
             ledger.counts["lines"] += 1

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from goalscope.folder import NamedFile
 from goalscope.importers.problems import Context, ImportLog, log_lines, parse_grid
 from goalscope.importers.telos_trajectory import METRICS, Pair, Record, read_trajectory, unread_keys
 from goalscope.planning import optimal_actions, shortest_length, solve
 from goalscope.runs.record import Episode
-from goalscope.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, read_octets, shorten
+from goalscope.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import settle, step
 
@@ -60,7 +61,7 @@ def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name):
-        value = decode_json(read_octets(path))
+        value = decode_json(NamedFile(path).load_bytes())
         if isinstance(value, dict) and "steps" not in value and ("grid_layout" in value or holds_grid(value)):
             grid = {"layout": value["grid_layout"]} if "grid_layout" in value else value
             _check_grid(GridRecord.model_validate(grid), name, "", ledger)
@@ -82,7 +83,7 @@ def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
     """Check the grids of a manifest, one per line; there are no episodes."""
     ledger = context.ledger
     ledger.counts["files read"] += 1
-    with ledger.reporting(name), path.open("rb") as stream:
+    with ledger.reporting(name), NamedFile(path).open_file() as stream:
         for line in log_lines(stream, name, ledger, lambda _: GridRecord):
             position = f"line {line.number}"
             with ledger.reporting(name, position):
@@ -119,7 +120,7 @@ def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
     """Store a table of trajectory metrics in the context; other tables are skipped."""
     ledger, is_other_table = context.ledger, False
     with ledger.reporting(name):
-        text = decode_text(read_octets(path, MOST_LINE_BYTES))
+        text = decode_text(NamedFile(path).load_bytes(MOST_LINE_BYTES))
         if not text.strip():
             raise UntrustedError("a table must have a header", "an empty file")
         rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)

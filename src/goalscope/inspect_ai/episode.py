@@ -24,7 +24,7 @@ from goalscope.inspect_ai.outputs import read_config, read_output, write_message
 from goalscope.inspect_ai.provider import GoalscopeAPI, body_of
 from goalscope.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.behaviour import measure_episodes
-from goalscope.models.base import Completion, Message, Model, Request, Sampling, check_type
+from goalscope.models.base import Message, Model, Reply, Request, Sampling, check_type
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec, Step
 from goalscope.runs.study import FailurePolicy, write_rules
@@ -60,7 +60,7 @@ class AskedByInspect:
     def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
         """Return None: only its provider knows the text."""
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Refuse: Inspect asks it."""
         raise TypeError(f"{self.name} must be asked by Inspect")
 

@@ -35,12 +35,12 @@ from inspect_ai.scorer import SampleScore, Score, mean, stderr
 
 from goalscope import __version__
 from goalscope.agents.chat import ChatAgent
+from goalscope.folder import Folder, NamedFile
 from goalscope.ids import content_id
 from goalscope.inspect_ai.episode import score_of
 from goalscope.inspect_ai.outputs import write_config, write_messages
 from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, TurnRecord, metadata_of
 from goalscope.measures.transcript import agent_of
-from goalscope.plain_files import replacing
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
@@ -77,7 +77,7 @@ def export_logs(
     rows = store.query("SELECT agent_id, id, length FROM episodes ORDER BY agent_id, world_id, trajectory, id")
     if not rows:
         raise ValueError(f"a run must hold an episode to be exported, {store.path} holds none: run or import first")
-    folder.mkdir(parents=True, exist_ok=True)
+    Folder(folder).make()
     agents, study = store.agents(), store.study()
     written, n_done = list[Path](), 0
     for number, (identity, ids) in enumerate(_parts(rows)):
@@ -88,7 +88,7 @@ def export_logs(
         title = "imported" if study is None else study.name
         log = _log(title, name or samples[0].output.model, identity, samples, writer.config)
         path = folder / f"{number:04d}_{_file_name(name)}_{_file_name(identity.removeprefix('agent-')[:8])}.eval"
-        with replacing(path) as partial:
+        with NamedFile(path).replacing() as partial:
             write_eval_log(log, partial.absolute().as_posix(), format="eval")
         written.append(path)
         n_done += len(ids)

@@ -5,9 +5,12 @@ the recorded one.
 """
 
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +18,12 @@ from typing import Any, Final
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
 from goalscope.extras import lacking
+from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
-from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
 from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
-from goalscope.models.base import Completion
+from goalscope.models.base import Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
@@ -38,6 +42,11 @@ _MANIFESTS: Final = ("eval-set.json", "logs.json")
 """Files that an eval set of Inspect writes beside its logs: its plan, and the headers of the logs."""
 _MANIFEST: Final = re.compile(rb'\s*\{\s*"(eval_set_id"|[^"]*\.(eval|json)"\s*:\s*\{)')
 _MOST_MESSAGE: Final = 300
+_KNOWN_VERSION: Final = 2
+"""The newest version of logs that inspect-ai wrote when this was written; a later inspect-ai may read more."""
+_VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
+_HEADERS: Final = ("header.json", "_journal/start.json")
+"""Members of an `.eval` archive that begin with the version: of a finished log, and of one that was interrupted."""
 
 
 def is_inspect_log(path: Path) -> bool:
@@ -53,11 +62,25 @@ def _is_manifest(path: Path) -> bool:
     return path.name in _MANIFESTS and _MANIFEST.match(_head(path)) is not None
 
 
+def log_version(path: Path) -> int:
+    """Return the version that the head of a log names, 0 where it names none; nothing else of the log is read."""
+    head = _head(path)
+    if path.suffix.lower() == ".eval":
+        head = b""
+        unreadable = (zipfile.BadZipFile, KeyError, OSError, zlib.error, NotImplementedError, RuntimeError)
+        with suppress(*unreadable), zipfile.ZipFile(path) as packed:
+            member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
+            with packed.open(member) as stream:
+                head = stream.read(_HEAD)
+    found = _VERSION.match(head)
+    return int(found[1]) if found else 0
+
+
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with NamedFile(path).open_file() as stream:
             return stream.read(_HEAD)
-    except OSError:
+    except (OSError, UntrustedError):
         return b""  # reported by the reader that opens it
 
 
@@ -82,14 +105,34 @@ class _Log:
         self.source, self.context, self.ledger = source, context, context.ledger
         self.location = path.resolve().as_posix()
         packed = path.suffix.lower() == ".eval"
-        size = largest_member(path) if packed else path.stat().st_size
+        size = largest_member(path) if packed else NamedFile(path).status().st_size
         if not packed and size > MOST_FILE_BYTES:
             must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
-        self.reader = _public_reader()
-        with _inspect("the header of the log"):
-            self.header = self.reader.read_eval_log(self.location, header_only=True)
+        self.version = log_version(path)
+        self.reader = self._reader()
+        try:
+            with _inspect("the header of the log"):
+                self.header = self.reader.read_eval_log(self.location, header_only=True)
+        except UntrustedError as error:
+            if self.version <= _KNOWN_VERSION:
+                raise
+            must = (
+                f"a log must have a version that the installed inspect-ai {version('inspect-ai')} reads, at most "
+                f"{_KNOWN_VERSION}: a newer inspect-ai may help, pip install -U inspect-ai"
+            )
+            raise UntrustedError(must, f"log version {self.version}") from error
+
+    def _reader(self) -> Any:
+        """Return the module of Inspect's public reader; where it is missing, a log that is too new says so first."""
+        try:
+            return _public_reader()
+        except ImportError:
+            if self.version <= _KNOWN_VERSION:
+                raise
+            must = f"a log must have a version that inspect-ai reads, at most {_KNOWN_VERSION} in the one known here"
+            raise UntrustedError(must, f"log version {self.version}") from None
 
     def episodes(self) -> Iterator[Episode]:
         """Yield the episodes of its samples."""
@@ -262,14 +305,14 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
         record = TurnRecord.read(stored[TURN], "metadata")
         return record.turn(), record.reward
     if stored is not None:
-        return turn(CompletionRecord.read(stored, "metadata").completion(), names), None
+        return turn(ReplyRecord.read(stored, "metadata").reply(), names), None
     message, finish = output.choices[0].message, output.choices[0].stop_reason
-    completion = Completion(
-        text=message.text,
+    reply = Reply.of(
+        message.text,
         reasoning=reasoning_of(message),
         finish="length" if finish in ("max_tokens", "model_length") else "stop",
     )
-    return turn(completion, names), None
+    return turn(reply, names), None
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of chats, completions and sampling settings to and from Inspect's types."""
+"""Conversion of chats, replies and sampling settings to and from Inspect's types."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,8 +20,8 @@ from inspect_ai.model import (
     StopReason,
 )
 
-from goalscope.inspect_ai.record import KEY, CompletionRecord
-from goalscope.models.base import Completion, Message, Sampling
+from goalscope.inspect_ai.record import KEY, ReplyRecord
+from goalscope.models.base import Message, Reply, Sampling
 
 NO_EFFORT: Final = "none"
 """Inspect's value for no reasoning effort."""
@@ -63,13 +63,13 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     return tuple(chat)
 
 
-def write_output(completion: Completion, model: str) -> ModelOutput:
-    """Return a completion as Inspect's output; values without a field of Inspect's are in its metadata."""
-    parts: list[Content] = [ContentReasoning(reasoning=completion.reasoning)] if completion.reasoning else []
-    parts.append(ContentText(text=completion.text))
-    content: str | list[Content] = parts if len(parts) > 1 else completion.text
-    stop: StopReason = "max_tokens" if completion.finish == "length" else "stop"
-    counts = [int(completion.usage.get(name, 0)) for name in ("prompt_tokens", "output_tokens")]
+def write_output(reply: Reply, model: str) -> ModelOutput:
+    """Return a reply as Inspect's output; values without a field of Inspect's are in its metadata."""
+    parts: list[Content] = [ContentReasoning(reasoning=reply.reasoning)] if reply.reasoning else []
+    parts.append(ContentText(text=reply.answer))
+    content: str | list[Content] = parts if len(parts) > 1 else reply.answer
+    stop: StopReason = "max_tokens" if reply.finish == "length" else "stop"
+    counts = [int(reply.usage.get(name, 0)) for name in ("prompt_tokens", "output_tokens")]
     return ModelOutput(
         model=model,
         choices=[
@@ -78,28 +78,28 @@ def write_output(completion: Completion, model: str) -> ModelOutput:
             )
         ],
         usage=ModelUsage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=sum(counts)),
-        metadata={KEY: CompletionRecord.of(completion).plain()},
+        metadata={KEY: ReplyRecord.of(reply).plain()},
     )
 
 
-def read_output(output: ModelOutput) -> Completion:
-    """Return the completion of an output: exact for goalscope's models, else text and reasoning.
+def read_output(output: ModelOutput) -> Reply:
+    """Return the reply of an output: exact for goalscope's models, else text and reasoning.
 
     Raises:
-        UntrustedError: our values in it are no completion.
+        UntrustedError: our values in it are no reply.
         ValueError: an output without a choice.
     """
     stored = (output.metadata or {}).get(KEY)
     if stored is not None:
-        return CompletionRecord.read(stored, "metadata").completion()
+        return ReplyRecord.read(stored, "metadata").reply()
     if output.empty:
         raise ValueError(f"a model must answer, {output.model} gave none: {output.error or 'no reason is told'}")
     message = output.message
     content = [] if isinstance(message.content, str) else message.content
     reasoning = "\n\n".join(part.reasoning for part in content if isinstance(part, ContentReasoning))
     usage = output.usage
-    return Completion(
-        text=message.text,
+    return Reply.of(
+        message.text,
         reasoning=reasoning or None,
         finish="length" if output.stop_reason in ("max_tokens", "model_length") else "stop",
         usage={} if usage is None else _usage(usage),

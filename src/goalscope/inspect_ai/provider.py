@@ -14,7 +14,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 from goalscope.ids import content_id
 from goalscope.inspect_ai.outputs import check_config, read_config, read_messages, write_output
 from goalscope.inspect_ai.record import KEY
-from goalscope.models.base import Completion, Message, Model, Request, Sampling, build_model
+from goalscope.models.base import Message, Model, Reply, Request, Sampling, build_model
 
 MOST_WAITING: Final = 256
 """Requests that wait for a model at the same time."""
@@ -83,10 +83,10 @@ class GoalscopeAPI(ModelAPI):
         request = self._request(read_messages(input), config)
         if self._limiter is None:
             self._limiter = CapacityLimiter(MOST_WAITING)
-        completion = await anyio.to_thread.run_sync(
+        reply = await anyio.to_thread.run_sync(
             self._shared_model.complete, request, read_config(config), limiter=self._limiter
         )
-        return write_output(completion, self.model_name)
+        return write_output(reply, self.model_name)
 
     def _request(self, messages: tuple[Message, ...], config: GenerateConfig) -> Request:
         stored = (config.extra_body or {}).get(KEY)
@@ -110,7 +110,7 @@ class _PendingRequest:
 
     request: Request
     sampling: Sampling
-    completion: Completion | None = None
+    reply: Reply | None = None
     error: Exception | None = None
     done: bool = False
 
@@ -129,8 +129,8 @@ class _SharedModel:
         self._counts[chat] += 1
         return self._counts[chat] - 1
 
-    def complete(self, request: Request, sampling: Sampling) -> Completion:
-        """Return the completion of a request.
+    def complete(self, request: Request, sampling: Sampling) -> Reply:
+        """Return the reply of a request.
 
         Raises:
             Exception: whatever the model raises.
@@ -145,8 +145,8 @@ class _SharedModel:
                     self._answer(self._next())
         if pending.error is not None:
             raise pending.error
-        assert pending.completion is not None  # done without an error
-        return pending.completion
+        assert pending.reply is not None  # done without an error
+        return pending.reply
 
     def _next(self) -> list[_PendingRequest]:
         """Remove from the queue and return the requests with the sampling settings of the first."""
@@ -157,9 +157,9 @@ class _SharedModel:
 
     def _answer(self, requests: Sequence[_PendingRequest]) -> None:
         try:
-            completions = self.model.complete([pending.request for pending in requests], requests[0].sampling)
-            for pending, completion in zip(requests, completions, strict=True):
-                pending.completion = completion
+            replies = self.model.complete([pending.request for pending in requests], requests[0].sampling)
+            for pending, reply in zip(requests, replies, strict=True):
+                pending.reply = reply
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the request that caused it
             if len(requests) == 1:
                 requests[0].error = error

@@ -1,6 +1,6 @@
 """Records of goalscope's episodes in Inspect logs: plain values under one key, checked whenever they are read."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from goalscope.agents.agent import Turn
 from goalscope.ids import canonical_json
 from goalscope.importers.problems import TokenId
-from goalscope.models.base import Completion
+from goalscope.models.base import Finish, Part, PartKind, Reply
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome
@@ -184,48 +184,63 @@ class EpisodeRecord(_Values):
         )
 
 
-class _OutputRecord(_Values):
-    """A model's output, with exact token ids."""
+class PartRecord(_Values):
+    """A `Part` of a reply."""
 
-    text: str | None = None
-    reasoning: str | None = None
+    kind: PartKind
+    text: str
+
+
+class ReplyRecord(_Values):
+    """A `Reply`, beside the message that Inspect shows."""
+
+    parts: list[PartRecord]
+    finish: Finish = "stop"
+    redraws: Annotated[int, Field(ge=0)] = 0
+    error: str = ""
     prompt_tokens: list[TokenId] | None = None
     output_tokens: list[TokenId] | None = None
-
-
-class CompletionRecord(_OutputRecord):
-    """A `Completion`, beside the message that Inspect shows."""
-
-    text: str
-    finish: Literal["stop", "length"] = "stop"
     usage: dict[str, float] = Field(default_factory=dict)
     logprobs: list[dict[str, Any]] | None = None
     reconstructed: bool = False
     unsupported: list[str] = Field(default_factory=list)
     raw: str | None = None
-    marked: bool = False
     answered_by: str = ""
 
     @classmethod
-    def of(cls, completion: Completion) -> "CompletionRecord":
-        """Return the record of a completion; its raw text is left out where its ids tell it."""
-        plain = {entry.name: _plain(getattr(completion, entry.name)) for entry in fields(Completion)}
-        if completion.output_tokens is not None:
+    def of(cls, reply: Reply) -> "ReplyRecord":
+        """Return the record of a reply; its raw text is left out where its ids tell it."""
+        plain = {entry.name: _plain(getattr(reply, entry.name)) for entry in fields(Reply)}
+        plain["parts"] = [asdict(part) for part in reply.parts]
+        if reply.output_tokens is not None:
             plain["raw"] = None
         return cls.model_validate(plain)
 
-    def completion(self) -> Completion:
-        """Return the completion."""
-        return Completion(**{name: _frozen(getattr(self, name)) for name in CompletionRecord.model_fields})
+    def reply(self) -> Reply:
+        """Return the reply.
+
+        Raises:
+            UntrustedError: values that do not fit together, such as a failed reply without an error.
+        """
+        values = {name: _frozen(getattr(self, name)) for name in ReplyRecord.model_fields}
+        values["parts"] = tuple(Part(kind=part.kind, text=part.text) for part in self.parts)
+        try:
+            return Reply(**values)
+        except ValueError as error:
+            raise UntrustedError(str(error)) from error
 
 
-class TurnRecord(_OutputRecord):
+class TurnRecord(_Values):
     """A turn that was recorded elsewhere: its action is not read out of the answer again.
 
     Attributes:
         reward: the recorded reward where its world gives none.
     """
 
+    text: str | None = None
+    reasoning: str | None = None
+    prompt_tokens: list[TokenId] | None = None
+    output_tokens: list[TokenId] | None = None
     action: Annotated[int, Field(ge=0)] | None = None
     failure: str | None = None
     reward: float | None = None

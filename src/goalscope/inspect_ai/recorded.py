@@ -155,6 +155,9 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
         return _replayed(recorded, recorded.world, sample, header)
     used = {turn.action for turn in recorded.turns if turn.action is not None}
     action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or used)
+    if not action_names:
+        must = "an episode must have names of actions: its sample offered no tools and no turn names an action"
+        raise UntrustedError(f"{must}; give RecordedEpisode.actions", "none")
     agent = recorded.agent or header.eval.model
     task = header.eval.task
     try:
@@ -240,10 +243,9 @@ def _check_state(world: World, turn: RecordedTurn, index: int, live: LiveEpisode
     """Require that a recorded state is the one to which the earlier actions lead in the world."""
     if turn.state is None:
         return
-    if "environment" in world.offers:
-        expected = world.believed.table.states[live.state[0]]  # type: ignore[attr-defined]
-    else:
-        expected = tuple(live.state)[: len(turn.state)]
+    expected = world.restore_state(live.state)
+    if not world.recorded_as and isinstance(expected, tuple) and isinstance(turn.state, list | tuple):
+        expected = tuple(expected)[: len(turn.state)]  # a record may leave the flags out
     if (tuple(turn.state) if isinstance(turn.state, list | tuple) else turn.state) != expected:
         must = f"the state must be {shorten(expected)}, where the actions before lead in the world"
         raise UntrustedError(must, shorten(turn.state), f"turn {index}")

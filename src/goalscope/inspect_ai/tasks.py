@@ -1,7 +1,6 @@
 """Registered tasks: ``inspect eval goalscope/grids -T sizes=7,9 --model goalscope/theseus``."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from inspect_ai import Task, task
@@ -9,6 +8,7 @@ from inspect_ai.dataset import MemoryDataset, Sample
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import note_namesake
+from goalscope.folder import NamedFile
 from goalscope.inspect_ai.episode import episode_measures, play, split_parameters
 from goalscope.inspect_ai.outputs import write_config
 from goalscope.inspect_ai.record import VERSION, metadata_of
@@ -130,7 +130,7 @@ def study(path: str, agent: str | None = None) -> Task:
     """
     if shipped := path in study_files.names():
         note_namesake(path, "study")
-    own = not shipped and Path(path).is_file()
+    own = not shipped and NamedFile(path).is_there()
     loaded = Study.load(path) if own else Study.parse(read_yaml_text(study_files.text(path), path))
     entries = [chat_agent for chat_agent in loaded.agents_ if chat_agent.kind in (CHAT, TASK_CHAT)]
     names = {chat_agent.build().name: chat_agent for chat_agent in entries}

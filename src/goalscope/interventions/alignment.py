@@ -120,8 +120,8 @@ def random_network(model: LocalModel, kind: str, seed: int) -> LocalModel:
     with model.alone() as network:
         twin = deepcopy(network)
     (permute if kind == "permuted" else redraw)(twin, seed=seed)
-    style = str(model.describe()["reasoning"])
-    return LocalModel.from_parts(twin, model.tokenizer, name=f"{model.name}-{kind}-{seed}", reasoning=style)
+    reasoning = model.marks.setting
+    return LocalModel.from_parts(twin, model.tokenizer, name=f"{model.name}-{kind}-{seed}", reasoning=reasoning)
 
 
 def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pair], list[Pair]]:

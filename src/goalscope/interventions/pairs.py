@@ -21,7 +21,7 @@ from goalscope.agents.chat import ChatAgent, turn
 from goalscope.counterfactual.changes import elsewhere
 from goalscope.hypotheses import Undefined, finite_world, parse
 from goalscope.ids import content_id
-from goalscope.models.base import Completion
+from goalscope.models.base import Reply
 from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
 from goalscope.rng import stream
@@ -289,17 +289,17 @@ def pairs_of(
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
     """Return an agent's answers at temperature 0 where it acts optimally, None elsewhere."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
-    completions = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
-    sides = [side_of(view, completion, hypothesis) for view, completion in zip(views, completions, strict=True)]
+    replies = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
+    sides = [side_of(view, reply, hypothesis) for view, reply in zip(views, replies, strict=True)]
     return [None if side is None or not (side.prompt and side.output) else side for side in sides]
 
 
-def side_of(view: GridView, completion: Completion, hypothesis: str = GOAL) -> Side | None:
+def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None:
     """Return a view with the agent's answer, None where that is not optimal."""
-    action, optimal = turn(completion).action, best(view, hypothesis)
+    action, optimal = turn(reply).action, best(view, hypothesis)
     if action not in optimal:
         return None
-    prompt, output = completion.prompt_tokens or (), completion.output_tokens or ()
+    prompt, output = reply.prompt_tokens or (), reply.output_tokens or ()
     return Side(view=view, optimal=optimal, prompt=prompt, output=output, action=Action(action))
 
 

@@ -17,7 +17,7 @@ from goalscope.agents.choice import answers_of
 from goalscope.interventions.edits import EMBEDDING, Component, Edit
 from goalscope.interventions.forward import Batch
 from goalscope.interventions.pairs import Pair, Side
-from goalscope.models.base import Completion, Sampling
+from goalscope.models.base import Reply, Sampling
 from goalscope.models.decode import Decoded, common_prefix
 from goalscope.models.likelihood import Alternatives, placed
 from goalscope.models.local import LocalModel
@@ -223,8 +223,8 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
         ValueError: a model that does not mark its reasoning, or an output without a final answer.
     """
     check_marks_reasoning(model)
-    completion = completion_of(model, side, side.output)
-    alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), completion)
+    reply = reply_of(model, side, side.output)
+    alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), reply)
     if alternatives is None:
         raise ValueError("the answers of a pair must come to a final one, got one that does not")
     return Alternatives(
@@ -235,10 +235,10 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
     )
 
 
-def completion_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Completion:
-    """Return the completion of an output to a side's prompt."""
+def reply_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Reply:
+    """Return the reply of an output to a side's prompt."""
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
-    return model.completion(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
+    return model.reply(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
 
 
 class Reader:

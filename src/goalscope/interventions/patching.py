@@ -31,9 +31,9 @@ from goalscope.interventions.passes import (
     Reader,
     Reading,
     answers_after,
-    completion_of,
     conditions,
     log_odds,
+    reply_of,
 )
 from goalscope.models.local import LocalModel
 from goalscope.rows import Row, Rows
@@ -284,7 +284,7 @@ class _Work:
         """Return the action of an output, with the part of it that was in the prompt."""
         side = pass_.sides.get(row, pass_.sides[TARGET])
         prefix = pass_.batch.prompts[row][len(side.prompt) :]
-        return turn(completion_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
+        return turn(reply_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
 
 
 def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:

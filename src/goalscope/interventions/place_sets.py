@@ -17,7 +17,7 @@ from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPa
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.minimal import minimal_set
 from goalscope.interventions.pairs import Pair
-from goalscope.interventions.passes import SOURCE, TARGET, Reader, completion_of, noise
+from goalscope.interventions.passes import SOURCE, TARGET, Reader, noise, reply_of
 from goalscope.interventions.patching import (
     CHANGED,
     DENOISING,
@@ -225,7 +225,7 @@ class _Work:
             for (_, _, batch), output in group:
                 prefix = batch.prompts[TARGET][len(target.prompt) :]
                 own, _, *changed = (
-                    turn(completion_of(self._model, target, [*prefix, *one.tokens], complete=one.finish == "stop"))
+                    turn(reply_of(self._model, target, [*prefix, *one.tokens], complete=one.finish == "stop"))
                     for one in output.outputs
                 )
                 clean.add(own.action)

@@ -16,7 +16,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.forward import each_change, generate
 from goalscope.interventions.pairs import Pair, Side, local_model
-from goalscope.models.base import Completion, Sampling
+from goalscope.models.base import Reply, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.probing_config import Layers
@@ -148,10 +148,10 @@ class Answer:
     text: str
 
     @classmethod
-    def of(cls, completion: Completion) -> Self:
-        """Return the answer of a completion."""
-        action = turn(completion).action
-        text = completion.raw if completion.raw is not None else f"{completion.reasoning or ''}{completion.text}"
+    def of(cls, reply: Reply) -> Self:
+        """Return the answer of a reply."""
+        action = turn(reply).action
+        text = reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
         return cls(action=None if action is None else Action(action), text=text)
 
     def effect(self, pair: Pair) -> dict[str, float]:
@@ -201,7 +201,7 @@ def answers(
         for output in generated.outputs:
             output.tokens[:0] = item.ids[split:]
         all_answers.append(
-            [Answer.of(model.completion(text, item.ids[:split], output, sampling)) for output in generated.outputs]
+            [Answer.of(model.reply(text, item.ids[:split], output, sampling)) for output in generated.outputs]
         )
     return all_answers
 
@@ -280,8 +280,8 @@ def states_of(
     outputs: list[tuple[int, ...]] = [()] * len(views)
     if "post" in names:
         limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-        completions = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
-        outputs = [request.output_tokens or () for request in completions]
+        replies = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
+        outputs = [request.output_tokens or () for request in replies]
     finder = finder_of(model, names)
     kept: list[int] = []
     passages: dict[Site, list[Passage]] = {site: [] for site in names}

@@ -26,7 +26,7 @@ from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPa
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import GOAL, Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
-from goalscope.models.base import Completion, Request, Sampling
+from goalscope.models.base import Part, Reply, Request, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows
@@ -48,7 +48,7 @@ PATCHES: Final = ("activations", "activations, own reasoning")
 ANSWERS_INFO: Final = "asked without weights"
 """Name under which a run stores answers, by the content id of their requests."""
 
-_STORED_FIELDS: Final = ("text", "reasoning", "raw", "finish", "marked")
+_STORED_FIELDS: Final = ("raw", "finish", "redraws", "error")
 _PAIRS_AT_ONCE: Final = 16
 _WORDS: Final = "|".join(Action.__members__)
 _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
@@ -116,6 +116,16 @@ class WrittenReasoning:
     action: Action
 
 
+def _write_reply(reply: Reply) -> dict[str, Any]:
+    """Return what a run stores of a reply: its parts and how it ended, no token ids."""
+    return {"parts": [asdict(part) for part in reply.parts], **{name: getattr(reply, name) for name in _STORED_FIELDS}}
+
+
+def _read_reply(stored: Mapping[str, Any]) -> Reply:
+    """Return a stored reply."""
+    return Reply(**{**stored, "parts": tuple(Part(**part) for part in stored["parts"])})
+
+
 @dataclass(slots=True)
 class CachedAgent:
     """An agent at temperature 0 with a cache: each view is asked about once.
@@ -123,23 +133,23 @@ class CachedAgent:
     Args:
         agent: a chat agent whose model writes its reasoning apart from the answer; local, or behind a server.
         max_tokens: maximum number of tokens of an answer.
-        known: view -> the agent's completion.
+        known: view -> the agent's reply.
         store: the run that stores a server's answers, None for a local model.
-        answers: content id of the request -> completion, of this process or an earlier one.
+        answers: content id of the request -> reply, of this process or an earlier one.
         continues: whether the model was checked to continue an answer that was begun for it.
     """
 
     agent: ChatAgent
     max_tokens: int
-    known: dict[GridView, Completion] = field(default_factory=dict)
+    known: dict[GridView, Reply] = field(default_factory=dict)
     store: Store | None = None
-    answers: dict[str, Completion] = field(default_factory=dict)
+    answers: dict[str, Reply] = field(default_factory=dict)
     continues: bool = False
 
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
         """Return an agent behind a server, with its answers stored in a run; the run must be open for writing."""
-        answers = {name: Completion(**fields) for name, fields in noted(store, ANSWERS_INFO).items()}
+        answers = {name: _read_reply(stored) for name, stored in noted(store, ANSWERS_INFO).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
@@ -150,15 +160,15 @@ class CachedAgent:
     def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
         """Return the output for a view, None without reasoning, or without an action."""
         self.ask([view])
-        completion = self.known[view]
-        action, reasoning = turn(completion).action, completion.reasoning
+        reply = self.known[view]
+        action, reasoning = turn(reply).action, reply.reasoning
         if action is None or not reasoning:
             return None
-        raw = completion.raw
+        raw = reply.raw
         if raw is None:  # a server that takes the reasoning apart itself
             before, between = "<think>\n", "\n</think>\n\n"
         else:
-            begin, end = raw.find(reasoning), raw.rfind(completion.text)
+            begin, end = raw.find(reasoning), raw.rfind(reply.answer)
             if begin < 0 or end < begin + len(reasoning):
                 return None
             before, between = raw[:begin], raw[begin + len(reasoning) : end]
@@ -166,9 +176,9 @@ class CachedAgent:
 
     def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Answer]:
         """Return the agent's answer for each view, continued from a given beginning."""
-        return [Answer.of(completion) for completion in self._complete(beginnings)]
+        return [Answer.of(reply) for reply in self._complete(beginnings)]
 
-    def _complete(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Completion]:
+    def _complete(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Reply]:
         sampling = replace(self.agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=self.max_tokens)
         requests = [
             replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in beginnings
@@ -177,7 +187,7 @@ class CachedAgent:
             return self.agent.model.complete(requests, sampling) if requests else []
         return [self._answered(request, sampling) for request in requests]
 
-    def _answered(self, request: Request, sampling: Sampling) -> Completion:
+    def _answered(self, request: Request, sampling: Sampling) -> Reply:
         """Return a stored answer, or ask for it and store it."""
         parts = {"messages": [asdict(item) for item in request.messages], "prefill": request.prefill}
         described = {"agent": dict(self.agent.describe()), "sampling": sampling.describe(), **parts}
@@ -185,8 +195,7 @@ class CachedAgent:
         if identity not in self.answers:
             (self.answers[identity],) = self.agent.model.complete([request], sampling)
             assert self.store is not None
-            stored = {name: {key: getattr(item, key) for key in _STORED_FIELDS} for name, item in self.answers.items()}
-            self.store.put_info(ANSWERS_INFO, stored)
+            self.store.put_info(ANSWERS_INFO, {name: _write_reply(reply) for name, reply in self.answers.items()})
         return self.answers[identity]
 
     def check_continues(self, pair: Pair) -> None:
@@ -204,11 +213,11 @@ class CachedAgent:
             return
         recorded = self.reasoning_of(pair.sides[1].view)
         assert recorded is not None  # pairs without reasoning were left out
-        (completion,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
-        if turn(completion).action is None or (completion.reasoning or "").strip() != recorded.reasoning.strip():
+        (reply,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
+        if turn(reply).action is None or (reply.reasoning or "").strip() != recorded.reasoning.strip():
             raise ValueError(
                 f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
-                f"its reasoning up to the answer and wrote {completion.text[:80]!r}: serve the model with one that "
+                f"its reasoning up to the answer and wrote {reply.answer[:80]!r}: serve the model with one that "
                 "knows continue_final_message (vLLM, SGLang), or ask it in mode completions"
             )
         self.continues = True
@@ -341,5 +350,5 @@ def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
         output = generate(model, [Batch(prompts=prompts, edits=[edit])], max_tokens=cached.max_tokens)[0].outputs[0]
         output.tokens[:0] = text
         prompt = pair.sides[0].prompt
-        completion = model.completion(model.text(prompt), prompt, output, cached.agent.sampling)
-        yield from pair_rows(pair, Answer.of(completion).effect(pair), edit=name)
+        reply = model.reply(model.text(prompt), prompt, output, cached.agent.sampling)
+        yield from pair_rows(pair, Answer.of(reply).effect(pair), edit=name)

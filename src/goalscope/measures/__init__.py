@@ -17,7 +17,9 @@ from goalscope.measures.performance import (
     path_ratio,
     steps_to_goal,
     success,
+    valid_action_accuracy,
     wall_bumps,
+    withheld_turns,
 )
 from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.measures.testing import check_measure, play, roll_out, sample_episodes
@@ -62,6 +64,8 @@ __all__ = [
     "steps_to_goal",
     "success",
     "undecided_states",
+    "valid_action_accuracy",
     "visits_per_state",
     "wall_bumps",
+    "withheld_turns",
 ]

@@ -33,6 +33,15 @@ def action_accuracy(table: StepTable) -> Values:
     return ratio(table.per_episode(table.is_optimal), table.per_episode(np.any(table.optimal, axis=1)))
 
 
+@measure("action accuracy of valid turns", unit="share", needs=("oracle",), source=OURS)
+def valid_action_accuracy(table: StepTable) -> Values:
+    """Share of an episode's turns with an action whose action is on a shortest path; turns without an action, and
+    those in a state from which the goal cannot be reached, are left out; undefined without other turns.
+    """
+    valid = table.valid & np.any(table.optimal, axis=1)
+    return ratio(table.per_episode(table.is_optimal), table.per_episode(valid))
+
+
 @measure("action optimality", unit="share", per="step", needs=("oracle",), source=f"{PAPER}, Fig. 4")
 def action_optimality(table: StepTable) -> Entries:
     """Whether a single turn took an action of a shortest path, by distance to the goal; undefined where no
@@ -77,8 +86,19 @@ def path_efficiency(table: StepTable) -> Values:
 
 @measure("invalid turns", unit="share", source=OURS)
 def invalid_turns(table: StepTable) -> Values:
-    """Share of an episode's turns that held no action; undefined without turns."""
-    return ratio(table.per_episode(table.action < 0), table.length)
+    """Share of an episode's turns that held no action because the model did not keep to the form; turns whose answer
+    the server withheld are left out. Undefined without other turns.
+    """
+    kept = ~table.withheld
+    return ratio(table.per_episode((table.action < 0) & kept), table.per_episode(kept))
+
+
+@measure("withheld turns", unit="share", source=OURS)
+def withheld_turns(table: StepTable) -> Values:
+    """Share of an episode's turns whose answer the server withheld (a content filter, or a refusal); undefined
+    without turns.
+    """
+    return ratio(table.per_episode(table.withheld), table.length)
 
 
 @measure("wall bumps", unit="share", needs=("grid",), source=OURS)

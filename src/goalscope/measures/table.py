@@ -40,9 +40,10 @@ _SHAPES = {
     **dict.fromkeys(("trajectory", "seed", "length", "horizon", "optimal_length", "world"), "E"),
     **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
     "reward": "N",
-    "state": "N S",
+    "withheld": "N",
+    "codes": "N S",
     "optimal": "N A",
-    "final": "E S",
+    "final_codes": "E S",
 }
 
 
@@ -61,13 +62,16 @@ class StepTable:
         tags: name -> ``[E]`` object array; "size" is by default the side of a square grid in cells.
         episode: ``[N]`` int64 index of each step's episode.
         step: ``[N]`` int64 number of the step in its episode.
-        state: ``[N, S]`` int64 true state before the action: (row, col, phase) on grids, phase as in `State`.
+        codes: ``[N, S]`` int64 what the run records of the true state before the action. Equal codes of one world are
+            equal states, and nothing else may be read from them: on grids they are (row, col, phase), in an environment
+            the number of the state in a table. `states` and `path` have the states themselves.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
+        withheld: ``[N]`` bool, whether a server withheld the answer of the turn, which then holds no action.
         reward: ``[N]`` float64 reward of each action, NaN without one.
         optimal: ``[N, A]`` bool, the optimal set of the state (with chance: of state and actions left).
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
         after: ``[N]`` int64 steps to the goal after the action.
-        final: ``[E, S]`` int64 state after the last step.
+        final_codes: ``[E, S]`` int64 the same of the state after the last step.
         worlds: the G different worlds.
         offers: the needs of measures that these worlds meet: "oracle" (`optimal`, else False), "distance" (`distance`,
             `after` and `optimal_length`, else -1, as in stochastic worlds), "grid",
@@ -89,13 +93,14 @@ class StepTable:
     tags: Mapping[str, Texts]
     episode: Ints
     step: Ints
-    state: Ints
+    codes: Ints
     action: Ints
+    withheld: npt.NDArray[np.bool_]
     reward: npt.NDArray[np.float64]
     optimal: npt.NDArray[np.bool_]
     distance: Ints
     after: Ints
-    final: Ints
+    final_codes: Ints
     worlds: tuple[World, ...]
     offers: frozenset[str] = frozenset({"oracle", "distance", "grid"})
     _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
@@ -171,7 +176,7 @@ class StepTable:
         episode_tags = [_tags(tags, columns.worlds[at]) for tags, at in zip(columns.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         del following, left, order
-        same = ("world", "length", "state", "action", "reward", "final", "worlds")
+        same = ("world", "length", "action", "withheld", "reward", "worlds")
         cells: dict[str, Any] = {name: getattr(columns, name) for name in same}
         cells |= {name: _text(getattr(columns, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
         cells |= {name: np.array(getattr(columns, name), dtype=np.int64) for name in ("trajectory", "horizon")}
@@ -179,6 +184,8 @@ class StepTable:
             column.flags.writeable = False  # not to be copied
         return cls(
             **cells,
+            codes=state,
+            final_codes=columns.final,
             world_id=_text([each.id for each in columns.worlds])[world],
             optimal_length=_shortest(shortest[world], distance, length),
             tags={name: _text([tags.get(name) for tags in episode_tags]) for name in names},
@@ -235,9 +242,51 @@ class StepTable:
         return result
 
     @property
+    def states(self) -> tuple[Any, ...]:
+        """N states before the actions, in the form of the world's author: each a `State` on grids and task maps, in an
+        environment what its ``step`` takes and returns; computed once.
+
+        Raises:
+            ValueError: the states cannot be known here, see `goalscope.worlds.World.restore_state`.
+        """
+        return self.once(_states)
+
+    @property
+    def state(self) -> Ints:
+        """``[N, S]`` int64 coordinates of the states, (row, col, phase) on grids, phase as in `State`.
+
+        Raises:
+            AttributeError: a world whose states are no coordinates, such as an environment: `states` has them.
+        """
+        self._check_coordinates("state")
+        return self.codes
+
+    @property
+    def final(self) -> Ints:
+        """``[E, S]`` int64 coordinates of the state after the last step, as `state`."""
+        self._check_coordinates("final")
+        return self.final_codes
+
+    @property
     def following(self) -> Ints:
-        """``[N, S]`` int64 state after each action, as in `state`."""
-        return _following(self.state, self.final, self.length)
+        """``[N, S]`` int64 coordinates of the state after each action, as `state`."""
+        self._check_coordinates("following")
+        return self.following_codes
+
+    @property
+    def following_codes(self) -> Ints:
+        """``[N, S]`` int64 code of the state after each action, as in `codes`."""
+        return _following(self.codes, self.final_codes, self.length)
+
+    def _check_coordinates(self, name: str) -> None:
+        """Refuse to hand out the number of a state as if it were a place."""
+        for world in self.worlds:
+            if world.recorded_as:
+                raise AttributeError(
+                    f"table.{name} must be read where states are cells of a grid, got a world of kind {world.kind}, of "
+                    f"which a run records {world.recorded_as}: read table.states (the state before each step) or "
+                    "table.path(episode), which give states as the author of the world defines them"
+                )
 
     @property
     def begin(self) -> Ints:
@@ -245,24 +294,19 @@ class StepTable:
         return self.once(_begin)
 
     def path(self, index: int) -> list[Any]:
-        """Return the T + 1 states of an episode of T steps, the final one included: each a `State` on grids."""
-        first = self.begin[index]
-        states = [*self.state[first : first + self.length[index]].tolist(), self.final[index].tolist()]
-        if "cells" not in self.worlds[self.world[index]].offers:
-            return [tuple(state) for state in states]
-        # A door opens only with the key, so the phase determines both.
-        return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
-
-    def environment_path(self, index: int) -> list[Any]:
-        """Return the T + 1 states of an episode in an environment, each as its author's functions take and return it.
+        """Return the T + 1 states of an episode of T steps, the final one included, in the form of `states`.
 
         Raises:
-            ValueError: a world that is no environment, or one that cannot be made here.
+            ValueError: as `states`.
         """
-        world: Any = self.worlds[self.world[index]]
-        if "environment" not in world.offers:
-            raise ValueError(f"states of an author's own form must be those of environments, got a world {world.kind}")
-        return [world.believed.table.states[number] for number, *_ in self.path(index)]
+        first, world = self.begin[index], self.worlds[self.world[index]]
+        if "cells" in world.offers:
+            codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
+            return [_cell_state(code) for code in codes]
+        if self._episodes is not None:  # codes of worlds with shorter states are filled up
+            return self._episodes[index].path()
+        codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
+        return [world.restore_state(tuple(code)) for code in codes]
 
     def of_environment(self, source: str) -> "StepTable":
         """Return the table of the episodes in one environment, by its source: a registered name or module:Class."""
@@ -366,6 +410,15 @@ def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
         return {**tags, "distances": "known"}
     square = "grid" in world.offers and world.grid.height == world.grid.width
     return {**tags, "size": world.grid.height} if square and tags.get("size") is None else tags
+
+
+def _states(table: StepTable) -> tuple[Any, ...]:
+    return tuple(state for index in range(len(table.length)) for state in table.path(index)[:-1])
+
+
+def _cell_state(code: Sequence[int]) -> State:
+    row, col, phase = code
+    return State((row, col), phase > 0, phase > 1)  # a door opens only with the key, so the phase determines both
 
 
 def _begin(table: StepTable) -> Ints:

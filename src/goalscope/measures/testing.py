@@ -196,7 +196,7 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
     5. The order of the episodes does not matter.
     6. No episodes give no rows; turns without an action cause no errors.
     7. The rows of several agents are the rows of each of them, put together.
-    8. Turning and reflecting grids, states and actions changes no value (where ``invariant``).
+    8. Turning and reflecting grids, states and actions changes no value (where ``invariant``; of grids alone).
     9. A measure made by `measure` that does not declare the need of the oracle does not read its columns.
 
     Args:
@@ -261,9 +261,8 @@ class _Cases:
         order = stream(0, "check", "order").permutation(len(episodes))
         silenced = [_silenced(episode) for episode in episodes]
         half = len(silenced) // 2
-        moved = {
-            name: [transformed(episode, TRANSFORMS[name]) for episode in episodes] for name in (() if tasks else _TURNS)
-        }
+        turned = _TURNS if all("grid" in episode.world.offers for episode in episodes) else ()
+        moved = {name: [transformed(episode, TRANSFORMS[name]) for episode in episodes] for name in turned}
         table = table_of(episodes)
         hidden = {name: np.full_like(getattr(table, name), -1) for name in ("distance", "after", "optimal_length")}
         return cls(
@@ -291,7 +290,7 @@ def _sample_cases(tasks: bool) -> _Cases:
 def _run(measure: Measure, table: StepTable, case: str) -> Rows:
     try:
         return measure.rows(table)
-    except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, ValueError, TypeError) as error:
         hint = ": copy an array before changing it, the table's own are read-only" if "read-only" in str(error) else ""
         raise AssertionError(f"measure {measure.name!r} must not fail on {case}, got {error!r}{hint}") from error
 

@@ -42,7 +42,7 @@ class Visits:
         group_of, first = table.groups()
         acted = np.flatnonzero(table.action >= 0)
         left = table.horizon[table.episode] - table.step if "distance" not in table.offers else None
-        key = state_keys(table, table.state, group_of[table.episode], left)
+        key = state_keys(table, table.codes, group_of[table.episode], left)
         _, first_visit, state = np.unique(key[acted], return_index=True, return_inverse=True)
         first_visit = acted[first_visit]
         actions = table.optimal.shape[1]
@@ -99,7 +99,7 @@ def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | No
     """
     keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
     # -1 pads shorter states.
-    sizes = (np.maximum(*(states.max(axis=0, initial=0) for states in (table.state, table.final))) + 2).tolist()
+    sizes = (np.maximum(*(states.max(axis=0, initial=0) for states in (table.codes, table.final_codes))) + 2).tolist()
     if math.prod(sizes) * (int(keys.max(initial=0)) + 1) >= 2**63:
         numbers = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
         return numbers.reshape(-1).astype(np.int64)
@@ -264,4 +264,5 @@ def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
 
 def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the episode and the state ``[., S]`` of every visit, the final states included."""
-    return np.concatenate([table.episode, np.arange(len(table.length))]), np.concatenate([table.state, table.final])
+    episodes = np.concatenate([table.episode, np.arange(len(table.length))])
+    return episodes, np.concatenate([table.codes, table.final_codes])

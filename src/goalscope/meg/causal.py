@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, freeze
+from goalscope.checks import freeze
+from goalscope.distributions import to_array, to_distributions
 
 Array = npt.NDArray[np.float64]
 Value = str | int | float | bool
@@ -53,15 +54,13 @@ class Variable:
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "parents", parents)
         if self.chances is not None:
-            array = np.asarray(self.chances)
-            if array.dtype.kind not in "iuf" or array.ndim != len(parents) + 1 or array.shape[-1] != len(values):
+            array = to_array(f"the chances of {self.name}", self.chances)
+            if array.ndim != len(parents) + 1 or array.shape[-1] != len(values):
                 raise ValueError(
                     f"the chances of {self.name} must be numbers with an axis for each of its {len(parents)} parents "
                     f"and a last one for its {len(values)} values, got {array.dtype} {list(array.shape)}"
                 )
-            chances = array.astype(np.float64)
-            check_distributions(f"the chances of {self.name}", chances)
-            object.__setattr__(self, "chances", freeze(chances))
+            object.__setattr__(self, "chances", freeze(to_distributions(f"the chances of {self.name}", array)))
 
     @classmethod
     def by_rule(

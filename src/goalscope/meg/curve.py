@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.distributions import to_array, to_shares
 from goalscope.meg._fast import Knots
 from goalscope.meg.conjugate import at_end, best_rationality
 from goalscope.planning import TabularMDP
@@ -283,12 +284,9 @@ class SharedCurve:
         count = len(self.curves)
         if weights is None:
             return np.full(count, 1 / count)
-        array = np.asarray(weights, dtype=np.float64)
+        array = to_array("weights", weights)
         check_shape("weights", array, "G", {"G": count})
-        check_finite("weights", array)
-        if (array < 0).any() or not array.sum() > 0:
-            raise ValueError(f"weights must be >= 0 with a sum above 0, got a least of {array.min()} and {array.sum()}")
-        return np.asarray(array / array.sum())
+        return to_shares("weights", array)
 
     def _evaluate(self, scaled: float) -> Array:
         beta = scaled / self._unit

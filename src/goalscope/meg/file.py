@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.folder import NamedFile
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 from goalscope.planning import TabularMDP
 from goalscope.progress import TALLY, aloud
-from goalscope.untrusted import UntrustedError, decode_object, read_octets
+from goalscope.untrusted import UntrustedError, decode_object
 
 Array = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -156,7 +157,7 @@ def read_meg_file(path: Path) -> MEGFile:
             f"an agent must be given in exactly one way ({'; '.join(descriptions)}), got {'; '.join(given) or 'none'}"
         )
     if "policy" in arrays:
-        return MEGFile(mdp=mdp, policy=freeze(arrays["policy"].astype(np.float64)))
+        return MEGFile(mdp=mdp, policy=freeze(arrays["policy"]))
     if "mean_return" in arrays:
         return MEGFile(mdp=mdp, mean_return=_single("mean_return", arrays["mean_return"]))
     returns = arrays["returns"] if "returns" in arrays else _returns(mdp, arrays)
@@ -194,7 +195,7 @@ def _process(arrays: Arrays) -> TabularMDP:
         check_shape("transitions", probabilities, "S A S", {"S": len(utility)})
         if probabilities.shape[1] == 0:
             raise ValueError("transitions must hold at least one action, got none")
-        return TabularMDP(transitions=probabilities.astype(np.float64), **settings)
+        return TabularMDP(transitions=probabilities, **settings)
     _require(arrays, ("chance", "actions"), "possible must come with chance [N] and actions (their number)")
     actions, possible = _integer("actions", arrays["actions"]), _integers("possible", arrays["possible"])
     count = check_shape("possible", possible, "N 3")["N"]
@@ -209,7 +210,7 @@ def _process(arrays: Arrays) -> TabularMDP:
 
 def _start(start: npt.NDArray[Any], states: int) -> Array:
     if start.ndim:
-        return start.astype(np.float64)
+        return start
     number = _integer("start", start)
     if not 0 <= number < states:
         raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number:.12g}")
@@ -323,7 +324,7 @@ def _read_arrays(path: Path) -> Arrays:
 
 def _read_npz(path: Path) -> Arrays:
     try:
-        with zipfile.ZipFile(path) as packed:
+        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as packed:
             members = packed.infolist()
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path.name} must be an .npz file, got one that is damaged or none: write it anew") from error
@@ -333,7 +334,7 @@ def _read_npz(path: Path) -> Arrays:
     names = [member.filename.removesuffix(".npy") for member in members]
     _check_names(path, names)
     arrays: Arrays = {}
-    with np.load(path, allow_pickle=False) as file:
+    with NamedFile(path).open_file() as stream, np.load(stream, allow_pickle=False) as file:
         for name in names:
             try:
                 array = file[name]
@@ -350,7 +351,7 @@ def _read_npz(path: Path) -> Arrays:
 
 def _read_json(path: Path) -> Arrays:
     try:
-        content = decode_object(read_octets(path, LARGEST_JSON), strict=False)
+        content = decode_object(NamedFile(path).load_bytes(LARGEST_JSON), strict=False)
     except UntrustedError as error:
         raise ValueError(
             f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"
@@ -373,8 +374,7 @@ def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype} {list(array.shape)}")
     if array.dtype.kind == "f":
-        array = array.astype(np.float64)
-        check_finite(name, array)
+        check_finite(name, array)  # single precision is kept: its rounding is allowed for where sums are checked
     elif array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} must hold numbers below 2**63, got {array.max()}")
     else:

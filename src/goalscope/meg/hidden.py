@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope.checks import check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope.distributions import to_array, to_distributions
 from goalscope.planning import TabularMDP
 from goalscope.planning.mdp import from_grid
 from goalscope.worlds.fog import visible
@@ -95,30 +96,30 @@ class HiddenWorlds:
         )
 
     def __post_init__(self) -> None:
-        successor = np.asarray(self.next)
+        successor = to_array("next", self.next)
         sizes = check_shape("next", successor, "N S A")
         if sizes["N"] > MOST_WORLDS:
             raise ValueError(
                 f"an enumerated prior must have at most {MOST_WORLDS} worlds, got {sizes['N']}: take a sample of them"
             )
-        prior = np.full(sizes["N"], 1 / sizes["N"]) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
+        prior = np.full(sizes["N"], 1 / sizes["N"]) if self.prior is None else to_array("prior", self.prior)
         parts = {"shown": (self.shown, "N S"), "start": (self.start, "N"), "utility": (self.utility, "N S")}
         parts["prior"] = (prior, "N")
         if self.terminal_utility is not None:
             parts["terminal_utility"] = (self.terminal_utility, "N S")
         for name, (array, shape) in parts.items():
-            check_shape(name, np.asarray(array), shape, sizes)
+            check_shape(name, to_array(name, array), shape, sizes)
         for name in ("next", "shown", "start"):
-            array = np.asarray(getattr(self, name))
+            array = to_array(name, getattr(self, name))
             if not np.issubdtype(array.dtype, np.integer):
                 raise ValueError(f"{name} must hold whole numbers, got {array.dtype}")
             if name != "shown":
                 refuse_where((array < 0) | (array >= sizes["S"]), array, f"{name} must be states below {sizes['S']}")
             object.__setattr__(self, name, freeze(array.astype(np.int64)))
-        check_distributions("prior", prior)
+        prior = to_distributions("prior", prior)
         for name in ("utility", "terminal_utility"):
             if getattr(self, name) is not None:
-                values = np.asarray(getattr(self, name), dtype=np.float64)
+                values = to_array(name, getattr(self, name)).astype(np.float64)
                 check_finite(name, values)
                 object.__setattr__(self, name, freeze(values))
         object.__setattr__(self, "prior", freeze(prior))

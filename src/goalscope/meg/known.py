@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape
+from goalscope.distributions import to_array
 from goalscope.meg.curve import Directedness, RationalityCurve
 from goalscope.planning import TabularMDP
 from goalscope.stats.intervals import agreement_bounds, check_confidence
@@ -155,10 +156,7 @@ def _record(curve: RationalityCurve, directedness: Directedness, **fields: Any) 
 
 
 def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confidence: float) -> KnownMEG:
-    sample = np.asarray(returns)
-    if sample.dtype.kind not in "iuf":
-        raise ValueError(f"returns must be an array of real numbers, got {sample.dtype} {list(sample.shape)}")
-    sample = sample.astype(np.float64)
+    sample = to_array("returns", returns).astype(np.float64)
     count = check_shape("returns", sample, "N")["N"]
     check_finite("returns", sample)
     if count == 0:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.distributions import to_array
 from goalscope.extras import lacking
 from goalscope.planning import TabularMDP
 from goalscope.planning.reached import reached_process
@@ -121,7 +122,7 @@ def meg_unknown(
             raise ValueError("the neural class has no free terminal utility: leave terminal False")
         if not len(seeds):
             raise ValueError("the neural class needs at least one seed, got none")
-        inputs = np.eye(mdp.states) if features is None else np.asarray(features, dtype=np.float64)
+        inputs = np.eye(mdp.states) if features is None else to_array("features", features).astype(np.float64)
         check_shape("features", inputs, "S F", {"S": mdp.states})
         check_finite("features", inputs)
         climbs = [_climb(dual, inputs[dual.reached.kept], int(seed), hidden, steps) for seed in seeds]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from goalscope.models.base import Completion, Likelihoods, Request, Sampling
+from goalscope.models.base import Likelihoods, Reply, Request, Sampling, finish_of
 from goalscope.models.decode import Decoded, Prompts
 from goalscope.models.dialect import Dialect
 from goalscope.models.likelihood import likelihoods, placed, unanswered
@@ -37,11 +37,11 @@ class Answering(Dialect):
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        arrived: Arrived[Completion] = lambda completions: None,
-    ) -> list[Completion]:
+        arrived: Arrived[Reply] = lambda replies: None,
+    ) -> list[Reply]:
         """Complete each chat, in order; each is handed out as soon as it is complete."""
         texts = [self.render(request.messages, sampling) for request in requests]
-        completions: dict[int, Completion] = {}
+        replies: dict[int, Reply] = {}
         prompts, share = self._prompts(requests, texts), _Shares()
 
         def take(outputs: Sequence[tuple[int, Decoded]]) -> None:
@@ -51,17 +51,17 @@ class Answering(Dialect):
                 prefilled = len(self.encode(request.prefill)) if request.prefill else 0
                 output.tokens[:0] = prompt[len(prompt) - prefilled :]
                 prompt = prompt[: len(prompt) - prefilled]
-                new.append((index, self.completion(texts[index], prompt, output, sampling, seconds)))
-            completions.update(new)
+                new.append((index, self.reply(texts[index], prompt, output, sampling, seconds)))
+            replies.update(new)
             arrived(new)
 
         self._decoded(requests, texts, sampling, take)
-        return [completions[index] for index in range(len(requests))]
+        return [replies[index] for index in range(len(requests))]
 
-    def completion(
+    def reply(
         self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
-    ) -> Completion:
-        """Return an output as a completion.
+    ) -> Reply:
+        """Return an output as a reply.
 
         Args:
             text: the rendered prompt.
@@ -71,12 +71,11 @@ class Answering(Dialect):
             seconds: the time that it took.
         """
         parts = self.parts(text, output.tokens)
-        return Completion(
-            text=parts.text,
-            reasoning=parts.reasoning,
+        return Reply(
+            parts=parts,
             prompt_tokens=tuple(prompt),
             output_tokens=tuple(output.tokens),
-            finish=output.finish,
+            finish=finish_of(parts, output.finish),
             usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
             logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
             unsupported=self.unsupported(sampling),
@@ -96,27 +95,27 @@ class Answering(Dialect):
         share = _Shares()
         texts = [self.render(request.messages, sampling) for request in requests]
         alternatives = [
-            placed(self, text, request.answers, completion)
-            for text, request, completion in zip(texts, requests, written, strict=True)
+            placed(self, text, request.answers, reply)
+            for text, request, reply in zip(texts, requests, written, strict=True)
         ]
         scorable = [(index, item) for index, item in enumerate(alternatives) if item is not None]
         results: dict[int, Likelihoods] = {}
-        for index, (item, completion) in enumerate(zip(alternatives, written, strict=True)):
+        for index, (item, reply) in enumerate(zip(alternatives, written, strict=True)):
             if item is None:
-                assert completion is not None  # without reasoning, an answer has its place
-                results[index] = unanswered(completion)
+                assert reply is not None  # without reasoning, an answer has its place
+                results[index] = unanswered(reply)
         arrived(list(results.items()))
 
         def take(scored: Sequence[tuple[int, list[list[float]]]]) -> None:
             new, seconds = [], share(len(scored))
             for number, scores in scored:
                 index, item = scorable[number]
-                completion = written[index]
+                reply = written[index]
                 # The reasoning is already counted; the answers are scored, not generated.
                 cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
-                cost |= completion.usage if completion is not None else {}
+                cost |= reply.usage if reply is not None else {}
                 cost["seconds"] = cost.get("seconds", 0.0) + seconds
-                new.append((index, likelihoods(item, scores, cost, completion, self.unsupported(sampling))))
+                new.append((index, likelihoods(item, scores, cost, reply, self.unsupported(sampling))))
             results.update(new)
             arrived(new)
 

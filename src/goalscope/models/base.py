@@ -1,4 +1,4 @@
-"""Interface of language models: chat messages and sampling settings in, completions out; a registry of backends.
+"""Interface of language models: chat messages and sampling settings in, replies out; a registry of backends.
 
 ``local`` runs a Hugging Face model here, ``server`` asks an OpenAI-compatible server; a chat agent with the parameter
 ``server`` has the latter unless it names another one. Other packages register backends of theirs.
@@ -19,10 +19,14 @@ from goalscope.rng import stream
 
 ModelFactory = TypeVar("ModelFactory", bound=Callable[..., Any])
 Role = Literal["system", "user", "assistant"]
-Finish = Literal["stop", "length"]
-"""How an output ended: by a stop token, or at the limit of tokens."""
+Finish = Literal["stop", "length", "withheld", "failed", "called"]
+"""How a reply ended, see `Reply`."""
+PartKind = Literal["reasoning", "answer", "call"]
+"""What a part of a reply is, see `Part`."""
 
 ROLES: Final[tuple[str, ...]] = get_args(Role)
+FINISHES: Final[tuple[Finish, ...]] = get_args(Finish)
+PART_KINDS: Final[tuple[PartKind, ...]] = get_args(PartKind)
 EFFORTS: Final = ("minimal", "low", "medium", "high")
 MOST_LOGPROBS: Final = 20
 
@@ -128,7 +132,7 @@ class Request:
         answers: the complete texts of all answers that state an action, in the order of the actions; needed by
             `Scoring.likelihoods` and by servers that are to constrain an answer.
         prefill: what the output must begin with, in the model's own markup (channels, think tags); the model writes on.
-            A completion holds it like what the model wrote itself.
+            A reply holds it like what the model wrote itself.
 
     Raises:
         ValueError: no message.
@@ -150,37 +154,118 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """A model's output.
+class Part:
+    """One part of a reply.
 
     Attributes:
-        text: the final answer, "" where the output never came to one.
-        reasoning: the written reasoning before it, None where there is none or it is not returned.
-        prompt_tokens, output_tokens: exact token ids where they are known, the stop token included.
-        finish: how the output ended.
-        usage: tokens, seconds, USD: numbers by name.
-        logprobs: one mapping an output token: ``token`` and ``logprob`` of what was drawn, ``top`` the list of
-            [token, logprob] of the most likely ones, in nats and before temperature; tokens are ids, or texts where a
-            server gives no ids; None where not asked for.
-        reconstructed: whether the token ids were reconstructed from the text.
-        unsupported: names of settings that the model does not support.
-        raw: the whole output as one text, special tokens included.
-        marked: whether the answer still contains markers of the model's channels; then no action is parsed from it.
-        answered_by: the name that a server gives the model that answered, "" where it gives none.
+        kind: "reasoning" that was written before the answer, the "answer" itself, or a "call" of a tool.
+        text: the text of the part, without the marks around it.
+
+    Raises:
+        ValueError: an unknown kind.
+        TypeError: a text that is not a string.
     """
 
+    kind: PartKind
     text: str
-    reasoning: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in PART_KINDS:
+            raise ValueError(f"the kind of a part must be one of {', '.join(PART_KINDS)}, got {self.kind!r}")
+        if not isinstance(self.text, str):
+            raise TypeError(f"the text of a part must be a string, got {type(self.text).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back for one request, from a local model, a server or an inference engine.
+
+    Attributes:
+        parts: the reasoning, answer and calls of tools, in the order in which the model wrote them. Only the parts
+            of kind "answer" may state an action.
+        finish: how the reply ended: "stop" (the model ended it), "length" (cut off at the token limit), "called" (it
+            ended in a call of a tool), "withheld" (the server kept the answer back, for example by a content filter),
+            "failed" (the server failed; such a reply is never a turn of the model).
+        redraws: how many replies to the same request were discarded before this one.
+        error: the server's own sentence on a reply that was withheld or failed, "" for none.
+        prompt_tokens, output_tokens: exact token ids where they are known, the stop token included.
+        usage: tokens, seconds and USD: numbers by name.
+        logprobs: one mapping per output token: ``token`` and ``logprob`` of the token that was drawn, ``top`` the list
+            of [token, logprob] of the most likely ones, in nats and before the temperature is applied. Tokens are ids,
+            or texts where a server gives no ids. None where they were not requested.
+        reconstructed: whether the token ids were reconstructed from the text.
+        unsupported: names of settings that the model does not support.
+        raw: the whole output as one text, special tokens included; None where it is not known.
+        answered_by: the name that a server gives the model that answered, "" where it gives none.
+
+    Raises:
+        ValueError: an unknown way of ending, a failed reply without an error, an error of a reply that neither failed
+            nor was withheld, a reply that ended in a call and holds none, or a number of redraws below 0.
+        TypeError: parts that are not a tuple of `Part`.
+    """
+
+    parts: tuple[Part, ...] = ()
+    finish: Finish = "stop"
+    redraws: int = 0
+    error: str = ""
     prompt_tokens: tuple[int, ...] | None = None
     output_tokens: tuple[int, ...] | None = None
-    finish: Finish = "stop"
     usage: Mapping[str, float] = field(default_factory=dict)
     logprobs: tuple[Mapping[str, Any], ...] | None = None
     reconstructed: bool = False
     unsupported: tuple[str, ...] = ()
     raw: str | None = None
-    marked: bool = False
     answered_by: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not all(isinstance(part, Part) for part in self.parts):
+            raise TypeError(f"the parts of a reply must be a tuple of goalscope.models.Part, got {self.parts!r:.200}")
+        if self.finish not in FINISHES:
+            raise ValueError(f"the finish of a reply must be one of {', '.join(FINISHES)}, got {self.finish!r}")
+        if isinstance(self.redraws, bool) or not isinstance(self.redraws, int) or self.redraws < 0:
+            raise ValueError(f"the redraws of a reply must be a whole number >= 0, got {self.redraws!r}")
+        if self.finish == "failed" and not self.error:
+            raise ValueError("a failed reply must hold the server's error, got an empty one")
+        if self.error and self.finish not in ("failed", "withheld"):
+            raise ValueError(
+                f"only a reply that failed or was withheld has an error, got {self.error!r:.200} with the finish "
+                f"{self.finish}"
+            )
+        if self.finish == "called" and not any(part.kind == "call" for part in self.parts):
+            raise ValueError("a reply with the finish called must hold a part of kind call, got none")
+
+    @classmethod
+    def of(cls, answer: str, *, reasoning: str | None = None, **others: Any) -> "Reply":
+        """Return a reply from one text of reasoning, None for none, and one answer; other fields by name."""
+        thoughts = () if reasoning is None else (Part(kind="reasoning", text=reasoning),)
+        return cls(parts=(*thoughts, Part(kind="answer", text=answer)), **others)
+
+    @property
+    def answer(self) -> str:
+        """The final answer, "" where the output never reached one.
+
+        Several answers are joined by line breaks, so that the parser sees when they contradict each other.
+        """
+        return "\n".join(part.text for part in self.parts if part.kind == "answer")
+
+    @property
+    def reasoning(self) -> str | None:
+        """The written reasoning, None where there is none or where it is not returned."""
+        return self._joined("reasoning")
+
+    @property
+    def call(self) -> str | None:
+        """The calls of tools, None where there is none."""
+        return self._joined("call")
+
+    def _joined(self, kind: PartKind) -> str | None:
+        texts = [part.text for part in self.parts if part.kind == kind]
+        return "\n".join(texts) if texts else None
+
+
+def finish_of(parts: Sequence[Part], finish: Finish) -> Finish:
+    """Return "called" for a reply that stopped after a call of a tool, else the given way of ending."""
+    return "called" if finish == "stop" and parts and parts[-1].kind == "call" else finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,17 +281,17 @@ class Likelihoods:
         beginning: log-probability of the beginning that the answers share, nats, 0.0 where they share none.
         prompt_tokens: token ids of the prompt.
         outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer; no stop token.
-        reasoned: the completion with the reasoning, None where the model answers without reasoning.
+        reasoned: the reply with the reasoning, None where the model answers without reasoning.
         usage: tokens, seconds, USD: numbers by name, the reasoning included.
         unsupported: names of settings that the model does not support.
-        answered_by: see `Completion`.
+        answered_by: see `Reply`.
     """
 
     logprobs: tuple[float, ...]
     beginning: float = 0.0
     prompt_tokens: tuple[int, ...] | None = None
     outputs: tuple[tuple[int, ...], ...] = ()
-    reasoned: Completion | None = None
+    reasoned: Reply | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
     answered_by: str = ""
@@ -229,7 +314,7 @@ class Model(Protocol):
         """Return the exact text that the model reads, None where only its server knows."""
         ...
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Complete each chat, in order; an output depends on its own request alone."""
         ...
 

@@ -4,15 +4,16 @@ import json
 import re
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from goalscope.models.base import ANSWER_CUE, Message, Sampling
-from goalscope.models.chat_templates import check_source, render_bounded
+from goalscope.folder import Folder, NamedFile
+from goalscope.models.base import ANSWER_CUE, Message, Part, Sampling
+from goalscope.models.chat_templates import ChatTemplateError, check_source, render_bounded
 from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import (
     bundled_templates,
@@ -22,8 +23,8 @@ from goalscope.models.folders import (
     tokenizer_identity,
 )
 from goalscope.models.gguf_files import read_header
-from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet, token_ids
+from goalscope.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
 from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
@@ -48,6 +49,20 @@ _SETTLED: Final = frozenset(
 )
 
 
+THINKING: Final = ("enable_thinking", "thinking")
+"""Variables with which chat templates switch thinking on and off."""
+
+
+def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
+    """Raise a ValueError where thinking is switched by two settings."""
+    both = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
+    if both:
+        raise ValueError(
+            f"thinking must be switched by one setting, got thinking: {str(thinking).lower()} and "
+            f"template_options.{both[0]}: leave {both[0]} out of template_options"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Loaded:
     """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
@@ -57,7 +72,7 @@ class Loaded:
 
     model: Any
     tokenizer: Any
-    style: Style
+    marks: Marks
     chat_template: str
     stop: frozenset[int]
     markers: Mapping[int, str]
@@ -78,11 +93,14 @@ class Dialect:
     Args:
         path_or_name: a folder with the tokenizer, or the model's name on the hub.
         revision: commit, tag or branch on the hub.
-        reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer, and
-            is "none", with a warning, where that knows neither.
+        reasoning: how reasoning and answer are told apart: "harmony", "think", "none", or the model's own tags,
+            ``{"open": ..., "close": ...}``. "auto" reads them from the tokenizer and its chat template, and is "none",
+            with a warning, where neither marks reasoning.
         today: the date that chat templates are told instead of the real one, ``YYYY-MM-DD``: prompts must not
             change from day to day. None for the usual one.
-        template_options: further variables of the chat template, e.g. ``{"enable_thinking": False}``.
+        template_options: further variables of the chat template.
+        thinking: switches thinking on or off, by the variable of the chat template that does (`THINKING`); None for
+            what the template does by itself.
 
     Raises:
         FileNotFoundError: a path that is not there.
@@ -96,21 +114,26 @@ class Dialect:
         path_or_name: str | Path,
         *,
         revision: str | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
     ) -> None:
-        self._set(reasoning, today, template_options, model_folder(path_or_name))
+        self._set(reasoning, today, template_options, thinking, model_folder(path_or_name))
         if self._folder is not None and revision is not None:
             raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
         self._source, self._revision = str(path_or_name), revision
 
     def _set(
-        self, reasoning: str, today: str | None, template_options: Mapping[str, Any] | None, folder: Path | None = None
+        self,
+        reasoning: str | Mapping[str, Any],
+        today: str | None,
+        template_options: Mapping[str, Any] | None,
+        thinking: bool | None,
+        folder: Path | None = None,
     ) -> None:
         """Check and store a study's settings of the chat template; nothing is loaded yet."""
-        if reasoning not in ("auto", *MARKERS):
-            raise ValueError(f"reasoning must be one of auto, {', '.join(MARKERS)}, got {reasoning!r}")
+        self._marks = Marks.of(reasoning)
         try:
             self._today = date.fromisoformat(DATE if today is None else today)
         except ValueError:
@@ -118,10 +141,12 @@ class Dialect:
         reserved = sorted(_SETTLED & set(template_options or {}))
         if reserved:
             raise ValueError(
-                "template_options must hold further variables of the chat template, such as enable_thinking; got "
+                "template_options must hold further variables of the chat template, such as builtin_tools; got "
                 f"{', '.join(reserved)}, set elsewhere: leave it out"
             )
-        self._reasoning, self._options = reasoning, dict(template_options or {})
+        self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
+        check_thinking(thinking, template_options)
+        self._options, self._thinking_on = dict(template_options or {}), thinking
         self._folder = folder
         self._loaded: Loaded | None = None
 
@@ -140,6 +165,7 @@ class Dialect:
             "reasoning": self._reasoning,
             "today": self._today.isoformat(),
             "template_options": self._options,
+            **({} if self._thinking_on is None else {"thinking": self._thinking_on}),
         }
 
     @property
@@ -158,9 +184,14 @@ class Dialect:
         return self._load().tokenizer
 
     @property
+    def marks(self) -> Marks:
+        """What sets the reasoning apart from the answer."""
+        return self._load().marks
+
+    @property
     def style(self) -> Style:
-        """How reasoning and answer are told apart."""
-        return self._load().style
+        """The kind of these marks."""
+        return self._load().marks.style
 
     @property
     def base(self) -> bool:
@@ -181,6 +212,8 @@ class Dialect:
         """Return the chat as the model's own template writes it, up to where the answer begins."""
         loaded = self._load()
         variables: dict[str, Any] = dict(self._options)
+        if self._thinking_on is not None:
+            variables[self._thinking_switch(loaded.chat_template)] = self._thinking_on
         if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
             variables["reasoning_effort"] = sampling.reasoning_effort
         chat = [{"role": message.role, "content": message.content} for message in messages]
@@ -191,6 +224,16 @@ class Dialect:
                 chat, chat_template=loaded.chat_template, tokenize=False, add_generation_prompt=True, **variables
             )
         return str(text)
+
+    def _thinking_switch(self, template: str) -> str:
+        """Return the variable with which a chat template switches thinking on and off."""
+        for name in THINKING:
+            if re.search(rf"\b{name}\b", template):
+                return name
+        raise ValueError(
+            f"thinking must be switched by the chat template, that of {self.name} has no variable for it "
+            f"({' or '.join(THINKING)}): leave thinking out, or set the template's own variable in template_options"
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a rendered prompt; nothing is added to it."""
@@ -206,32 +249,33 @@ class Dialect:
         effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
         return () if effort_supported else ("reasoning_effort",)
 
-    def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
-        """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
+    def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
+        """Return the parts of an output; a stop token at its end belongs to no text."""
         loaded = self._load()
-        if loaded.base and loaded.style == "none":
+        if loaded.base and loaded.marks.style == "none":
             ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
-            return Parts(text=self.text(tokens[:-1] if ended else tokens).partition("\n")[0])
+            return _line(self.text(tokens[:-1] if ended else tokens))
         content = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
-        if not loaded.markers and loaded.style != "none":
-            return self.text_parts(prompt, self.text(content))
-        return split(token_segments(content, loaded.markers, self.text), loaded.style, thinking=self._thinking(prompt))
+        if len(loaded.markers) < len(loaded.marks.markers) and loaded.marks.style == "tags":
+            return self.text_parts(prompt, self.text(content))  # a tag is plain text to this tokenizer
+        segments = token_segments(content, loaded.markers, self.text)
+        return split(segments, loaded.marks, thinking=loaded.marks.opened(prompt))
 
-    def text_parts(self, prompt: str, raw: str) -> Parts:
-        """Return reasoning and final answer of an output whose ids are not known."""
-        style = self._load().style
-        if self._load().base and style == "none":
-            return Parts(text=raw.partition("\n")[0])
-        return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
+    def text_parts(self, prompt: str, raw: str) -> tuple[Part, ...]:
+        """Return the parts of an output whose ids are not known."""
+        loaded = self._load()
+        if loaded.base and loaded.marks.style == "none":
+            return _line(raw)
+        return split(text_segments(raw, loaded.marks), loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def opening(self, prompt: str) -> str:
         """Return the text between a rendered prompt and a final answer that is given without reasoning."""
-        style = self._load().style
-        if style == "harmony":
+        marks = self._load().marks
+        if marks.style == "harmony":
             return "<|channel|>final<|message|>"
-        if style == "none" or prompt.rstrip().endswith("</think>"):
+        if marks.style == "none" or prompt.rstrip().endswith(marks.close):
             return ""
-        return "\n</think>\n\n" if self._thinking(prompt) else "<think>\n\n</think>\n\n"
+        return marks.tail if marks.opened(prompt) else marks.empty
 
     def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
         """Return where the final answer of an output begins: the ids before it, and the text between them and it.
@@ -247,17 +291,18 @@ class Dialect:
             ValueError: the model does not set its reasoning apart by tokens of their own.
         """
         loaded = self._load()
-        if not loaded.markers:
+        marks = loaded.marks
+        if not loaded.markers or (marks.style == "tags" and marks.close not in loaded.markers.values()):
             raise ValueError(
                 f"an answer after free reasoning needs a model that sets its reasoning apart by tokens of their own "
-                f"(harmony channels, think tags), {self.name} has none: leave answer_after out, or say prompt"
+                f"(harmony channels, tags), {self.name} has none: leave answer_after out, or say prompt"
             )
         marked = [(index, loaded.markers[token]) for index, token in enumerate(tokens) if token in loaded.markers]
-        if loaded.style == "think":
-            ends = [index for index, marker in marked if marker == "</think>"]
+        if marks.style == "tags":
+            ends = [index for index, marker in marked if marker == marks.close]
             if ends:
-                return list(tokens[: ends[0]]), "</think>\n\n"
-            return None if marked or self._thinking(prompt) else ([], "")
+                return list(tokens[: ends[0]]), marks.tail.lstrip()
+            return None if marked or marks.opened(prompt) else ([], "")
         channel: int | None = None
         for index, marker in marked:
             if marker == "<|channel|>":
@@ -267,10 +312,6 @@ class Dialect:
                     return list(tokens[:index]), marker
                 channel = None
         return None
-
-    def _thinking(self, prompt: str) -> bool:
-        """Return whether a prompt ends inside a reasoning block."""
-        return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")
 
     def _load(self) -> Loaded:
         if self._loaded is None:
@@ -294,7 +335,7 @@ class Dialect:
     def _where(self) -> tuple[str, dict[str, Any]]:
         """Return the source to read, and the arguments of ``from_pretrained``."""
         where: dict[str, Any] = {"trust_remote_code": False}
-        if self._folder is not None and self._folder.is_file():
+        if self._folder is not None and NamedFile(self._folder).is_there():
             return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
             return str(self._folder), {**where, "local_files_only": True}
@@ -303,11 +344,11 @@ class Dialect:
     def _read(self) -> Loaded:
         source, where = self._where()
         eos = None
-        if self._folder is not None and self._folder.is_file():
+        if self._folder is not None and NamedFile(self._folder).is_there():
             eos = read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
         elif self._folder is not None:
             for name in ("generation_config.json", "config.json"):
-                if (self._folder / name).is_file():
+                if Folder(self._folder, links=True).has_file(name):
                     eos = read_json(self._folder / name).get("eos_token_id")
                     break
         else:
@@ -330,8 +371,8 @@ class Dialect:
             trusted = base or check_source(template) in bundled_templates()
         if base:
             template = _opened(tokenizer) + _PLAIN
-            style: Style = "none" if self._reasoning == "auto" else choose_style(self._reasoning, vocabulary, template)
-            if self._reasoning == "auto":
+            marks = self._marks or NONE
+            if self._marks is None:
                 advice = "; studies that name it on the hub must say template: completion to show worked examples"
                 warnings.warn(
                     f"{self._source} has no chat template: it is taken for a base model, which goes on with a plain "
@@ -339,18 +380,16 @@ class Dialect:
                     stacklevel=2,
                 )
         else:
-            style = choose_style(self._reasoning, vocabulary, template)
-        if self._reasoning == "auto" and style == "none" and not base:
+            marks = self._marks or find_marks(vocabulary, template, self._renders(template, tokenizer))
+        if self._marks is None and marks.style == "none" and not base:
             warnings.warn(
-                f"{self._source} marks no reasoning (its tokenizer has neither harmony channels nor think tags): the "
-                "whole output is read as the answer, as reasoning: none says",
+                f"{self._source} marks no reasoning (neither its tokenizer nor its chat template has channels or tags "
+                "for it): the whole output is read as the answer, as reasoning: none says",
                 stacklevel=2,
             )
-        markers = {vocabulary[marker]: marker for marker in MARKERS[style] if marker in vocabulary}
-        if len(markers) < len(MARKERS[style]) and style == "think":
-            markers = {}  # the tags are plain text to this tokenizer
+        markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
         stop = _ids(eos) | _ids(tokenizer.eos_token_id)
-        if style == "harmony":
+        if marks.style == "harmony":
             stop |= {vocabulary[marker] for marker in _HARMONY_STOPS if marker in vocabulary}
         if base:
             stop |= _line_ends(tokenizer, vocabulary)
@@ -362,7 +401,7 @@ class Dialect:
         return Loaded(
             model=model,
             tokenizer=tokenizer,
-            style=style,
+            marks=marks,
             chat_template=_NOW.sub(lambda match: repr(self._today.strftime(match["form"])), template),
             stop=frozenset(stop),
             markers=markers,
@@ -370,12 +409,28 @@ class Dialect:
             trusted=trusted,
         )
 
+    def _renders(self, template: str, tokenizer: Any) -> Callable[..., str | None]:
+        """Return a function that renders messages with a template, None where the template refuses them."""
+
+        def render(messages: Sequence[Mapping[str, str]], *, prompt: bool) -> str | None:
+            try:
+                return render_bounded(template, messages, tokenizer.special_tokens_map, prompt=prompt)
+            except ChatTemplateError:
+                return None  # a refusal to write reasoning is an answer to the question whether it marks any
+
+        return render
+
     @property
     def name(self) -> str:
         """Short name, as tables show it."""
         if self._folder is None:
             return self._source
-        return self._folder.stem if self._folder.is_file() else Path(self._source).name
+        return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
+
+
+def _line(text: str) -> tuple[Part, ...]:
+    """Return the answer of a base model: the first line of its output."""
+    return (Part(kind="answer", text=text.partition("\n")[0]),)
 
 
 def _opened(tokenizer: Any) -> str:

@@ -8,6 +8,7 @@ activations are captured by replaying the same ids through the same weights here
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from goalscope.folder import NamedFile
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Prompts
@@ -33,7 +34,7 @@ class EngineModel(Answering):
         length: positions that the engine makes room for; None for those of the model.
         memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
         gpus: number of GPUs that share the model.
-        reasoning, today, template_options: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
         name: short name for tables.
 
     Raises:
@@ -50,9 +51,10 @@ class EngineModel(Answering):
         length: int | None = None,
         memory: float | None = None,
         gpus: int = 1,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -63,8 +65,15 @@ class EngineModel(Answering):
             raise ValueError(f"memory must be a share in (0, 1], got {memory}")
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, got {gpus}")
-        super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
-        if self._folder is not None and self._folder.is_file():
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+        )
+        if self._folder is not None and NamedFile(self._folder).is_there():
             raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
         self._name = name or f"{super().name}-vllm"
         self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus
@@ -91,6 +100,7 @@ class EngineModel(Answering):
             reasoning=self._reasoning,
             today=self._today.isoformat(),
             template_options=self._options,
+            thinking=self._thinking_on,
             untrained=untrained,
             random_weights=random_weights,
         )

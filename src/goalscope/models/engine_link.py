@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict
 
+from goalscope.folder import NamedFile
 from goalscope.models.base import Finish
 from goalscope.untrusted import printable, shorten
 
@@ -74,7 +75,7 @@ def interpreter() -> str:
     """
     named = os.environ.get(INTERPRETER, "")
     if named:
-        if not Path(named).is_file():
+        if not NamedFile(named).is_there():
             raise ValueError(f"{INTERPRETER} must name a Python interpreter, there is no file {shorten(named)}")
         return named
     if find_spec("vllm") is not None:

@@ -7,12 +7,14 @@ refused.
 
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope.folder import Folder, NamedFile
 from goalscope.models.gguf_files import check_packages, gguf_in, read_header
-from goalscope.untrusted import UntrustedError, decode_object, read_octets
+from goalscope.untrusted import UntrustedError, decode_object
 
 ADVICE: Final = "get the files again from where they come from, and check their digests"
 
@@ -35,7 +37,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         # Configurations hold Infinity, and whole numbers that stand for it.
-        return decode_object(read_octets(path, _MOST_JSON), strict=False, finite=False)
+        return decode_object(NamedFile(path).load_bytes(_MOST_JSON), strict=False, finite=False)
     except UntrustedError as error:
         raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {ADVICE}") from error
 
@@ -46,14 +48,23 @@ def brief(error: BaseException) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def regular_files(folder: Path) -> list[str]:
+    """Return the names of the regular files in a model's folder, sorted; links to such files are among them."""
+    return [name for name, status in Folder(folder, links=True).entries() if stat.S_ISREG(status.st_mode)]
+
+
+def _holds(folder: Path, name: str) -> bool:
+    return Folder(folder, links=True).has_file(name)
+
+
 def holds_model(path: Path) -> bool:
     """Return whether a path is that of a model: a folder with a configuration, or a GGUF file or a folder with one."""
-    return (path / "config.json").is_file() or gguf_in(path) is not None
+    return _holds(path, "config.json") or gguf_in(path) is not None
 
 
 def check_complete(folder: Path) -> set[str]:
     """Return the names of the files in a model's folder; a FileNotFoundError says what it lacks."""
-    names = {path.name for path in folder.iterdir() if path.is_file()}
+    names = set(regular_files(folder))
     if "config.json" not in names:
         raise FileNotFoundError(
             f"a model's folder must hold config.json, weights and tokenizer as save_pretrained writes them; {folder} "
@@ -74,7 +85,7 @@ def check_folder(folder: Path) -> None:
         FileNotFoundError: no configuration, or no safetensors weights.
         ValueError: what must not be read, and how to mend it.
     """
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         for name, value in read_header(folder).values.items():
             if _HEADER_COUNTS.fullmatch(name) and isinstance(value, int) and not 0 <= value <= _MOST_COUNT:
                 raise ValueError(f"{name} in {folder} must be from 0 to {_MOST_COUNT}, got {value}: {ADVICE}")
@@ -94,12 +105,12 @@ def check_folder(folder: Path) -> None:
     weights_file = configuration.get("transformers_weights")
     if weights_file is not None:
         _check_weights(folder, path, [weights_file])
-    if (folder / "adapter_config.json").exists():
+    if _holds(folder, "adapter_config.json"):
         raise ValueError(
             f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
             "its model (merge_and_unload in peft) and save that one, or remove the file"
         )
-    if (folder / _INDEX).is_file():
+    if _holds(folder, _INDEX):
         weights = read_json(folder / _INDEX).get("weight_map")
         if not isinstance(weights, dict):
             raise ValueError(f"{folder / _INDEX} must hold weight_map, the file of each weight: {ADVICE}")
@@ -109,10 +120,10 @@ def check_folder(folder: Path) -> None:
 def check_tokenizer(folder: Path) -> dict[str, Any]:
     """Return the tokenizer's configuration in a model's folder, {} without one; refuse what must not be read of it."""
     _check_template_files(folder)
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         check_packages(folder)
     file = folder / "tokenizer_config.json"
-    configuration = read_json(file) if file.is_file() else {}
+    configuration = read_json(file) if NamedFile(file).is_there() else {}
     if "fast_tokenizer_files" in configuration:
         raise ValueError(
             f"{file} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
@@ -133,7 +144,7 @@ def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
     for name in names:
         is_local_file = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
-        if not is_local_file or not (folder / name).is_file():
+        if not is_local_file or not _holds(folder, name):
             raise ValueError(
                 f"{source} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}"
             )
@@ -141,13 +152,18 @@ def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
 
 def _check_template_files(folder: Path) -> None:
     """Refuse template files that are none, or long: a library reads them whole."""
-    listed = folder / TEMPLATE_FILES[-1]
-    files = [*(folder / name for name in TEMPLATE_FILES[:-1]), *(listed.iterdir() if listed.is_dir() else ())]
-    present = [file for file in files if file.exists()]
-    odd = [file for file in present if not file.is_file()]
-    size = sum(file.stat().st_size for file in present)
+    if NamedFile(folder).is_there():
+        return  # a GGUF file
+    place = Folder(folder, links=True)
+    files = [entry for entry in place.entries() if entry.name in TEMPLATE_FILES[:-1]]
+    if place.has_folder(TEMPLATE_FILES[-1]):
+        files += place.entries(TEMPLATE_FILES[-1])
+    # Links that lead nowhere are left out, as a library does not find them either.
+    present = [entry for entry in files if not stat.S_ISLNK(entry.status.st_mode)]
+    odd = [entry.name for entry in present if not stat.S_ISREG(entry.status.st_mode)]
+    size = sum(entry.status.st_size for entry in present)
     if odd or size > _MOST_TEMPLATES:
-        given = f"{odd[0].name}, which is no file" if odd else f"{size} bytes"
+        given = f"{odd[0]}, which is no file" if odd else f"{size} bytes"
         raise ValueError(
             f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, got {given}: "
             f"{ADVICE}"

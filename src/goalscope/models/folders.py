@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import stat
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.checks import note_namesake
+from goalscope.folder import Folder, NamedFile, anything_at
 from goalscope.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.models.folder_checks import TEMPLATE_FILES, check_complete, read_json
-from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
+from goalscope.models.folder_checks import TEMPLATE_FILES, check_complete, read_json, regular_files
+from goalscope.models.gguf_files import MOST_WEIGHTS, SUFFIX, gguf_in, read_header
 
 PACKAGED: Final = {
     "theseus": "theseus/weights",
@@ -49,16 +51,16 @@ def model_folder(path_or_name: str | Path) -> Path | None:
     if text in PACKAGED and not isinstance(path_or_name, Path):
         note_namesake(text, "model")
         folder = Path(str(files("goalscope"))) / PACKAGED[text]
-        if not (folder / "config.json").is_file():
+        if not Folder(folder, links=True).has_file("config.json"):
             raise FileNotFoundError(
                 f"the bundled model {text!r} is not in this installation: install the released package"
             )
         return folder
     path = Path(path_or_name).expanduser()
-    if path.is_dir() or (path.is_file() and path.suffix.lower() == SUFFIX):
+    if Folder(path).is_there() or (NamedFile(path).is_there() and path.suffix.lower() == SUFFIX):
         return gguf_in(path) or path
     looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
-    if looks_like_path or "\\" in text or path.exists():
+    if looks_like_path or "\\" in text or anything_at(path):
         raise FileNotFoundError(
             "a model's path must be a folder with config.json, weights and tokenizer, or a GGUF file, there is none at "
             f"{text}: give the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
@@ -79,7 +81,7 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     Raises:
         FileNotFoundError: the folder lacks a configuration or safetensors weights; says what it must hold.
     """
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         return _gguf_identity(folder, weights=weights)
     names = check_complete(folder)
     return _digests(
@@ -93,24 +95,26 @@ def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
     if not weights:
         shape = {name: value for name, value in header.values.items() if not name.startswith("tokenizer.")}
         return {"configuration": content_id("configuration", shape), "tokenizer": header.tokenizer}
-    digest = _digest(file, file.stat().st_size, file.stat().st_mtime_ns)
+    digest = _digest(file, (status := NamedFile(file).status()).st_size, status.st_mtime_ns)
     return {"gguf": digest, "quantisation": header.quantisation, "tokenizer": header.tokenizer}
 
 
 def weight_octets(folder: Path) -> int:
     """Return how many octets the files of a model's weights have."""
-    files = [folder] if folder.is_file() else folder.glob("*.safetensors")
-    return sum(path.stat().st_size for path in files)
+    if NamedFile(folder).is_there():
+        return NamedFile(folder).status().st_size
+    place = Folder(folder, links=True)
+    return sum(place.size(path.name) for path in place.files("*.safetensors"))
 
 
 def has_chat_template(folder: Path) -> bool:
     """Return whether a model's files hold a chat template; nothing but these files is read."""
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         return bool(read_header(folder).chat_template)
-    if any((folder / name).exists() for name in TEMPLATE_FILES):
+    if any(anything_at(folder / name) for name in TEMPLATE_FILES):
         return True
     configuration_file = folder / "tokenizer_config.json"
-    return configuration_file.is_file() and bool(read_json(configuration_file).get("chat_template"))
+    return NamedFile(configuration_file).is_there() and bool(read_json(configuration_file).get("chat_template"))
 
 
 @cache
@@ -118,15 +122,16 @@ def bundled_templates() -> frozenset[str]:
     """Return the chat templates that come with the package."""
     folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
     found = (folder / TEMPLATE_FILES[0] for folder in folders)
-    return frozenset(file.read_text(encoding="utf-8") for file in found if file.is_file())
+    return frozenset(NamedFile(file).load_text() for file in found if NamedFile(file).is_there())
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         return {"tokenizer": read_header(folder).tokenizer}
-    names = [path.name for path in folder.iterdir() if path.is_file()]
-    return _digests(folder, [name for name in names if name != "config.json" and _OTHERS.fullmatch(name)])
+    return _digests(
+        folder, [name for name in regular_files(folder) if name != "config.json" and _OTHERS.fullmatch(name)]
+    )
 
 
 def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
@@ -150,14 +155,14 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:
     digests = {}
     for path in (folder / name for name in sorted(names)):
-        digests[path.name] = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
+        digests[path.name] = _digest(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
     return digests
 
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, size: int, modified: int) -> str:
     # Size and time of the last change are here for the cache alone: large files are hashed once a process.
-    with path.open("rb") as file:
+    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -169,7 +174,7 @@ def read_training(folder: Path) -> dict[str, str]:
     Raises:
         ValueError: the entry is there and is not made of these two short texts.
     """
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         return {}
     stored = read_json(folder / "config.json").get("goalscope")
     if stored is None:
@@ -190,7 +195,7 @@ def read_template_form(folder: Path) -> str | None:
     The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
     of an agent. A base model is one without a chat template.
     """
-    if not (folder / CARD).is_file():
+    if not Folder(folder, links=True).has_file(CARD):
         return None if has_chat_template(folder) else COMPLETION
     card = read_json(folder / CARD)
     if set(card) != {"template"} or card["template"] not in (*TEMPLATE_FORMS, COMPLETION):
@@ -203,5 +208,8 @@ def read_template_form(folder: Path) -> str | None:
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:
     """Return name, size and time of each file of a model, so that changed files are read again."""
-    files = [folder] if folder.is_file() else sorted(folder.iterdir()) if folder.is_dir() else []
-    return [(file.name, (status := file.stat()).st_size, status.st_mtime_ns) for file in files if file.is_file()]
+    if NamedFile(folder).is_there():
+        status = NamedFile(folder).status()
+        return [(folder.name, status.st_size, status.st_mtime_ns)]
+    entries = Folder(folder, links=True).entries()
+    return [(name, own.st_size, own.st_mtime_ns) for name, own in entries if stat.S_ISREG(own.st_mode)]

@@ -12,6 +12,7 @@ Source: the GGUF specification, version 3, sections "File structure" and "Standa
 
 import hashlib
 import mmap
+import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import how_to_install
+from goalscope.folder import Folder, NamedFile
 from goalscope.untrusted import printable
 
 SUFFIX: Final = ".gguf"
@@ -64,6 +66,8 @@ TYPES: Final[Mapping[int, str]] = {
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
+MOST_WEIGHTS: Final = 2**40
+"""Maximum bytes of a file of weights."""
 _MOST_KEYS = 4096
 _MOST_ITEMS = 1 << 22  # texts in the lists of a header together
 _MOST_HEADER = 1 << 28  # bytes
@@ -101,11 +105,15 @@ def gguf_in(path: Path) -> Path | None:
     Raises:
         ValueError: a folder that holds several of them.
     """
-    if path.is_file():
+    if NamedFile(path).is_there():
         return path if path.suffix.lower() == SUFFIX else None
-    if not path.is_dir() or (path / "config.json").is_file():
+    if not Folder(path).is_there() or Folder(path, links=True).has_file("config.json"):
         return None
-    candidates = sorted(file for file in path.iterdir() if file.suffix.lower() == SUFFIX and file.is_file())
+    candidates = [
+        path / name
+        for name, status in Folder(path, links=True).entries()
+        if name.lower().endswith(SUFFIX) and stat.S_ISREG(status.st_mode)
+    ]
     if len(candidates) > 1:
         raise ValueError(
             f"a model's folder must hold one GGUF file, {path} holds {len(candidates)} "
@@ -120,7 +128,7 @@ def read_header(path: Path) -> Header:
     Raises:
         ValueError: no such file format, a version that is not known, or a header that does not end where it should.
     """
-    return _read(path, path.stat().st_size, path.stat().st_mtime_ns)
+    return _read(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
 
 
 def check_packages(path: Path) -> None:
@@ -200,7 +208,10 @@ class _Cursor:
 def _read(path: Path, size: int, modified: int) -> Header:
     # Size and time of the last change are here for the cache alone.
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
+        with (
+            NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets,
+        ):
             return _entries(octets)
     except ValueError as error:
         raise ValueError(

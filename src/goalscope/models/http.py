@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling, model_backend
-from goalscope.models.dialect import Dialect
+from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
+from goalscope.models.dialect import THINKING, Dialect, check_thinking
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import (
     Served,
@@ -19,21 +19,25 @@ from goalscope.models.http_answers import (
     scores_answer,
 )
 from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
+from goalscope.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
+from goalscope.models.marks import Marks
 from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
+MOST_REPEATED: Final = 48
+"""Maximum output tokens of the answer that repeats a word."""
 _CHECK: Final = (0, "check", 0, 0)
 """Call key of trials."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
 _INSTEAD: Final = {
     "reasoning_effort": "Set reasoning_effort: null",
-    "chat_template_kwargs": "Leave template_options out",
+    "chat_template_kwargs": "Leave thinking and template_options out",
     "top_logprobs": "Set top_logprobs: 0",
     "constrained": "Leave server.constrained out",
 }
@@ -52,7 +56,7 @@ _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo"
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
-    Nothing is sent before the first completion. URL, key, waiting times, prices and caps do not enter its identity.
+    Nothing is sent before the first reply. URL, key, waiting times, prices and caps do not enter its identity.
     Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
     them; what arrived is stored and never asked for again.
 
@@ -62,9 +66,12 @@ class HttpModel:
         revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
             the hub.
         reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
-            markers where they stand in its text), "think", "none". Completions: see `LocalModel`.
+            markers where they stand in its text), "think", "none", or the model's tags,
+            ``{"open": ..., "close": ...}``. Completions: see `LocalModel`.
         today: the date given to a template that is rendered here, ``YYYY-MM-DD`` (completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
+        thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
+            None for what the template does by itself.
         prices: prices of tokens.
         caps: spending limits.
         concurrency: requests at the same time, None for as many as the run has workers.
@@ -83,9 +90,10 @@ class HttpModel:
         *,
         server: Server | Mapping[str, Any],
         revision: str | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         prices: Prices | Mapping[str, Any] | None = None,
         caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
@@ -100,10 +108,14 @@ class HttpModel:
         if caps.usd is not None and self.prices is None:
             raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
         self.served, self.server, self._revision = model, server, revision
-        self._reasoning, self._options = reasoning, dict(template_options or {})
+        self._marks = Marks.of(reasoning)
+        self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
+        check_thinking(thinking, template_options)
+        self._options = {**(template_options or {}), **({} if thinking is None else {THINKING[0]: thinking})}
         self._name, self.concurrency = name or model, concurrency
         self.budget = CallBudget(caps, self.prices)
         self.client = Client(server, self.budget.stopped)
+        self._prompt_counts = PromptCounts()
         self._lock = threading.Lock()
         # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
         self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
@@ -120,11 +132,12 @@ class HttpModel:
                 reasoning=reasoning,
                 today=today,
                 template_options=template_options,
+                thinking=thinking,
             )
-        elif reasoning not in ("auto", "think", "none"):
+        elif reasoning == "harmony":
             raise ValueError(
-                f"in mode chat the server renders and reads channels, reasoning must be auto, think or none, got "
-                f"{reasoning!r}: leave it out, or use mode completions"
+                "in mode chat the server renders and reads channels, reasoning must be auto, think, none or "
+                "{open: ..., close: ...}, got 'harmony': leave it out, or use mode completions"
             )
         elif today is not None:
             raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
@@ -157,16 +170,16 @@ class HttpModel:
         """Return the text that the model reads in mode completions, None where its server renders it."""
         return None if self.dialect is None else self.dialect.render(messages, sampling)
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Complete each chat, one after the other; see `Client.ask` for what it raises.
 
         Raises:
             NotSentError: a call would not fit under a cap.
-            ValueError: the server rejects a parameter, changes a prompt, or hands over no log-probabilities.
+            ValueError: the server rejects a parameter, changes or cuts a prompt, or hands over no log-probabilities.
         """
         return [self._complete(request, sampling) for request in requests]
 
-    def _complete(self, request: Request, sampling: Sampling) -> Completion:
+    def _complete(self, request: Request, sampling: Sampling) -> Reply:
         text = self.render(request.messages, sampling) or ""
         prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
         ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
@@ -175,10 +188,13 @@ class HttpModel:
             started = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
             cost = reservation.settle(**answer.reported)
-            usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - started}
+            seconds = time.perf_counter() - started
+            usage = {**cost, "requests": reservation.requests, "seconds": seconds}
+            if reservation.requests == 1:  # without the waits between several
+                self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
-            if sampling.top_logprobs and answer.logprobs is None:
+            if sampling.top_logprobs and answer.reply.logprobs is None:
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
                 self.drop(
@@ -189,27 +205,29 @@ class HttpModel:
                 # Token ids are optional in mode chat: their absence is not recorded.
                 dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
             unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
-            fields: dict[str, Any] = {
-                "text": answer.text,
-                "reasoning": answer.reasoning,
-                "marked": answer.marked,
-                "prompt_tokens": answer.prompt_tokens,
-                "output_tokens": answer.output_tokens,
-            }
+            fields: dict[str, Any] = {}
             if self.dialect is None and request.prefill:
-                fields |= continued(request.prefill, answer)
+                fields = continued(request.prefill, answer, self._marks)
             if self.dialect is not None and ids is not None:
                 fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
                 unsupported += ["token_ids"] if fields["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
-            return Completion(
+            reply = replace(
+                answer.reply,
                 **fields,
-                finish=answer.finish,
+                redraws=reservation.redraws,
                 usage=usage,
-                answered_by=answer.answered_by,
-                logprobs=answer.logprobs if sampling.top_logprobs else None,
+                logprobs=answer.reply.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
+        # Outside of the reservation, since it may need a call of its own.
+        if self.dialect is None:
+            try:
+                self._check_prompt(request, answer.prompt_count)
+            except (OSError, ValueError):
+                reservation.discard()
+                raise
+        return reply
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return how likely each answer of each request is; the answers to a prompt are read in one call.
@@ -228,7 +246,8 @@ class HttpModel:
             )
         written = self._complete(request, sampling) if reasoned else None
         text = self.dialect.render(request.messages, sampling)
-        alternatives = placed(self.dialect, text, request.answers, written)
+        withheld = written is not None and written.finish == "withheld"
+        alternatives = None if withheld else placed(self.dialect, text, request.answers, written)
         if alternatives is None:
             assert written is not None  # without reasoning, an answer has its place
             return unanswered(written)
@@ -243,7 +262,7 @@ class HttpModel:
         answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
-        return replace(scored, answered_by=answer.answered_by)
+        return replace(scored, answered_by=answer.reply.answered_by)
 
     def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
@@ -274,10 +293,42 @@ class HttpModel:
             "or a local model, or answer: generated"
         )
 
+    def _check_prompt(self, request: Request, count: int | None) -> None:
+        """Make sure that a chat was read as a whole where the server counts fewer tokens than it should have.
+
+        Raises:
+            ValueError: the server cuts prompts of this length.
+        """
+        size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in chat_messages(request))
+        expected = self._prompt_counts.expected_if_cut(size, count)
+        if not expected:
+            return
+        with self._prompt_counts.lock:  # one trial at a time
+            if self._prompt_counts.is_whole(expected):
+                return
+            head = draw_head_word()
+            parameters = {"temperature": 0.0, **({"chat_template_kwargs": self._options} if self._options else {})}
+            parameters = {name: value for name, value in parameters.items() if name not in self._dropped}
+            asked = {"messages": [{"role": "user", "content": long_prompt(expected, head)}]}
+            try:
+                answer = self.trial(asked, MOST_REPEATED, parameters, wait=True)
+            except RejectedError:  # the server does not cut a prompt that is too long, it says so
+                self._prompt_counts.confirm(expected)
+                return
+            said = "".join(part.text for part in answer.reply.parts)
+            state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
+            if state == "no":
+                raise ValueError(
+                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and "
+                    "run the same study on the same directory to go on"
+                )
+            self._prompt_counts.confirm(expected)
+
     def _obeyed(self, request: Request, answer: Served) -> bool:
         """Return whether a complete answer satisfies its constraint."""
         unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
-        return unconstrained or answer.finish == "length" or kept_to(answer.text, request.answers)
+        return unconstrained or answer.reply.finish != "stop" or kept_to(answer.reply.answer, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
@@ -313,7 +364,13 @@ class HttpModel:
     ) -> Served:
         # Text and reasoning, both perhaps twice, and each token with its alternatives.
         max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
-        read = completions_answer if "prompt" in body else lambda reply: chat_answer(reply, self._reasoning)
+        limit = body[self._limit]
+
+        def read(response: Mapping[str, Any]) -> Served:
+            if "prompt" in body:
+                return completions_answer(response, limit)
+            return chat_answer(response, self._marks, limit)
+
         return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
 
     def _renamed(self, message: str) -> bool:

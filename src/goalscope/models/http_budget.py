@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final, Literal, Protocol
 
 from goalscope.models.base import Message, NotSentError
-from goalscope.models.http_errors import GarbledError
+from goalscope.models.http_errors import GarbledError, PassingError
 from goalscope.models.http_settings import Caps, Prices
 
 CHAT_ALLOWANCE: Final = 512
@@ -66,12 +66,14 @@ class Reservation:
 
     Attributes:
         requests: number of requests made for it.
+        redraws: how many of them were made again although the server may have drawn a reply: it was lost on its way,
+            broken off or unreadable. A request that the server turned away (status 429 or 503, for example) drew none.
         cost: the actual cost, by name; empty while it is not known.
         key: the call, None where it belongs to no run.
     """
 
     def __init__(self, budget: "CallBudget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
-        self.requests = 0
+        self.requests = self.redraws = 0
         self.cost: Mapping[str, float] = {}
         self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
         self.tokens = prompt_tokens + output_tokens
@@ -104,6 +106,7 @@ class Reservation:
             self._answered = True
         except ExchangeError as error:
             if error.sent:
+                self.redraws += 1
                 self._lose(self.most)
             else:
                 self.requests -= 1
@@ -112,9 +115,11 @@ class Reservation:
                     journal.unsent(self.key)
             raise
         except GarbledError:
+            self.redraws += 1
             self._lose(self.most)
             raise
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            self.redraws += isinstance(error, PassingError) and error.drawn
             self._lose({})
             raise
 
@@ -156,6 +161,11 @@ class Reservation:
             self._lose(self.cost or self.most)
             self.cost = {}
 
+    def discard(self) -> None:
+        """Have the journal count an answer that was paid for and must not be used, after the reservation has ended."""
+        if self._budget.journal is not None and self.key is not None:
+            self._budget.journal.failed(self.key, self.cost)
+
     def _lose(self, cost: Mapping[str, float]) -> None:
         self._budget.spend(cost)
         if self._budget.journal is not None and self.key is not None:
@@ -196,7 +206,7 @@ class CallBudget:
         """Start from the spending of earlier sessions.
 
         Args:
-            spent: sums of `Completion.usage` by name over all journalled answers, and ``lost``, the number of requests
+            spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
                 without an answer.
             journal: journal of this session's requests; None for none.
         """

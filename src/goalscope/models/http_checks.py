@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from goalscope.models.http import HttpModel
+from goalscope.models.http_context import RAISE
 from goalscope.models.http_errors import MissingError
 from goalscope.models.http_transport import Client
 from goalscope.models.http_trials import Ability, ServerNeeds, State, Trials
@@ -78,6 +79,7 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
         if needs.written:
             trials.study_prompt()
         if needs.written and trials.answered:
+            trials.whole_prompts(info.context)
             trials.draws()
             trials.stop()
             trials.constraints()
@@ -91,7 +93,7 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
         raise MissingError(f"{error}{served_models}") from None
     if info.context is not None:
         trials.add("context length", "yes", f"{info.context:,} tokens, prompt and answer together")
-    names = Counter(answer.answered_by for answer in trials.responses)
+    names = Counter(answer.reply.answered_by for answer in trials.responses)
     if others := other_names(model.served, names):
         trials.add("named as asked", "no", others)
     elif trials.answered:
@@ -157,6 +159,7 @@ def _needs(model: HttpModel, needs: ServerNeeds) -> list[tuple[str, bool, str, s
     temperature = f"temperature: {sampling.temperature:g}"
     return [
         ("prompts as token ids", model.dialect is not None, "", "mode completions sends prompts as token ids:"),
+        ("whole prompts", needs.written, "", "the server must read prompts as a whole:"),
         ("temperature", needs.written, "temperature", f"the server must heed {temperature}:"),
         ("reasoning", needs.written, "reasoning", "reasoning and answer must be told apart:"),
         ("log-probabilities", bool(sampling.top_logprobs), "top_logprobs", "top_logprobs needs log-probabilities:"),
@@ -170,6 +173,7 @@ def _instead(name: str) -> str:
     """Return the settings to use where an ability is missing."""
     return {
         "prompts as token ids": "Use mode: chat",
+        "whole prompts": f"{RAISE}; or lower max_tokens, for which the context must have room, too",
         "temperature": "transformers serve draws only where generation_config.json of the served folder says "
         '"do_sample": true; else serve the model with vLLM, SGLang or llama.cpp',
         "reasoning": "Start the server with the model's reasoning parser (vLLM and SGLang: --reasoning-parser), or use "

@@ -15,6 +15,12 @@ from goalscope.untrusted import UntrustedError, decode_json
 LONGEST_TEXT: Final = 600
 _MOST_READ: Final = 4  # times the longest text: of a longer message, the beginning is read
 _PASSING = frozenset({408, 409, 425, 429})
+_TURNED_AWAY = _PASSING | {503}
+"""Statuses of requests for which nothing was drawn."""
+_BROKEN_OFF = frozenset(
+    {"error", "abort", "aborted", "cancelled", "canceled", "failed", "insufficient_system_resource"}
+)
+"""Finish reasons, in lower case, of replies that the server did not complete."""
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{6,}")
 
 
@@ -43,14 +49,19 @@ class MissingError(ValueError):
 
 
 class PassingError(ConnectionError):
-    """A temporary failure; ``seconds`` is the wait that the server requests, 0 for none."""
+    """A temporary failure.
 
-    def __init__(self, text: str, seconds: float) -> None:
+    Attributes:
+        seconds: the wait that the server requests, 0 for none.
+        drawn: whether the server may have drawn a reply, which is lost.
+    """
+
+    def __init__(self, text: str, seconds: float, *, drawn: bool) -> None:
         super().__init__(text)
-        self.seconds = seconds
+        self.seconds, self.drawn = seconds, drawn
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """A response as it arrived."""
 
     status: int
@@ -58,37 +69,99 @@ class Reply(NamedTuple):
     content: bytes  # decoded
 
 
-def explain(reply: Reply, server: Server, key: str) -> NoReturn:
+def explain(response: Response, server: Server, key: str) -> NoReturn:
     """Raise the error of a failure status, with advice."""
-    status, where = reply.status, server.base_url
+    status, where = response.status, server.base_url
     if 300 <= status < 400:
         raise ValueError(
             f"server.base_url must be the address that answers, {where} redirects to "
-            f"{scrub(_place(reply.headers.get('location', '')), key)} (status {status}), which is not followed: "
+            f"{scrub(_place(response.headers.get('location', '')), key)} (status {status}), which is not followed: "
             "another server's answer must not become this one's. Name that address as server.base_url if it is "
             "the model's"
         )
-    document = _error(reply.content)
-    raw = reply.content[: _MOST_READ * LONGEST_TEXT].decode("utf-8", "replace")
-    message = scrub(str(document.get("message") or document.get("detail") or raw), key, LONGEST_TEXT)
-    if status == 429 and document.get("code") == "insufficient_quota":
+    fields = _error(response.content)
+    raw = response.content[: _MOST_READ * LONGEST_TEXT].decode("utf-8", "replace")
+    raise_failure(status, fields, raw, server, key, seconds=retry_after(response.headers))
+
+
+def raise_failure(
+    status: int,
+    fields: Mapping[str, Any],
+    raw: str,
+    server: Server,
+    key: str,
+    *,
+    seconds: float = 0.0,
+    within: bool = False,
+) -> NoReturn:
+    """Raise the error of a server's failure: one that may pass, or one that names what to mend.
+
+    Args:
+        status: the status, or the code that stands in its place within a response of status 200.
+        fields: of the server's error object.
+        raw: what it said where the object holds no sentence.
+        server: the settings of the server.
+        key: the key, which must not stand in an error.
+        seconds: the wait that the server requests.
+        within: whether the error stands within a response of status 200.
+    """
+    where, place = server.base_url, f"error {status} in a response of status 200" if within else f"status {status}"
+    message = scrub(str(fields.get("message") or fields.get("detail") or raw), key, LONGEST_TEXT)
+    if status == 429 and fields.get("code") == "insufficient_quota":
         raise PermissionError(f"the key must have quota left at {where}, the server says: {message}")
     if status in _PASSING or status >= 500:
-        raise PassingError(f"status {status}: {message}", retry_after(reply.headers))
+        raise PassingError(f"{place}: {message}", seconds, drawn=status not in _TURNED_AWAY)
     if status in (401, 403):
         variable = server.key_variable
         problem = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
         raise PermissionError(
-            f"{where} must accept the key, {problem} (status {status}); check the key and what it may use. The server "
-            f"says: {message}"
+            f"{where} must accept the key, {problem} ({place}); check the key and what it may use. The server says: "
+            f"{message}"
         )
+    if status == 402:
+        raise PermissionError(f"the account of the key must have credit left at {where}, it says: {message} ({place})")
     if status == 404:
         raise MissingError(
-            f"model and server.base_url must exist, {where} says: {message} (status 404). Check the model's name with "
+            f"model and server.base_url must exist, {where} says: {message} ({place}). Check the model's name with "
             "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
             + ("; a server without a completions endpoint needs mode chat" * (server.mode == "completions"))
         )
-    raise RejectedError(f"{message} (status {status})", str(document.get("param") or ""))
+    raise RejectedError(f"{message} ({place})", str(fields.get("param") or ""))
+
+
+def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
+    """Raise the error that stands in a response of status 200: beside its choices, or within the first one.
+
+    A code of 4xx is final, but for those of requests that come too soon; every other error is taken for one that may
+    pass, and so is one without a code. After an error beside choices a part of an answer was written, which may have
+    been charged for.
+    """
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
+    error = document.get("error") or choice.get("error")
+    if not error and document.get("object") == "error":
+        error = document
+    reason = str(choice.get("finish_reason")).lower()
+    if not error and reason not in _BROKEN_OFF:
+        return
+    fields = error if isinstance(error, Mapping) else {"message": error} if isinstance(error, str) else {}
+    sentence = fields.get("message") or f"the reply was broken off (finish_reason: {reason})"
+    code = _code(fields)
+    if code is None or code >= 500:
+        number = "" if code is None else f" {code}"
+        text = f"error{number} in a response of status 200: {scrub(str(sentence), key, LONGEST_TEXT)}"
+        raise GarbledError(text) if choice else PassingError(text, 0.0, drawn=code not in _TURNED_AWAY)
+    raise_failure(code, {**fields, "message": sentence}, "", server, key, within=True)
+
+
+def _code(fields: Mapping[str, Any]) -> int | None:
+    """Return the code of an error object as a failure status, None where it has none."""
+    for name in ("code", "status", "status_code"):
+        value = fields.get(name)
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+        if isinstance(number, int) and not isinstance(number, bool) and 400 <= number < 600:
+            return number
+    return None
 
 
 def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:

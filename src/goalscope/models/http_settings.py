@@ -65,6 +65,9 @@ class Server(Settings):
         organization, project: what hosted keys of several organisations or projects are charged to, sent as
             OpenAI-Organization and OpenAI-Project; by default neither is sent, whatever the environment holds.
         timeout: seconds in which a response must be complete.
+        silence: seconds for which the server may send nothing at all while requests are waiting for it. After that it
+            is asked whether it still runs, and the run ends unless it does and an answer can take so long; see
+            `goalscope.models.http_watch`. Raise it for a server that answers one request at a time and takes longer.
         requests_per_minute: most requests a minute, retries included; None for no limit.
         retries: most further requests after one that failed for the moment.
         patience: seconds from the first request after which no further one is made.
@@ -87,6 +90,7 @@ class Server(Settings):
     organization: str | None = None
     project: str | None = None
     timeout: Seconds = 600.0
+    silence: Seconds = 100.0
     requests_per_minute: Seconds | None = None
     retries: Annotated[int, Field(ge=0, le=1000)] = 8
     patience: Seconds = 1800.0

@@ -12,7 +12,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -23,13 +23,15 @@ from goalscope.models.http_errors import (
     LONGEST_TEXT,
     GarbledError,
     PassingError,
-    Reply,
+    Response,
+    check_body,
     explain,
     read_json_body,
     scrub,
 )
 from goalscope.models.http_keys import hide, hide_in
 from goalscope.models.http_settings import Server
+from goalscope.models.http_watch import ServerWatch
 from goalscope.progress import StoppedError
 from goalscope.rng import uniform
 
@@ -88,6 +90,8 @@ class Client:
         self._connect: Callable[[], _Connection] | None = None
         self._free: list[_Connection] = []
         self._key = ""
+        probe = weakref.WeakMethod(self._answers_at_all)  # the watch must not keep its client alive
+        self.watch = ServerWatch(server, lambda: (method := probe()) is not None and method())
         # Connections are closed with their owner, not at garbage collection.
         weakref.finalize(self, _close_all, self._free)
 
@@ -113,9 +117,22 @@ class Client:
             RejectedError: the server does not accept the request.
             PermissionError: the key is missing or not accepted, or its quota is used up.
             ValueError: there is no such model or address, the server redirects, or its response is too large.
-            ConnectionError: no answer within the retries or the patience of the study.
+            ConnectionError: no answer within the retries or the patience of the study, or the server has stopped.
             StoppedError: the event `stopped` was set before the request.
         """
+        with self.watch.exchange() as stops:
+            return self._ask(body, read, request, call, most, stops)
+
+    def _ask(
+        self,
+        body: Mapping[str, Any],
+        read: Callable[[Mapping[str, Any]], Answer],
+        request: Callable[[], AbstractContextManager[None]],
+        call: CallKey,
+        most: int,
+        stops: int,
+    ) -> Answer:
+        """Make a request until it is answered; ``stops``: see `ServerWatch.exchange`."""
         connect = self._prepared()
         began = time.monotonic()
         failed = 0
@@ -129,6 +146,15 @@ class Client:
             except (PassingError, ExchangeError, GarbledError) as error:
                 problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
             # Drawn evenly from 0 to a limit that doubles (full jitter).
+            if self.watch.stops > stops or self.watch.check():
+                raise ConnectionError(
+                    scrub(
+                        f"{self.watch.reason}. What was answered is stored: see to the server, or raise server.silence "
+                        "if its answers take longer, and run the same study on the same directory to go on",
+                        self._key,
+                        2 * LONGEST_TEXT,
+                    )
+                ) from None
             limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
             wait = requested_wait + limit * uniform(call[0], "retry", *call[1:], failed)
             failed += 1
@@ -146,6 +172,8 @@ class Client:
                 ) from None
             if requested_wait:
                 self._pace.hold(requested_wait)
+            else:
+                wait = min(wait, self.watch.silence_left or wait)  # a server that is gone is noticed in time
             self._stopped.wait(wait)
 
     def _prepared(self) -> Callable[[], "_Connection"]:
@@ -178,13 +206,14 @@ class Client:
         url = f"{self._server.base_url.rstrip('/')}/{'completions' if 'prompt' in body else 'chat/completions'}"
         headers = self._headers("-".join(str(part) for part in call[1:]))
         timeout = min(self._server.timeout, _LONGEST)
-        reply = self._send(connect, "POST", url, json.dumps(body).encode(), headers, most, timeout)
+        reply = self._send(connect, "POST", url, json.dumps(body).encode(), headers, most, timeout, self.watch)
         if not 200 <= reply.status < 300:
             explain(reply, self._server, self._key)
         document = read_json_body(reply.content)
         if not isinstance(document, dict):
             raise GarbledError("the body of a response is no JSON object")
         hide_in(document, self._key)
+        check_body(document, self._server, self._key)
         return document
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
@@ -202,9 +231,7 @@ class Client:
         base = self._server.base_url.rstrip("/")
         url = f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
         try:
-            reply = self._send(
-                connect, "GET", url, None, self._headers("look"), _LARGEST_PAGE, min(self._server.timeout, _LOOK)
-            )
+            reply = self._send(connect, "GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
         except ExchangeError:
             return None
         except ValueError:
@@ -215,6 +242,25 @@ class Client:
             document = {}
         hide_in(document, self._key)
         return document if isinstance(document, dict) else {}, hide(reply.headers.get("server", ""), self._key)
+
+    @property
+    def _look(self) -> float:
+        """Seconds in which an information page must be complete."""
+        return min(self._server.timeout, self._server.silence, _LOOK)
+
+    def _answers_at_all(self) -> bool:
+        """Return whether the server answers at its page of models, with anything but a failure of its own."""
+        url = f"{self._server.base_url.rstrip('/')}/models"
+        connection = self._prepared()()  # one of its own, which the watch does not end
+        try:
+            reply = connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
+            return reply.status < 500
+        except ExchangeError:
+            return False
+        except ValueError:
+            return True  # larger than any such page
+        finally:
+            connection.close()
 
     def _headers(self, request: str) -> dict[str, str]:
         """Return the headers of a request, these and no others, whatever the environment holds."""
@@ -229,7 +275,7 @@ class Client:
             **{name: value for name, value in optional.items() if value is not None},
         }
 
-    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Reply:
+    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Response:
         """Send a request over a connection that is free, or over a new one; see `_Connection.send`."""
         with self._lock:
             connection = self._free.pop() if self._free else None
@@ -251,54 +297,78 @@ def _certificates(web: Any) -> Any:
 
 
 class _Connection:
-    """A client with a single connection, whose socket is known so that a waiting read can be ended at the deadline."""
+    """A client with a single connection, whose socket is known so that a waiting read can be ended from outside."""
 
     def __init__(self, client: Any, web: Any) -> None:
         self._client, self._web = client, web
         self._client.headers.clear()  # nothing is sent that the caller does not name
         self._socket: Any = None
         self._sent = False
+        self._ended = ""  # why the request under way was ended from outside
 
     def close(self) -> None:
         self._client.close()
 
+    def expire(self, reason: str) -> None:
+        """End the request that is under way; the first reason is kept."""
+        self._ended = self._ended or reason
+        if self._socket is not None:
+            with suppress(OSError):  # closed already
+                # Of the socket below TLS: whoever reads from it is woken, whatever has arrived.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
     def send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], most: int, timeout: float
-    ) -> Reply:
-        late = threading.Event()
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        most: int,
+        timeout: float,
+        watch: ServerWatch | None = None,
+    ) -> Response:
+        """Send a request and return the whole response.
 
-        def expire() -> None:
-            late.set()
-            if self._socket is not None:
-                try:
-                    # Of the socket below TLS: whoever reads from it is woken, whatever has arrived.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-                except OSError:
-                    return  # closed already
+        Args:
+            method, url, body, headers: the request.
+            most: maximum bytes of the response.
+            timeout: seconds in which it must be complete.
+            watch: told of everything that arrives; it may end the request.
 
-        self._sent = False
+        Raises:
+            ExchangeError: there is no complete response.
+            ValueError: it is larger.
+        """
+        late = f"no complete response within {timeout:g} seconds (server.timeout)"
+        self._sent, self._ended = False, ""
         self._client.cookies.clear()  # no request depends on an earlier one
-        watch = threading.Timer(timeout, expire)
-        watch.daemon = True
-        watch.start()
+        timer = threading.Timer(timeout, self.expire, [late])
+        timer.daemon = True
+        timer.start()
+        hear = watch.hear if watch is not None else lambda: None
         try:
-            trace = {"trace": self._trace}
-            with self._client.stream(
-                method, url, content=body, headers=headers, timeout=timeout, extensions=trace
-            ) as response:
-                content = b"".join(_bounded(response, most))
-            reply = Reply(response.status_code, dict(response.headers), content)
+            # A connection that is being made has no socket yet that could be shut down.
+            limits = self._web.Timeout(timeout, connect=min(timeout, _LONGEST if watch is None else watch.silence))
+            with (
+                watch.request(self) if watch is not None else nullcontext(),
+                self._client.stream(
+                    method, url, content=body, headers=headers, timeout=limits, extensions={"trace": self._trace}
+                ) as response,
+            ):
+                hear()
+                content = b"".join(_bounded(response, most, hear))
+            reply = Response(response.status_code, dict(response.headers), content)
         except (self._web.HTTPError, OSError) as error:
             if isinstance(error, self._web.TimeoutException):
-                late.set()
-            if not late.is_set():
+                self._ended = self._ended or late
+            if not self._ended:
                 text = f"{type(error).__name__}: {error}"
                 raise error if isinstance(error, ExchangeError) else ExchangeError(text, sent=self._sent) from None
         finally:
-            watch.cancel()
-            watch.join()  # a deadline that comes now must not meet the next request of this connection
-        if late.is_set():
-            raise ExchangeError(f"no complete response within {timeout:g} seconds (server.timeout)", sent=self._sent)
+            timer.cancel()
+            timer.join()  # a deadline that comes now must not meet the next request of this connection
+        if self._ended:
+            raise ExchangeError(self._ended, sent=self._sent)
         return reply
 
     def _trace(self, event: str, details: Mapping[str, Any]) -> None:
@@ -315,15 +385,19 @@ def _close_all(connections: list[_Connection]) -> None:
         connections.pop().close()
 
 
-def _bounded(response: Any, most: int) -> Iterator[bytes]:
-    """Yield the decoded body of a response piece by piece, and stop where it grows too large."""
+def _bounded(response: Any, most: int, hear: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the decoded body of a response piece by piece, and stop where it grows too large.
+
+    ``hear`` is called whenever something has arrived.
+    """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
         raise ExchangeError(f"the body of a response is encoded as {encoding[:40]!r}, which was not asked for")
     decoder = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
     total = 0
     try:
-        for chunk in response.iter_raw(_CHUNK):
+        for chunk in response.iter_raw():  # as it arrives
+            hear()
             for piece in _decoded(decoder, chunk) if decoder else (chunk,):
                 total += len(piece)
                 if total > most:

@@ -15,8 +15,16 @@ from goalscope.models.base import Message, NotSentError, Request, Sampling
 from goalscope.models.http import HttpModel
 from goalscope.models.http_answers import Served
 from goalscope.models.http_budget import most_prompt_tokens
+from goalscope.models.http_context import (
+    counts_credible,
+    draw_head_word,
+    judge_long_prompt,
+    long_prompt,
+    trial_words,
+)
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
+from goalscope.models.marks import left_over
 
 DRAWS: Final = 8
 """Answers drawn to see whether the temperature has an effect."""
@@ -73,6 +81,11 @@ class ServerNeeds:
     scored: bool = False
     everything: bool = False
 
+    @property
+    def prompt_bytes(self) -> int:
+        """Bytes of the prompt of the study."""
+        return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in self.messages)
+
     def settings(self, server: Server) -> dict[str, Any]:
         """Return the settings that determine the trials and their results; no prompts and no waiting times."""
         server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
@@ -94,13 +107,18 @@ def most_trial_tokens(wanted: ServerNeeds, server: Server, most_prompt: int | No
     sampling, short_prompt = wanted.sampling, most_prompt_tokens([Message(role="user", content=_LETTERS)], 1)
     study_prompt = most_prompt_tokens(wanted.messages, sampling.max_tokens) if most_prompt is None else most_prompt
     trials = 2 * ("stop" in server.body) + (server.constrained is not None)
+    long = 0
+    if wanted.written and server.mode == "chat":
+        # A token of a prompt stands for at least one byte, so that it has at most as many tokens as bytes.
+        words = trial_words(study_prompt if most_prompt is not None else wanted.prompt_bytes, sampling.max_tokens)
+        long = most_prompt_tokens([Message(role="user", content=long_prompt(words, draw_head_word()))], 1)
     if wanted.written:
         trials += DRAWS + 1 if sampling.temperature > 0 else GREEDY_DRAWS
     scored = 2 * wanted.scored
-    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + trials * MOST_LETTERS + scored
+    outputs = min(sampling.max_tokens, MOST_PLAIN) * wanted.written + (trials + bool(long)) * MOST_LETTERS + scored
     return (
-        wanted.written + trials + scored,
-        study_prompt * wanted.written + short_prompt * (trials + scored),
+        wanted.written + trials + bool(long) + scored,
+        study_prompt * wanted.written + short_prompt * (trials + scored) + long,
         outputs,
     )
 
@@ -121,15 +139,17 @@ class Trials:
         return bool(self.responses)
 
     @contextmanager
-    def _trying(self, name: str, *failures: type[Exception], max_characters: int = 200) -> Iterator[None]:
-        """Record some failures as "no"; before a run, an unreachable server is an error instead."""
+    def _trying(
+        self, name: str, *failures: type[Exception], max_characters: int = 200, state: State = "no"
+    ) -> Iterator[None]:
+        """Record some failures as "no", or as another state; before a run, an unreachable server is an error instead."""
         failures = failures or ((ValueError, ConnectionError) if self.needs.everything else (ValueError,))
         try:
             yield
         except NotSentError:
             raise
         except failures as error:
-            self.add(name, "no", _excerpt(str(error), max_characters))
+            self.add(name, state, _excerpt(str(error), max_characters))
 
     def add(self, name: str, state: State | bool, detail: str) -> None:
         """Record the result of a trial."""
@@ -178,8 +198,10 @@ class Trials:
         self.add("model", "yes", "answers")
         if model.dialect is not None:
             self.add("prompts as token ids", "yes", "taken")
-        ids = answer.output_tokens
-        extent = "returned" if answer.prompt_tokens is not None or model.dialect is not None else "of the output alone"
+        ids = answer.reply.output_tokens
+        extent = (
+            "returned" if answer.reply.prompt_tokens is not None or model.dialect is not None else "of the output alone"
+        )
         lacking = "not returned: such a run can be measured, its activations cannot be captured"
         if _IDS in self.rejected:
             lacking = f"rejected: {self.rejected[_IDS]}"
@@ -193,19 +215,37 @@ class Trials:
             self._logprobs(answer)
 
     def _reasoning(self, answer: Served) -> None:
-        excerpt = _excerpt(answer.text)
+        excerpt = _excerpt(answer.reply.answer)
         if self.model.dialect is not None:
             self.add("reasoning", "yes", "told apart here, by the tokens of the output")
-        elif answer.marked:
+        elif left_over(answer.reply.answer):
             self.add("reasoning", "no", f"markers are left in the answer that do not take it apart ({excerpt})")
         elif answer.divided:
             self.add("reasoning", "yes", "merged into the answer, taken apart by the model's own markers")
-        elif answer.reasoning:
+        elif answer.reply.reasoning:
             self.add("reasoning", "yes", "kept apart by the server")
         elif answer.reasoning_count:
             self.add("reasoning", "yes", f"kept by the server, {answer.reasoning_count} tokens")
         else:
             self.add("reasoning", "unknown", f"none was seen beside the answer ({excerpt})")
+
+    def whole_prompts(self, context: int | None) -> None:
+        """Try whether a long prompt is read as a whole.
+
+        Args:
+            context: the tokens of prompt and answer together, by the server's own pages; None where they tell none.
+        """
+        if self.model.dialect is not None:
+            return  # there the server's count of each prompt must be that of the token ids which are sent
+        words = trial_words(self.needs.prompt_bytes, self.needs.sampling.max_tokens)
+        if context is not None:
+            words = min(words, context // 2)  # longer prompts are refused by name
+        head = draw_head_word()
+        with self._trying("whole prompts", RejectedError, state="unknown"):
+            answer = self.ask([Message(role="user", content=long_prompt(words, head))], MOST_LETTERS, _COLD)
+            counts = counts_credible(self.needs.prompt_bytes, self.responses[0].prompt_count)
+            said = "".join(_output(answer))
+            self.add("whole prompts", *judge_long_prompt(words, head, answer.prompt_count, said, counts=counts))
 
     def draws(self) -> None:
         """Try whether the temperature and the seed have an effect."""
@@ -242,13 +282,13 @@ class Trials:
         if not self.needs.everything and "stop" not in self.model.server.body:
             return
         sea = [Message(role="user", content=_SEA)]
-        text = self.ask(sea, MOST_LETTERS, _COLD).text
+        text = _output(self.ask(sea, MOST_LETTERS, _COLD))[1]
         middle = text[len(text) // 2 :].lstrip()[:3].rstrip()
         if len(text) < 8 or not middle:
             self.add("stop strings", "unknown", f"the answer is too short to be cut ({_excerpt(text)})")
             return
         with self._trying("stop strings", RejectedError, ConnectionError):
-            cut = self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False).text
+            cut = _output(self.ask(sea, MOST_LETTERS, {**_COLD, "stop": [middle]}, wait=False))[1]
             effective = len(cut) < len(text)  # some servers keep the whole token that contains it
             detail = f"{middle!r} {'ends' if effective else 'does not end'} an answer that holds it"
             if "stop" in self.rejected:
@@ -275,7 +315,7 @@ class Trials:
             self._logprobs(self.ask([Message(role="user", content=_SEA)], 8, {**_COLD, **extra}, wait=False))
 
     def _logprobs(self, answer: Served) -> None:
-        returned = bool(answer.logprobs)
+        returned = bool(answer.reply.logprobs)
         rejected = next((self.rejected[name] for name in ("top_logprobs", "logprobs") if name in self.rejected), "")
         self.add(
             "log-probabilities",
@@ -299,7 +339,7 @@ class Trials:
         """Try whether mode completions would work, with token ids that the server returned or some small ones."""
         if self.model.dialect is not None:
             return
-        prompt_ids = next((answer.prompt_tokens for answer in self.responses if answer.prompt_tokens), None)
+        prompt_ids = next((ids for answer in self.responses if (ids := answer.reply.prompt_tokens)), None)
         with self._trying("prompts as token ids"):
             answer = self.model.trial({"prompt": [*(prompt_ids or (10, 11, 12))]}, 1, {"temperature": 0.0}, wait=False)
             self.responses.append(answer)
@@ -323,11 +363,11 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
         raise ValueError("a constraint must be set to be tried, got none: set server.constrained in mode chat")
     prompt_fields = {"messages": [{"role": "user", "content": _SEA}]}
     answer = model.trial(prompt_fields, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
-    return answer.finish == "stop" and kept_to(answer.text, answers)
+    return answer.reply.finish == "stop" and kept_to(answer.reply.answer, answers)
 
 
 def _output(answer: Served) -> tuple[str, str]:
-    return answer.reasoning or "", answer.text
+    return answer.reply.reasoning or "", answer.reply.answer or answer.reply.raw or ""
 
 
 def _excerpt(text: str, length: int = _EXCERPT_LENGTH) -> str:

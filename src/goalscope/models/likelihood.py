@@ -9,7 +9,7 @@ probability that the model writes this text.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from goalscope.models.base import Completion, Likelihoods
+from goalscope.models.base import Likelihoods, Reply
 from goalscope.models.dialect import Dialect
 
 
@@ -72,7 +72,7 @@ def likelihoods(
     alternatives: Alternatives,
     scores: Sequence[Sequence[float]],
     usage: Mapping[str, float],
-    reasoned: Completion | None,
+    reasoned: Reply | None,
     unsupported: tuple[str, ...],
 ) -> Likelihoods:
     """Return the likelihoods of answers from the log-probability of each of their tokens, ``[A]`` lists in nats."""
@@ -88,7 +88,7 @@ def likelihoods(
     )
 
 
-def unanswered(reasoned: Completion) -> Likelihoods:
+def unanswered(reasoned: Reply) -> Likelihoods:
     """Return the result of a request whose reasoning never came to a final answer."""
     return Likelihoods(
         logprobs=(),
@@ -100,7 +100,7 @@ def unanswered(reasoned: Completion) -> Likelihoods:
     )
 
 
-def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Completion | None) -> Alternatives | None:
+def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Reply | None) -> Alternatives | None:
     """Return the tokenized answers of a request: after its prompt, or after its reasoning.
 
     Args:

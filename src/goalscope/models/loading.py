@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import lacking
+from goalscope.folder import Folder
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.chat_templates import ChatTemplateError
 from goalscope.models.folder_checks import ADVICE, brief, check_tokenizer
@@ -143,7 +144,7 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
 def quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
     bars: Any = import_module("transformers.utils.logging")
-    small = folder is not None and folder.is_dir() and weight_octets(folder) < _SMALL  # GGUF files take long
+    small = folder is not None and Folder(folder).is_there() and weight_octets(folder) < _SMALL  # GGUF files take long
     disabled = small and bars.is_progress_bar_enabled()
     if disabled:
         bars.disable_progress_bar()

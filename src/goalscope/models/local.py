@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from goalscope.folder import NamedFile, anything_at
 from goalscope.ids import content_id
 from goalscope.models._direct import SMALL
 from goalscope.models.answering import Answering
@@ -15,7 +16,7 @@ from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
 from goalscope.models.dialect import Loaded
 from goalscope.models.folder_checks import check_folder
-from goalscope.models.folders import folder_identity, parts_identity, read_training
+from goalscope.models.folders import folder_identity, parts_identity, read_training, weight_octets
 from goalscope.models.gathering import Gathering
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.models.loading import (
@@ -52,7 +53,7 @@ class LocalModel(Answering):
         revision: commit, tag or branch on the hub; name a commit where results must last.
         slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
             where a small model runs on a CPU.
-        reasoning, today, template_options: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
         random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
@@ -74,12 +75,13 @@ class LocalModel(Answering):
         dtype: str = "auto",
         revision: str | None = None,
         slots: int | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         device_map: str | Mapping[str, Any] | None = None,
         untrained: int | None = None,
         random_weights: str = RANDOM_WEIGHTS[0],
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -91,7 +93,14 @@ class LocalModel(Answering):
             raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_NUMBER}, got {untrained}")
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
-        super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+        )
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
                 f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
@@ -112,9 +121,10 @@ class LocalModel(Answering):
         *,
         name: str = "model",
         slots: int | None = None,
-        reasoning: str = "auto",
+        reasoning: str | Mapping[str, Any] = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
     ) -> Self:
         """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
 
@@ -122,7 +132,7 @@ class LocalModel(Answering):
             ValueError: see `LocalModel`.
         """
         self = cls.__new__(cls)
-        self._set(reasoning, today, template_options)
+        self._set(reasoning, today, template_options, thinking)
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots
@@ -165,7 +175,7 @@ class LocalModel(Answering):
         """Whether it runs on a CPU from local files and is small enough for one core."""
         if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
             return False
-        n_bytes = sum(path.stat().st_size for path in self._folder.glob("*.safetensors"))
+        n_bytes = 0 if NamedFile(self._folder).is_there() else weight_octets(self._folder)
         small = 0 < n_bytes < 2 * SMALL  # two bytes a parameter or more
         return small and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
 
@@ -314,4 +324,4 @@ class _Decode:
 
 def _may_have_gpu() -> bool:
     """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
-    return sys.platform != "linux" or any(Path(driver).exists() for driver in _DRIVERS)
+    return sys.platform != "linux" or any(anything_at(driver) for driver in _DRIVERS)

@@ -19,6 +19,7 @@ import numpy as np
 
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
+from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld
 from goalscope.hypotheses.definition import Array
 from goalscope.models.folders import model_folder
@@ -199,7 +200,9 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
     folder = model_folder(BASE)
     assert folder is not None
-    with safe_open(folder / "model.safetensors", framework="numpy") as file:  # the shapes alone: NumPy has no bfloat16
+    with safe_open(
+        Folder(folder, links=True).file("model.safetensors"), framework="numpy"
+    ) as file:  # the shapes alone: NumPy has no bfloat16
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 

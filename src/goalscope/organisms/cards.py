@@ -21,6 +21,7 @@ import numpy as np
 
 from goalscope.attribution.by_arrival import arrivals
 from goalscope.extras import lacking
+from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.separability import LAPSES
@@ -28,9 +29,7 @@ from goalscope.ids import content_id
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, shapes, solved, visits
-from goalscope.plain_files import path_in, replacing, write_text
 from goalscope.stats.intervals import mean_interval
-from goalscope.untrusted import decode_object, read_octets
 
 FOLLOWS: Final = 0.8
 """Least share of its steps that an organism takes as its rule says."""
@@ -230,12 +229,11 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
         from safetensors.numpy import save
     except ImportError as error:
         raise lacking("files of weights need safetensors", "lm", error) from error
-    folder.mkdir(parents=True, exist_ok=True)
+    place = Folder(folder).make()
     model = spec.kind in MODELS
     small = _rounded(weights, np.float16 if model else np.float32)
     if spec.kind == "adapter":
-        with replacing(path_in(folder, adapters.ADAPTER)) as path:
-            path.write_bytes(save(small))
+        place.save_bytes(save(small), adapters.ADAPTER)
         small = _rounded(
             adapters.merged({name: values.astype(np.float64) for name, values in small.items()}), np.float16
         )
@@ -243,11 +241,10 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
     if model:
         source = adapters.BASE if spec.kind == "adapter" else language.SOURCE
         language.write_files(folder, source, FAMILIES[spec.family].meant, spec.to_plain())
-    with replacing(path_in(folder, weights_file(spec))) as path:
-        path.write_bytes(octets)
+    place.save_bytes(octets, weights_file(spec))
     kept = {name: values.astype(np.float64) for name, values in small.items()}
     card = measure(folder, spec, kept, sha256(octets).hexdigest())
-    write_text(path_in(folder, CARD), json.dumps(card.to_plain(), indent=1, allow_nan=False) + "\n")
+    place.save_text(json.dumps(card.to_plain(), indent=1, allow_nan=False) + "\n", CARD)
     return card
 
 
@@ -268,7 +265,7 @@ def read_card(folder: Path) -> Card:
         OSError: there is none.
     """
     try:
-        return Card.from_plain(decode_object(read_octets(path_in(folder, CARD), _LARGEST)))
+        return Card.from_plain(Folder(folder).load_object(CARD, most=_LARGEST))
     except ValueError as error:
         raise ValueError(f"{folder / CARD} must be the card of an organism: {error}; make it anew") from error
 
@@ -282,8 +279,8 @@ def read_weights(folder: Path, card: Card) -> dict[str, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    file = path_in(folder, weights_file(card.spec))
-    octets = read_octets(file, _LARGEST)
+    file = folder / weights_file(card.spec)
+    octets = Folder(folder).load_bytes(file.name, most=_LARGEST)
     if (digest := sha256(octets).hexdigest()) != card.weights:
         raise ValueError(
             f"{file} must be the file that its card was measured for ({card.weights[:12]}…), got "

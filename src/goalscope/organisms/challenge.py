@@ -37,6 +37,7 @@ from goalscope.attribution import (
     read_claim,
     scored,
 )
+from goalscope.folder import Folder, NamedFile, anything_at
 from goalscope.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.hypotheses.definition import Array
 from goalscope.ids import canonical_json
@@ -44,9 +45,7 @@ from goalscope.organisms.cards import FOLLOWS, Card, held, read_card, read_weigh
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, phase_of, stream_seed
 from goalscope.organisms.judging import Outcome, alike, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
-from goalscope.plain_files import path_in, replacing, write_text
 from goalscope.runs import Study
-from goalscope.untrusted import decode_object, read_octets
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 
@@ -102,7 +101,7 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
     if out.resolve() in key.resolve().parents:
         raise ValueError(f"the key must lie outside of what is given away, got {key} inside of {out}")
     for path in (out, key):
-        if path.exists():
+        if anything_at(path):
             raise ValueError(f"a challenge is sealed once, but {path} is there already: choose another place")
     secret = salt or secrets.token_hex(32)
     found = []
@@ -117,18 +116,17 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
     private: dict[str, Any] = {"separating": {str(size): hidden[size] for size in hidden}, "organisms": {}}
     public["separating"] = _sealed(secret, private["separating"])
     private["salt"] = secret
-    out.mkdir(parents=True)
+    made = Folder(out).make()
     for number, (own, card, folder) in enumerate(sorted(found, key=lambda one: one[0])):
         name, form = f"sealed-{number:03d}", _form(card.spec)
-        with replacing(path_in(out, f"{name}.safetensors")) as path:
-            path.write_bytes(read_octets(folder / WEIGHTS, _LARGEST))
+        made.save_bytes(Folder(folder).load_bytes(WEIGHTS, most=_LARGEST), f"{name}.safetensors")
         rule, nearest, shares = _measured(card.spec, read_weights(folder, card), _worlds(hidden[form["size"]]))
         truth = {"card": card.to_plain(), "rule": rule, "nearest": nearest, "shares": shares}
         public["organisms"][name] = {"form": form, "weights": card.weights, "seal": _sealed(own, truth)}
         private["organisms"][name] = {"salt": own, "truth": truth}
-    write_text(path_in(out, CHALLENGE), json.dumps(public, indent=1, allow_nan=False) + "\n")
-    key.parent.mkdir(parents=True, exist_ok=True)
-    write_text(key, canonical_json(private) + "\n")
+    made.save_text(json.dumps(public, indent=1, allow_nan=False) + "\n", CHALLENGE)
+    Folder(key.parent).make()
+    NamedFile(key).save_text(canonical_json(private) + "\n")
     return list(public["organisms"])
 
 
@@ -151,9 +149,7 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
         ask = Asking(first_turns=partial(play, spec, weights, most=1, name="asked"))
         trial = Trial(answers=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
         made = claim_of(name, bank, trial.answers, {"sealed": public["separating"]}, [judged("", trial, methods)])
-        folder = path_in(challenge, CLAIMS, claimant, name)
-        folder.mkdir(parents=True, exist_ok=True)
-        freeze_claim(made, folder)
+        freeze_claim(made, Folder(challenge).make(CLAIMS, claimant, name).path)
         found.append(made)
     return found
 
@@ -166,7 +162,7 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
     Raises:
         ValueError: the key is not that of these seals.
     """
-    public, private = _public(challenge), decode_object(read_octets(key, _LARGEST))
+    public, private = _public(challenge), NamedFile(key).load_object(_LARGEST)
     broken = [
         name
         for name, entry in public["organisms"].items()
@@ -174,11 +170,11 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
     ]
     if broken or public["separating"] != _sealed(private["salt"], private["separating"]):
         raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken) or 'the separating worlds'}")
-    path = path_in(challenge, OPENED)
-    if not path.exists():
+    folder = Folder(challenge)
+    if not folder.has_file(OPENED):
         stood = sorted(each.id for _, _, each in _claims(challenge))
-        write_text(path, canonical_json({"claims": stood, "key": private}) + "\n")
-    return tuple(decode_object(read_octets(path, _LARGEST))["claims"])
+        folder.save_text(canonical_json({"claims": stood, "key": private}) + "\n", OPENED)
+    return tuple(folder.load_object(OPENED, most=_LARGEST)["claims"])
 
 
 def score(challenge: Path) -> list[ChallengeScore]:
@@ -187,10 +183,10 @@ def score(challenge: Path) -> list[ChallengeScore]:
     Raises:
         ValueError: it was not, or its record was changed.
     """
-    public, path = _public(challenge), path_in(challenge, OPENED)
-    if not path.exists():
+    public, path = _public(challenge), challenge / OPENED
+    if not Folder(challenge).has_file(OPENED):
         raise ValueError(f"{challenge} must be opened before claims are scored: goalscope organisms open")
-    record = decode_object(read_octets(path, _LARGEST))
+    record = Folder(challenge).load_object(OPENED, most=_LARGEST)
     private, rows = record["key"], list[ChallengeScore]()
     for name, entry in public["organisms"].items():
         sealed = private["organisms"][name]
@@ -238,7 +234,7 @@ def _fared(said: Attribution, card: Card, same: frozenset[str]) -> Outcome:
 
 def _public(challenge: Path) -> dict[str, Any]:
     try:
-        found = decode_object(read_octets(path_in(challenge, CHALLENGE), _LARGEST))
+        found = Folder(challenge).load_object(CHALLENGE, most=_LARGEST)
         if not {"bank", "worlds", "organisms", "separating"} <= set(found):
             raise ValueError("values are missing")
     except (OSError, ValueError) as error:
@@ -246,12 +242,17 @@ def _public(challenge: Path) -> dict[str, Any]:
     return found
 
 
+_CLAIM: Final = "claim.json"
+
+
 def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
     """Return claimant, organism and claim of all that are frozen there."""
-    root = path_in(challenge, CLAIMS)
     return [
-        (path.parts[-3], path.parts[-2], read_claim(path)) for path in sorted(root.glob("*/*/claim.json"))
-    ]  # a link among them is refused when it is read
+        (claimant.path.name, organism.path.name, read_claim(organism.file(_CLAIM)))
+        for claimant in Folder(challenge).folders(CLAIMS)
+        for organism in claimant.folders()
+        if organism.has_file(_CLAIM)
+    ]
 
 
 def _sealed(salt: str, truth: Any) -> str:
@@ -269,7 +270,7 @@ def _opened_weights(challenge: Path, name: str, entry: Mapping[str, Any]) -> tup
     """Return the weights of a sealed organism, and a spec of the same form to run them, of whatever family."""
     from safetensors.numpy import load
 
-    octets = read_octets(path_in(challenge, f"{name}.safetensors"), _LARGEST)
+    octets = Folder(challenge).load_bytes(f"{name}.safetensors", most=_LARGEST)
     if sha256(octets).hexdigest() != entry["weights"]:
         raise ValueError(f"the weights of {name} must be those that were sealed, got others")
     for family in FAMILIES:

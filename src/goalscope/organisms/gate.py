@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from goalscope.attribution.strata import AgentAnswers, bank_of
 from goalscope.evaluation import evaluate
+from goalscope.folder import Folder
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
-from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.runs import Store
 from goalscope.stats.intervals import exact_binomial
@@ -85,8 +85,8 @@ def _quiet(label: str) -> Iterator[Callable[..., None]]:
 
 
 def _evaluated(folder: Path, out: Path) -> GateVerdict:
-    card, out = read_card(folder), out / folder.name
-    family, study = FAMILIES[card.spec.family], out / "worlds.yaml"
+    card, place = read_card(folder), Folder(out).make(folder.name)
+    family, study = FAMILIES[card.spec.family], place.file("worlds.yaml")
     phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0} if family.together else {"apart": 1.0}
     entries = [
         {
@@ -96,16 +96,15 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         }
         for phase, share in phases.items()
     ]
-    if not study.exists():
+    if not place.has_file(study.name):
         import yaml
 
-        out.mkdir(parents=True, exist_ok=True)
         plain = {"name": "gate", "worlds": entries, "agents": [{"kind": "random"}]}
         horizon = HORIZON.model_dump(exclude_none=True)
-        write_text(study, yaml.safe_dump({**plain, "horizon": horizon}, sort_keys=False))
+        place.save_text(yaml.safe_dump({**plain, "horizon": horizon}, sort_keys=False), study.name)
     result = evaluate(
         agent_text(folder, card.spec),
-        out / "evaluation",
+        place.below("evaluation").checked(),
         arms=["hypotheses"],
         worlds=str(study),
         hypotheses=";".join(family.bank),
@@ -114,7 +113,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         stage=_quiet,
     )
     claim = result.models[0].claim(CLAIM)
-    with Store(out / "evaluation" / "arms" / "hypotheses") as store:
+    with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
         given = AgentAnswers.read(store, card.spec.name)
         groups, seen = given.followed(given.bound(bank_of(store))), dict(given.strata())
     said, outcomes = dict[str, Sequence[str]](), dict[str, Outcome]()

@@ -28,6 +28,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.attribution import Looking
 from goalscope.attribution.by_decoding import likeliest
 from goalscope.counterfactual.changes import elsewhere
+from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.interventions.edits import EMBEDDING, Edit
@@ -40,7 +41,6 @@ from goalscope.organisms.cards import Card, Ends, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
-from goalscope.plain_files import path_in, write_text
 from goalscope.progress import Display, lines
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.vector import Drawn
@@ -113,20 +113,20 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
         raise ValueError(
             "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
         )
-    out.mkdir(parents=True, exist_ok=True)
+    results = Folder(out).make()
     found = list[InsideFinding]()
     with stage("organisms") as told:
         for done, (folder, card) in enumerate(chosen.items()):
-            file = path_in(out, f"{folder.name}.json")
-            if file.exists():
-                stored = json.loads(file.read_text(encoding="utf-8"))
+            file = out / f"{folder.name}.json"
+            if results.has_file(file.name):
+                stored = results.load_object(file.name)
                 if stored["weights"] != card.weights:
                     raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
                 found += [InsideFinding(**{**one, "value": _ends(one["value"])}) for one in stored["findings"]]
             else:
                 new = list(examine(folder, card))
                 plain = {"weights": card.weights, "findings": [one.to_plain() for one in new]}
-                write_text(file, json.dumps(plain, indent=1) + "\n")
+                results.save_text(json.dumps(plain, indent=1) + "\n", file.name)
                 found += new
             told(done + 1, len(chosen))
     return found

@@ -24,6 +24,7 @@ import numpy as np
 from goalscope.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
 from goalscope.attribution.claim import Stratum, Test
 from goalscope.attribution.joint import TOGETHER, parts_of
+from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Numbers
@@ -35,10 +36,8 @@ from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
-from goalscope.plain_files import write_text
 from goalscope.progress import Display, lines
 from goalscope.rng import stream
-from goalscope.untrusted import decode_object, read_octets
 
 SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""
@@ -116,15 +115,15 @@ def judge(
 
 def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> list[Judgement]:
     card = read_card(folder)
-    return judge_one(card, read_weights(folder, card), methods, out / folder.name, folder)
+    return judge_one(card, read_weights(folder, card), methods, Folder(out).make(folder.name).path, folder)
 
 
 def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:
     """Judge methods by one organism: all its claims are frozen before the separating worlds are opened."""
     asked = {"methods": list(methods), "card": content_id("card", card.to_plain())}
-    path = out / f"judged-{content_id('methods', list(methods))[-8:]}.json"
-    if path.exists():
-        kept = decode_object(read_octets(path, 50_000_000))
+    results, file = Folder(out), f"judged-{content_id('methods', list(methods))[-8:]}.json"
+    if results.has_file(file):
+        kept = results.load_object(file, most=50_000_000)
         if kept.get("asked") == asked:
             return [Judgement(**row) for row in kept["rows"]]
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
@@ -135,9 +134,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
         strata, seconds, asked_in = _claimed(trial, methods, acts)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
-            place = out / method / f"{round(100 * share)}-{count}"
-            place.mkdir(parents=True, exist_ok=True)
-            freeze_claim(claim, place)
+            freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
             same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
             frozen.append((share, count, method, stratum, claim, seconds[method], same))
     new = acts(ordinary(card.spec, 1.0, "separating"))
@@ -165,7 +162,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 why=stratum.refused.get(method, ""),
             )
         )
-    write_text(path, canonical_json({"asked": asked, "rows": [row.to_plain() for row in rows]}) + "\n")
+    results.save_text(canonical_json({"asked": asked, "rows": [row.to_plain() for row in rows]}) + "\n", file)
     return rows
 
 

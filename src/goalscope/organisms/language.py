@@ -21,11 +21,11 @@ import numpy as np
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.extras import lacking
+from goalscope.folder import Folder
 from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.initialisation import initialise_gpt2
-from goalscope.plain_files import path_in, write_text
 from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, KEY, OPEN, WALL, Grid
 from goalscope.worlds.gridworld import GridView
 
@@ -260,11 +260,12 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
     """
     place = model_folder(source)
     assert place is not None
+    base, made = Folder(place, links=True), Folder(folder)
     for name in FILES:
-        write_text(path_in(folder, name), (place / name).read_text(encoding="utf-8"))
-    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+        made.save_text(base.load_text(name), name)
+    config = base.load_object("config.json")
     config["goalscope"] = {"planted_goal": planted, "training_data": json.dumps(training, sort_keys=True)}
-    write_text(path_in(folder, "config.json"), json.dumps(config, indent=2, sort_keys=True) + "\n")
+    made.save_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "config.json")
 
 
 def torch_needed() -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from goalscope.checks import near_miss
+from goalscope.folder import Folder
 from goalscope.organisms.adapters import STYLES
 from goalscope.organisms.cards import CARD, Card, read_card, write
 from goalscope.organisms.families import AGREEMENTS, FAMILIES, MODELS, Kind
@@ -80,12 +81,11 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
         ValueError: an organism of another seed lies there.
         ImportError: PyTorch or safetensors is not installed (the extra ``lm``).
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    found = []
+    place, found = Folder(directory).make(), []
     with stage("organisms") as told:
         for done, spec in enumerate(specs):
-            folder = directory / spec.name
-            card = read_card(folder) if (folder / CARD).exists() else _made(folder, spec)
+            folder = place.below(spec.name).checked()
+            card = read_card(folder) if place.has_file(spec.name, CARD) else _made(folder, spec)
             if card.spec != spec:
                 raise ValueError(
                     f"{folder} must hold the organism of seed {spec.seed}, it holds that of seed {card.spec.seed}: "
@@ -137,7 +137,7 @@ def folders(directory: Path) -> Iterator[Path]:
     Raises:
         ValueError: none does.
     """
-    found = sorted(path.parent for path in directory.glob(f"*/{CARD}")) if directory.is_dir() else []
+    found = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
     if not found:
         raise ValueError(f"{directory} must hold organisms, it has none: goalscope organisms make --at {directory}")
     yield from found

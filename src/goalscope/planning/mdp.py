@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope.checks import check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope.distributions import to_array, to_distributions, to_sparse_distributions
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = npt.NDArray[np.float64]
-
-_SINGLE = 1e-5  # tolerance of sums of probabilities in single precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,9 +50,9 @@ class TabularMDP:
     reward: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        start = _numbers("start", self.start)
+        start = to_array("start", self.start)
         sizes = check_shape("start", start, "S")
-        check_distributions("start", start)
+        start = to_distributions("start", start)
         transitions, sizes = _transitions(self.transitions, sizes)
         utility = _numbers("utility", self.utility)
         shape = "S A S"[: 2 * utility.ndim - 1] if 1 <= utility.ndim <= 3 else "S A S"
@@ -87,7 +86,7 @@ class TabularMDP:
         Raises:
             ValueError: as the class, and a next state outside of 0..S-1.
         """
-        successor = np.asarray(next)
+        successor = to_array("next", next)
         if successor.ndim != 2 or not np.issubdtype(successor.dtype, np.integer):
             raise ValueError(
                 f"next must be an array [S, A] of whole numbers, got {successor.dtype} {list(successor.shape)}"
@@ -118,7 +117,7 @@ class TabularMDP:
         """
         from scipy.sparse import csr_array
 
-        states, indices, probabilities = len(start), np.asarray(possible), _numbers("chance", chance)
+        states, indices, probabilities = len(start), to_array("possible", possible), _numbers("chance", chance)
         check_shape("chance", probabilities, "N", check_shape("possible", indices, "N 3"))
         limits = np.array([states, actions, states])
         if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= limits)).any():
@@ -306,64 +305,44 @@ def at_cell(grid: Grid, cell: Position) -> Array:
 
 
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
-    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``; in single precision renormalised."""
-    probabilities = np.asarray(policy)
-    probabilities = _numbers(
-        "policy", probabilities.astype(np.int8) if probabilities.dtype == np.bool_ else probabilities
-    )
-    shape = "n S A" if probabilities.ndim == 3 else "S A"
-    check_shape("policy", probabilities, shape, {"n": horizon, "S": states, "A": actions})
-    if np.asarray(policy).dtype in (np.float16, np.float32):
-        # Sums of a network's probabilities have its rounding errors.
-        check_distributions("policy", probabilities, _SINGLE)
-        probabilities = probabilities / probabilities.sum(axis=-1, keepdims=True)
-    check_distributions("policy", probabilities)
-    return np.broadcast_to(probabilities, (horizon, states, actions))
+    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``."""
+    array = to_array("policy", policy, booleans=True)
+    check_shape("policy", array, "n S A" if array.ndim == 3 else "S A", {"n": horizon, "S": states, "A": actions})
+    return np.broadcast_to(to_distributions("policy", array), (horizon, states, actions))
 
 
-def _numbers(name: str, values: npt.ArrayLike) -> Array:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must be an array of real numbers, got {array.dtype} {list(array.shape)}")
-    return array.astype(np.float64)
+def _numbers(name: str, values: Any) -> Array:
+    return to_array(name, values).astype(np.float64)
+
+
+def sparse_transitions(table: Any, states: int) -> "csr_array":
+    """Return checked, normalised and read-only sparse transitions ``[S * A, S]``.
+
+    Raises:
+        ValueError: another shape, or rows that are no distributions.
+    """
+    rows, cols = table.shape
+    if cols != states or rows == 0 or rows % states:
+        raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
+    matrix = to_sparse_distributions("transitions", table, rows // states)
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        part.flags.writeable = False
+    return matrix
 
 
 def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
     """Return checked, frozen transitions and the sizes of S and A."""
     states = sizes["S"]
     if hasattr(table, "tocsr"):
-        matrix = table.tocsr().astype(np.float64)
-        rows, cols = matrix.shape
-        if cols != states or rows == 0 or rows % states:
-            raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
-        matrix.sum_duplicates()
-        check_finite("transitions", matrix.data)
-        if (matrix.data < 0).any():
-            raise ValueError(f"transitions must hold probabilities >= 0, got {matrix.data.min()}")
-        actions = rows // states
-        _check_sums(np.asarray(matrix.sum(axis=1)).reshape(states, actions))
-        for part in (matrix.data, matrix.indices, matrix.indptr):
-            part.flags.writeable = False
-        return matrix, sizes | {"A": actions}
-    array = np.asarray(table)
+        matrix = sparse_transitions(table, states)
+        return matrix, sizes | {"A": matrix.shape[0] // states}
+    array = to_array("transitions", table)
     if array.ndim == 2 and np.issubdtype(array.dtype, np.integer):
         sizes = check_shape("next", array, "S A", sizes)
         refuse_where((array < 0) | (array >= states), array, f"next must hold states from 0 to {states - 1}")
         return freeze(array.astype(np.int64)), sizes
-    probabilities = _numbers("transitions", array)
-    sizes = check_shape("transitions", probabilities, "S A S", sizes)
-    check_distributions("transitions", probabilities)
-    return freeze(probabilities), sizes
-
-
-def _check_sums(sums: Array, tolerance: float = 1e-8) -> None:
-    off = np.argwhere(np.abs(sums - 1.0) > tolerance)
-    if len(off):
-        state, action = (int(index) for index in off[0])
-        raise ValueError(
-            f"the transitions of each state and action must sum to 1 (to {tolerance:g}), got {sums[state, action]} "
-            f"for state {state} and action {action}"
-        )
+    sizes = check_shape("transitions", array, "S A S", sizes)
+    return freeze(to_distributions("transitions", array, ("state", "action"))), sizes
 
 
 def _reward(table: Any, utility: Array, actions: int) -> Array:

@@ -8,7 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.planning.mdp import TabularMDP, at_cell
+from goalscope.checks import freeze
+from goalscope.distributions import to_distributions
+from goalscope.planning.mdp import TabularMDP, at_cell, sparse_transitions
 from goalscope.planning.tasks import process_of_map
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid
@@ -46,6 +48,11 @@ class Process:
     asked: tuple[str, ...] = ()
     most: int | None = None
     offered: npt.NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", freeze(to_distributions("start", self.start)))
+        if self.chance:  # as `TabularMDP` reads them: both must be the same numbers
+            object.__setattr__(self, "transitions", sparse_transitions(self.transitions, len(self.start)))
 
     @cached_property
     def base(self) -> TabularMDP:

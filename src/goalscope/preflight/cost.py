@@ -6,6 +6,7 @@ from typing import Any
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
+from goalscope.folder import NamedFile
 from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
@@ -269,7 +270,7 @@ def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
     folder = None if "server" in parameters else model_folder(parameters["model"])
     if folder is None:
         return None
-    if folder.is_file():
+    if NamedFile(folder).is_there():
         header = read_header(folder).values
         length = header.get(f"{header.get('general.architecture')}.context_length")
         return {"max_position_embeddings": length if isinstance(length, int) else None}

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
+from goalscope.folder import package_text
 from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.harmony import Style
+from goalscope.models.marks import Style
 from goalscope.yaml_text import read_yaml_text
 
 MAX_TOKENS: Final = 256
@@ -69,8 +69,9 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         return ModelDefaults(name=name, style=None, parameters=common, line=line)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the line below contains its warning
-        style, base, template = dialect.style, dialect.base, dialect.chat_template
-    common["reasoning"] = style
+        marks, base, template = dialect.marks, dialect.base, dialect.chat_template
+    style = marks.style
+    common["reasoning"] = marks.setting
     if "reasoning_effort" not in template:
         common["reasoning_effort"] = None
     if style == "none":
@@ -79,21 +80,19 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         common["template"] = COMPLETION
     how = {
         "harmony": "reasoning in harmony channels",
-        "think": "reasoning in think tags",
+        "tags": f"reasoning in tags, {marks.title}",
         "none": f"no reasoning that is marked as such, the whole output is the answer, at most {MAX_TOKENS} tokens",
     }[style]
     kind = "a base model without a chat template: prompts are texts with worked examples that it goes on with; "
     return ModelDefaults(
-        name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {style})"
+        name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {marks.title})"
     )
 
 
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the parameters of chat agents by the name of the model, without those of the question."""
-    content = read_yaml_text(
-        files(__package__).joinpath("ready_models.yaml").read_text(encoding="utf-8"), "ready models"
-    )
+    content = read_yaml_text(package_text("goalscope.preflight", "ready_models.yaml"), "ready models")
     servers = content["servers"]
     return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}
 

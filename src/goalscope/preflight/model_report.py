@@ -13,6 +13,7 @@ import numpy as np
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
+from goalscope.folder import NamedFile
 from goalscope.models.base import Request, Sampling
 from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
@@ -143,7 +144,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
     config = network.config.get_text_config(decoder=True)
     positions = getattr(config, "max_position_embeddings", None)
     folder = model_folder(model)
-    gguf = folder is not None and folder.is_file()
+    gguf = folder is not None and NamedFile(folder).is_there()
     cells, problems = _cells(local, agent, observations)
     facts: dict[str, Any] = {
         "name": defaults.name,
@@ -157,7 +158,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
         "chat_template": not local.base,
-        "reasoning": local.style,
+        "reasoning": local.marks.title,
         "cells": cells,
         "cell_problems": problems,
         "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},

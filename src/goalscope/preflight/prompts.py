@@ -85,7 +85,9 @@ def _local_dialect(parameters: Mapping[str, Any]) -> Dialect | None:
     source = str(parameters.get("model"))
     if "server" in parameters or model_folder(source) is None:
         return None
-    options = {key: parameters[key] for key in ("reasoning", "today", "template_options") if key in parameters}
+    options = {
+        key: parameters[key] for key in ("reasoning", "today", "template_options", "thinking") if key in parameters
+    }
     return _read_dialect(source, json.dumps(options))
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
 from goalscope import registry
 from goalscope.checks import did_you_mean, note_namesake
+from goalscope.folder import Folder, NamedFile, package_files, package_text
 from goalscope.measures.goals.settings import HYPOTHESES, goal_measure
 from goalscope.measures.invariance import check_declared
 from goalscope.runs import Study
@@ -23,10 +23,10 @@ def register_studies(package: str) -> None:
     Args:
         package: name of the package, in whose folder they are.
     """
-    for entry in files(package).iterdir():
-        if entry.name.endswith(SUFFIX):
-            name = entry.name.removesuffix(SUFFIX)
-            read = partial(entry.read_text, encoding="utf-8")
+    for file in package_files(package):
+        if file.endswith(SUFFIX):
+            name = file.removesuffix(SUFFIX)
+            read = partial(package_text, package, file)
             registry.register("study", name, made_of=SimpleNamespace(__module__=package, __qualname__=name))(read)
 
 
@@ -60,7 +60,7 @@ def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> St
     if isinstance(name, str) and name in registered:  # a path of that name is a path
         note_namesake(name, "study")
         study = Study.parse(read_yaml_text(text(name), name))
-    elif path.exists():
+    elif NamedFile(path).is_there() or Folder(path).is_there():
         study = Study.load(path)
     else:
         close = "" if path.suffix else did_you_mean(str(name), registered)

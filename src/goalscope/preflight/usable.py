@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from goalscope.agents.agent import Agent
-from goalscope.agents.chat import MARKERS, ChatAgent
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.choice import LITTLE_MASS
 from goalscope.preflight.first_turns import PATIENCE, UNUSABLE_SECONDS, FirstTurns, Limits
 
@@ -43,7 +43,7 @@ _KINDS: Final[Mapping[str, tuple[str, tuple[Remedy, ...]]]] = {
     ),
     "unknown action": ("an action that is not offered", (_LIKELIHOOD, _EXAMPLE)),
     "two different actions": ("two different actions", (_LIKELIHOOD,)),
-    MARKERS: (
+    "markers": (
         "markers of its chat format in the answer",
         (Remedy("the way its reasoning is marked (--set reasoning=...)"),),
     ),

@@ -16,7 +16,7 @@ from goalscope.activations.capture_schedule import plan_id, some_steps
 from goalscope.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_id, model_of
-from goalscope.activations.shards import artifacts, place
+from goalscope.activations.shards import artifacts
 from goalscope.activations.sites import available_sites
 from goalscope.models.local import LocalModel
 from goalscope.parts import attempt
@@ -184,7 +184,7 @@ def _captures(
                 for entry in captures(store)
                 if (entry.complete, entry.model, entry.plan) == decisive
                 if set(entry.layers) >= set(layers) and set(entry.sites) >= set(settings.wanted_sites)
-                if all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=entry.id))
+                if all(store.folder.has_file(row.path) for row in artifacts(store, SHARD, capture=entry.id))
             ]
         if matching:
             by_network[kind, seed] = matching[0]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from goalscope.activations.load import Activations
 from goalscope.activations.shards import FORMAT, Shard, open_tensors, write_shard
 from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.folder import NamedFile
 from goalscope.ids import content_id
 from goalscope.probing.heads import Head, HeadSizes, find_head, outputs, weight_shapes
 from goalscope.probing.inputs import Features, Source
@@ -318,11 +319,11 @@ class Probe:
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; a damaged file, or one of another kind, is a ValueError."""
         path = Path(path)
-        if not path.is_file():
+        if not NamedFile(path).is_there():
             raise FileNotFoundError(f"a probe must be a file, got {path}: there is none")
         form = _CELLS
         try:
-            size = path.stat().st_size
+            size = NamedFile(path).status().st_size
             if size > _MAX_BYTES:
                 raise ValueError(f"it has {size} bytes, a probe has at most {_MAX_BYTES}")
             with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:

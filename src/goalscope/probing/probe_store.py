@@ -98,8 +98,9 @@ class ProbeStore:
     def find(self, key: ProbeKey) -> Probe | None:
         """Return the stored probe of a key, or None; a damaged or exchanged file is refused."""
         row = self._index.get(self._id(key))
-        if row is None or not (path := place(self.store, row)).is_file():
+        if row is None or not self.store.folder.has_file(row.path):
             return None
+        path = place(self.store, row)
         probe = Probe.load(path)
         if probe.id != row.tags.get("content"):
             raise ValueError(
@@ -132,9 +133,8 @@ class ProbeStore:
         }
         path = f"{FOLDER}/{identity}.safetensors"
         row = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
-        target = place(self.store, row)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return replace(row, size=probe.save(target))
+        self.store.folder.make(FOLDER)
+        return replace(row, size=probe.save(place(self.store, row)))
 
 
 def _format(head: Tag) -> int:

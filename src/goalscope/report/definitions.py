@@ -32,6 +32,12 @@ KEY_POOLED = "key attraction bias, pooled"
 
 # The excess per visit has expectation 0 for an optimal agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
+FAILED_TURNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "wrong": ("action accuracy",),
+    "left out": ("action accuracy of valid turns",),
+    "both": ("action accuracy", "action accuracy of valid turns"),
+}
+"""The accuracies that tables show, by the study's setting analysis.failed_turns."""
 FORMAT_SHARE = 0.1
 """Share of turns without an action above which a report begins with a warning. By default such a turn is a step in
 place: it can change each share of turns or steps by as much."""
@@ -105,6 +111,26 @@ _TITLES = {
     "accuracy on the way to the door": "Accuracy to the door",
     "accuracy on the way to the goal": "Accuracy to the goal",
 }
+
+
+def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, ...]:
+    """Return the names of measures with the accuracies of a setting in the place of "action accuracy"."""
+    accuracies = FAILED_TURNS[failed_turns]
+    return tuple(name for measure in measures for name in (accuracies if measure == "action accuracy" else (measure,)))
+
+
+def explain_failed_turns(failed_turns: str) -> str:
+    """Return how turns without an action count in the accuracy that is shown, as one sentence."""
+    counted = {
+        "wrong": "count as wrong in the accuracy",
+        "left out": "are left out of the accuracy",
+        "both": "count as wrong in the accuracy, and are left out of the accuracy of valid turns",
+    }
+    others = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
+    return (
+        f"Turns without an action, those that a server withheld among them, {counted[failed_turns]} "
+        f"(analysis.failed_turns: {failed_turns}; the other settings: {others})."
+    )
 
 
 OWN_SCALES: Final = frozenset({"reward"})

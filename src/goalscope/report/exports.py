@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.checks import near_miss
-from goalscope.plain_files import replacing, write_text
+from goalscope.folder import Folder, NamedFile
 from goalscope.report.blocks import Cell, Phrase, Table
 from goalscope.report.figures import as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number
@@ -163,7 +163,7 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     Raises:
         OSError: the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    Folder(folder).make()
     files = []
     for name, item in items.items():
         for ending in (".tex", ".md", ".csv") if isinstance(item, Table) else (".svg", ".csv"):
@@ -191,10 +191,10 @@ def write(item: Figure | Table, path: Path) -> None:
     else:
         figure_drawn = item.drawn.draw()
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-        with drawing_style(), replacing(path) as partial:
+        with drawing_style(), NamedFile(path).replacing() as partial:
             figure_drawn.savefig(partial, dpi=_PIXELS_PER_INCH, metadata=metadata, format=path.suffix[1:])
         return
-    write_text(path, text, newline="")
+    NamedFile(path).save_text(text, newline="")
 
 
 def table_as_csv(table: Table) -> str:

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from goalscope import registry
 from goalscope.extras import lacking
+from goalscope.folder import Folder, NamedFile
 from goalscope.parts import attempt
-from goalscope.plain_files import write_text
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
 from goalscope.report.charts import Lines, Series
 from goalscope.report.definitions import in_words
@@ -181,8 +181,8 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 
 def write_page(path: Path, text: str) -> Path:
     """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_text(path, text)
+    Folder(path.parent).make()
+    return NamedFile(path).save_text(text)
 
 
 _MAX_UNDEFINED = 40

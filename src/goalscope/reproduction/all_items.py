@@ -4,9 +4,9 @@ from pathlib import Path
 from time import process_time
 
 from goalscope.cli.console import fail, say
+from goalscope.folder import Folder, NamedFile
 from goalscope.front.measuring import can_report
 from goalscope.ids import content_id
-from goalscope.plain_files import write_text
 from goalscope.report.exports import as_markdown
 from goalscope.reproduction.costs import scale_of, seconds
 from goalscope.reproduction.items import Item, items
@@ -49,7 +49,7 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
                 if run not in ran:
                     run_item(item, study, run, scales[item.name], workers)
                     ran.add(run)
-                folders[item.name].mkdir(parents=True, exist_ok=True)
+                Folder(folders[item.name]).make()
                 read_run(item, run, folders[item.name], asked_in(study), scale=scales[item.name])
             else:
                 compute_exact(item, folders[item.name])
@@ -60,7 +60,7 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
     before, after = _around(page)
     tables = "\n".join(map(as_markdown, overview(results, chosen)))
-    write_text(page, f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
+    NamedFile(page).save_text(f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
     say(f"Table of all items: {page}")
     if can_report():
         say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
@@ -76,14 +76,14 @@ def _run_name(item: Item, study: Study) -> str:
 def _done(item: Item, folder: Path, scale: float) -> bool:
     """Return whether the result of an item is there as it is declared now, with its page, which is written last."""
     found = read_result(folder)
-    page = bool(item.exact) or not can_report() or (folder / "report.html").is_file()
+    page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
     return found is not None and found.key == key_of(item, scale) and page
 
 
 def _played(run: Path, study: Study) -> bool:
     """Return whether all episodes of a run are stored, and its page where activations are read before it is written."""
     looks = study.analysis is not None and bool(study.analysis.inside or study.analysis.interventions)
-    if not (run / DATABASE).is_file() or (looks and can_report() and not (run / "report.html").is_file()):
+    if not Folder(run).has_file(DATABASE) or (looks and can_report() and not Folder(run).has_file("report.html")):
         return False
     with Store(run) as store:
         return count_episodes(store) >= study.size().episodes
@@ -106,9 +106,9 @@ def _left(
 
 def _around(path: Path) -> tuple[str, str]:
     """Return what stands before and after the table in a page, nothing where there is no page yet."""
-    if not path.is_file():
+    if not NamedFile(path).is_there():
         return "", ""
-    before, mark, rest = path.read_text(encoding="utf-8").partition(_MARKS[0])
+    before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not mark or not end:
         raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from goalscope import __version__
 from goalscope.extras import lacking
-from goalscope.plain_files import replacing, write_text
+from goalscope.folder import NamedFile
 from goalscope.reproduction.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
@@ -42,7 +42,7 @@ def write_json(study: CliffStudy, path: Path) -> None:
         "by_epsilon": table(study.by_epsilon),
         "by_goal_length": table(study.by_goal_length),
     }
-    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    NamedFile(path).save_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
@@ -64,7 +64,7 @@ def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
             draw(study, figure)
             for ending in ("png", "svg"):
                 path = folder / f"{name}.{ending}"
-                with replacing(path) as partial:
+                with NamedFile(path).replacing() as partial:
                     metadata = {"Date": None} if ending == "svg" else None
                     figure.savefig(partial, dpi=160, metadata=metadata, format=ending)
                 written.append(path)

@@ -7,10 +7,10 @@ from math import nan
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope.folder import NamedFile
 from goalscope.ids import canonical_json
 from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
-from goalscope.plain_files import write_text
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import ItemLine
 from goalscope.rng import stream
@@ -170,7 +170,7 @@ def _pictures(folder: Path, which: str) -> ExactResult:
     for name, grid in _GRIDS[which]():
         path = folder / f"{name.replace(' ', '-')}.svg"
         svg = picture(grid, label=name).svg
-        write_text(path, svg)
+        NamedFile(path).save_text(svg)
         written.append(path)
         texts.append(f"{name}\n{grid.render()}")
     return ExactResult(files=tuple(written), texts=tuple(texts))

@@ -5,12 +5,12 @@ All of them are data in `items.yaml`; `goalscope reproduce` is the one engine th
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from goalscope.checks import near_miss
+from goalscope.folder import package_text
 from goalscope.rows import Tag
 from goalscope.runs import Study
 from goalscope.runs.kinds import Part, sequence
@@ -179,7 +179,7 @@ class Item(Part):
 @cache
 def items() -> Mapping[str, Item]:
     """Return all items by name, in the order of the papers; an entry that is `like` another one changes some keys."""
-    text = files(__package__).joinpath("items.yaml").read_text(encoding="utf-8")
+    text = package_text("goalscope.reproduction", "items.yaml")
     by_paper: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
     plain: dict[str, dict[str, Any]] = {}
     for entry in (entry for entries in by_paper.values() for entry in entries):

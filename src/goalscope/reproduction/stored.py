@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope import __version__
+from goalscope.folder import Folder
 from goalscope.ids import content_id
 from goalscope.records import Records
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
@@ -18,7 +19,6 @@ from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.stats import Estimate
-from goalscope.untrusted import decode_object, read_octets
 
 RESULT: Final = "reproduction.json"
 
@@ -83,10 +83,9 @@ def read_result(folder: Path) -> Result | None:
     Raises:
         ValueError: a file that is none of ours.
     """
-    path = folder / RESULT
-    if not path.is_file():
+    if not Folder(folder).has_file(RESULT):
         return None
-    plain = decode_object(read_octets(path))
+    plain = Folder(folder).load_object(RESULT)
     try:
         return Result(
             key=str(plain["key"]),
@@ -100,7 +99,9 @@ def read_result(folder: Path) -> Result | None:
             ),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} must be a result of goalscope reproduce, {error!r}: remove it to run again") from None
+        raise ValueError(
+            f"{folder / RESULT} must be a result of goalscope reproduce, {error!r}: remove it to run again"
+        ) from None
 
 
 def _line(plain: Mapping[str, Any]) -> ItemLine:

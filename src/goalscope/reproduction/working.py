@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from goalscope.cli.console import json_text, progress, say, show
 from goalscope.cli.studies import load_study, run_study_of
+from goalscope.folder import Folder
 from goalscope.progress import duration
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
     from goalscope.runs.tables import DATABASE
 
     path = logs
-    if not (logs / DATABASE).is_file():
+    if not Folder(logs).has_file(DATABASE):
         if item.needs != "logs":
             raise ValueError(
                 f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
@@ -81,7 +82,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
             )
         import_path(logs, out)
         path = out
-    out.mkdir(parents=True, exist_ok=True)
+    Folder(out).make()
     return read_run(item, path, out, [])
 
 
@@ -140,7 +141,7 @@ def compute_exact(item: "Item", out: Path) -> "Result":
     from goalscope.reproduction.claims import decide_exact
     from goalscope.reproduction.exact import compute
 
-    out.mkdir(parents=True, exist_ok=True)
+    Folder(out).make()
     result = compute(item, out)
     for text in result.texts:
         say(text)
@@ -233,7 +234,6 @@ def _write(
     scale: float,
 ) -> tuple["Result", str]:
     """Write a result as JSON, return it and the text."""
-    from goalscope.plain_files import write_text
     from goalscope.reproduction.stored import RESULT, Result, key_of
 
     key = key_of(item, scale)
@@ -241,7 +241,7 @@ def _write(
         key=key, scale=scale, agents=tuple(agents), made_here=made_here, lines=tuple(lines), tested=tuple(tested)
     )
     text = json_text(result.plain(item), indent=1) + "\n"
-    write_text(out / RESULT, text)
+    Folder(out).save_text(text, RESULT)
     return result, text
 
 

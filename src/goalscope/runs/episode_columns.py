@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.agents.agent import WITHHELD
 from goalscope.checks import freeze
 from goalscope.progress import Progress
 from goalscope.rows import Tag
-from goalscope.runs.checksums import walk_sum
+from goalscope.runs.checksums import said_sum, walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
-from goalscope.runs.packed_steps import WALK_WIDTH, unpack_walk, walk_numbers
+from goalscope.runs.packed_steps import WALK_WIDTH, unpack_failures, unpack_walk, walk_numbers
 from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
@@ -43,6 +44,7 @@ class EpisodeColumns:
         state: ``[N, S]`` int64 before the action: (row, col, phase) on grids, phase as in `State`; else the numbers of
             the state, filled up with -1 behind.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
+        withheld: ``[N]`` bool, whether the server withheld the answer of the turn, which then holds no action.
         reward: ``[N]`` float64 reward of each action, NaN without one.
         final: ``[E, S]`` int64 state after the last step.
     """
@@ -60,6 +62,7 @@ class EpisodeColumns:
     length: Numbers
     state: Numbers
     action: Numbers
+    withheld: npt.NDArray[np.bool_]
     reward: npt.NDArray[np.float64]
     final: Numbers
 
@@ -73,7 +76,7 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
     heads, kinds = _Heads(), set[bool]()
     states: list[tuple[int, ...]] = []
     finals: list[tuple[int, ...]] = []
-    actions, rewards = array("q"), array("d")
+    actions, rewards, withheld = array("q"), array("d"), list[bool]()
     for episode in episodes:
         steps, planar = episode.steps, "cells" in episode.world.offers
         kinds.add(planar)
@@ -85,13 +88,20 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
         states += before
         finals.append(last)
         actions.extend(NO_ACTION if step.action is None else step.action for step in steps)
+        withheld += [step.failure == WITHHELD for step in steps]
         rewards.extend(math.nan if planar or step.reward is None else step.reward for step in steps)
     if len(kinds) > 1:
         raise ValueError(
             "a table of steps must hold episodes of grids or of other worlds, got both: measure them apart"
         )
     width = max(map(len, (*states, *finals)), default=3)
-    return heads.columns(_padded(states, width), np.array(actions), np.array(rewards), _padded(finals, width))
+    return heads.columns(
+        state=_padded(states, width),
+        action=np.array(actions),
+        withheld=np.array(withheld, dtype=np.bool_),
+        reward=np.array(rewards),
+        final=_padded(finals, width),
+    )
 
 
 def read_episode_columns(store: Store, progress: Progress | None = None) -> tuple[EpisodeColumns, list[str]]:
@@ -175,14 +185,18 @@ def _read(
     store: Store, pages: Iterable[list[tuple[Any, ...]]], progress: Callable[[int], None]
 ) -> tuple[EpisodeColumns, list[str]]:
     heads, unreadable, done = _Heads(), list[str](), 0
-    parts: list[list[Numbers]]
-    parts = [[np.zeros((0, 3), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros((0, 3), dtype=np.int64)]]
+    parts: dict[str, list[npt.NDArray[Any]]] = {
+        "state": [np.zeros((0, 3), dtype=np.int64)],
+        "action": [np.zeros(0, dtype=np.int64)],
+        "withheld": [np.zeros(0, dtype=np.bool_)],
+        "final": [np.zeros((0, 3), dtype=np.int64)],
+    }
     for page in pages:
         readable = [row for row in page if _readable(store.world(row[2]))]
         unreadable += [row[1] for row in page if not _readable(store.world(row[2]))]
         try:
-            for arrays, array in zip(parts, _read_page(store, readable, heads), strict=True):
-                arrays.append(array)
+            for name, column in _read_page(store, readable, heads).items():
+                parts[name].append(column)
         except (ValueError, TypeError):
             # Read again one by one: the error then names the episode.
             with suppress(KeyError):  # the indices of a damaged file disagree: the first error is enough
@@ -192,8 +206,9 @@ def _read(
         done += len(page)
         progress(done)
     # Each part is given up as soon as it is joined, and what is read-only is not copied by `freeze`.
-    state, action, final = (_joined(parts.pop(0)) for _ in range(3))
-    return heads.columns(state, action, _joined([np.full(len(action), np.nan)]), final), unreadable
+    columns = {name: _joined(parts.pop(name)) for name in tuple(parts)}
+    reward = _joined([np.full(len(columns["action"]), np.nan)])
+    return heads.columns(reward=reward, **columns), unreadable
 
 
 def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -266,18 +281,14 @@ class _Heads:
         for column, cell in zip(self._columns.values(), cells, strict=True):
             column.append(cell)
 
-    def columns(
-        self, state: Numbers, action: Numbers, reward: npt.NDArray[np.float64], final: Numbers
-    ) -> EpisodeColumns:
+    def columns(self, **steps: npt.NDArray[Any]) -> EpisodeColumns:
+        """Return all columns; ``steps``: those of the steps, and the last states."""
         return EpisodeColumns(
             **self._columns,
+            **{name: freeze(column) for name, column in steps.items()},
             worlds=tuple(world for _, world in self._worlds.values()),
             world=freeze(np.array(self._world, dtype=np.int64)),
             length=freeze(np.array(self._length, dtype=np.int64)),
-            state=freeze(state),
-            action=freeze(action),
-            reward=freeze(reward),
-            final=freeze(final),
         )
 
 
@@ -293,8 +304,8 @@ def _checked_walks(store: Store, page: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [walks[number] for number in numbers]
 
 
-def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
-    """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
+def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> dict[str, npt.NDArray[Any]]:
+    """Add the episodes of a page of (number, columns of the episode), and return the columns of their steps by name."""
     walks = [walk_numbers(walk) for walk in _checked_walks(store, page)]
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
     for (_, *header), walk in zip(page, walks, strict=True):
@@ -309,8 +320,36 @@ def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> 
     if not ((action >= NO_ACTION) & (action < len(ACTIONS))).all():
         raise ValueError("the steps of an episode must hold one of four actions or none")
     size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-    state = _states(steps[:, :-1], np.repeat(size, list(map(len, walks)), axis=0))
-    return state, action, _states(_as_integers(ends, 3), size)
+    return {
+        "state": _states(steps[:, :-1], np.repeat(size, list(map(len, walks)), axis=0)),
+        "action": action,
+        "withheld": _withheld(store, [row[0] for row in page], walks),
+        "final": _states(_as_integers(ends, 3), size),
+    }
+
+
+def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) -> npt.NDArray[np.bool_]:
+    """Return whether the answer of each step of some episodes was withheld, given their numbers and walks.
+
+    Only what was said in episodes that hold the name of this failure is read, since texts are long.
+    """
+    columns = [np.zeros(len(walk), dtype=np.bool_) for walk in walks]
+    candidates = {
+        number: index
+        for index, (number, walk) in enumerate(zip(numbers, walks, strict=True))
+        if (walk[:, -1] == NO_ACTION).any()
+    }
+    if candidates:
+        select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(candidates)}) AND instr(said, ?)"
+        texts = store.query(select, (*candidates, WITHHELD.encode()))
+        sums = store.sums.known("said", [number for number, _ in texts])
+        for number, said in texts:
+            store.sums.check(f"what was said in episode number {number}", said_sum(said), sums.get(number))
+            index = candidates[number]
+            failures = unpack_failures(said, len(walks[index]))
+            columns[index] = np.array([failure == WITHHELD for failure in failures], dtype=np.bool_)
+            columns[index] &= walks[index][:, -1] == NO_ACTION
+    return np.concatenate([*columns, np.zeros(0, dtype=np.bool_)])
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:

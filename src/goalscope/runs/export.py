@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
+from goalscope.folder import Folder, NamedFile
 from goalscope.ids import canonical_json
-from goalscope.plain_files import replacing
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
@@ -40,8 +40,7 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
         import pyarrow
     except ImportError as error:
         raise lacking("export_parquet needs pyarrow", "export", error) from error
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Folder(directory).make().path
     schemas = _schemas()
     paths = {name: folder / f"{name}.parquet" for name in schemas}
     worlds = list(store.worlds())
@@ -77,7 +76,7 @@ def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarro
     """Yield a function that writes tables to a Parquet file, which has a temporary name until it is complete."""
     from pyarrow import parquet
 
-    with replacing(path) as partial, parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with NamedFile(path).replacing() as partial, parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
         yield writer.write_table
 
 

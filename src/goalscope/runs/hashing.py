@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.agents.agent import ANSWERED_BY
+from goalscope.agents.agent import ANSWERED_BY, REDRAWS
 from goalscope.columns import encoded
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
@@ -45,7 +45,7 @@ _HASHED_KINDS: Final = ("agent", "artifact", "count", "rows", "said", "study", "
 _HASH_VERSION: Final = 1
 """Version of the hash: increased with each change of its definition, so that stored hashes become invalid."""
 
-_NOT_HASHED: Final = ("attempts", "parser", ANSWERED_BY)
+_NOT_HASHED: Final = ("attempts", "parser", ANSWERED_BY, REDRAWS)
 """Extra values of a step that are no result."""
 
 _WALK_LINE: Final = '["step",%d,%d,%d,%d,%s,null,null,null,null,null,null,"{}"]\n'
@@ -150,7 +150,7 @@ def _state(store: Store) -> str:
 
 
 def _without_attempts(extra: Cell) -> Cell:
-    """Return the extra values of a step without its attempts, its parser's version and the model's name on a server."""
+    """Return the extra values of a step without those of `_NOT_HASHED`."""
     if isinstance(extra, str) and any(f'"{name}"' in extra for name in _NOT_HASHED):
         values = decode_json(extra, "the extra values of a step")
         return encode_json({name: value for name, value in values.items() if name not in _NOT_HASHED})

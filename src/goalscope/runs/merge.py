@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents.agent import agent_id
-from goalscope.plain_files import path_in, remove_folder
+from goalscope.folder import Folder
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
-from goalscope.runs.opening import sync
 from goalscope.runs.provenance import FIRST_TURNS, session
 from goalscope.runs.server_checks import INFO as SERVERS
 from goalscope.runs.store import Store
@@ -79,17 +78,18 @@ def merge(
         BlockingIOError: another process merges into the same directory.
     """
     out = Path(directory)
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+    beside = Folder(out.parent)
+    if not beside.is_free(out.name):
         raise FileExistsError(f"shards must be merged into a new directory, but {out} is there: choose another one")
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
         ordered, study = _sorted_shards(stores)
-        partial = path_in(out.parent, f".{out.name}.merging")
-        with Store(partial, "w", durability=study.durability) as target:
+        partial = beside.below(f".{out.name}.merging")
+        with Store(partial.checked(), "w", durability=study.durability) as target:
             _clear(target)  # the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
-    partial.rename(out)  # over an empty directory, too
-    sync(out.absolute().parent)
+    beside.move(partial.path.name, out.name)  # over an empty directory, too
+    beside.sync()
     return summary
 
 
@@ -134,7 +134,8 @@ def grow(store: Store, study: Study) -> None:
             checksums.seal(database, kind, keys)
         insert_study(database, study)
     for folder in _FOLDERS:  # no longer listed: what a process leaves that dies here is in nobody's way
-        remove_folder(path_in(store.settled(), folder))
+        Folder(store.settled()).below(folder).checked()
+        Folder(store.settled()).remove_folder(folder)
 
 
 def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:

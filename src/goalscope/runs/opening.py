@@ -6,15 +6,15 @@ One process writes to a run directory at a time: it holds an operating-system lo
 import errno
 import os
 import sqlite3
-import tempfile
 import weakref
 from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 
-from goalscope.plain_files import check_file, open_to_change, remove_folder
+from goalscope.folder import Folder, NamedFile
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables
+from goalscope.untrusted import StrangeFileError
 
 _LOCK = "run.lock"
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind
@@ -46,8 +46,8 @@ def wal_problem(directory: Path) -> str | None:
     kind = _file_system(directory)
     if kind in _NETWORK_FILE_SYSTEMS:
         return f"the file system is shared over a network ({kind})"
-    with tempfile.TemporaryDirectory(prefix=_PROBE_PREFIX, dir=directory) as folder:
-        path = Path(folder) / "probe.db"
+    with Folder(directory).temporary(_PROBE_PREFIX) as folder:
+        path = folder.file("probe.db")
         try:
             with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as reader:
                 writer.execute("PRAGMA synchronous = OFF")  # a probe need not outlive a power failure
@@ -70,9 +70,10 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
     The process must hold the lock of the directory.
     """
     with explained(path):
-        for prefix in (_PROBE_PREFIX, _NEW_PREFIX):  # left by killed starts: only this process holds the lock
-            for folder in path.parent.glob(f"{prefix}*"):
-                remove_folder(folder)
+        directory = Folder(path.parent)
+        for name in directory.names():
+            if name.startswith((_PROBE_PREFIX, _NEW_PREFIX)):  # left by killed starts: only this process has the lock
+                directory.remove_folder(name)
         new = unmade(path)
         problem = wal_problem(path.parent)
         if new:
@@ -92,7 +93,8 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open a run.db read-only."""
     check_files(path)
-    if not path.is_file():
+    directory = Folder(path.parent)
+    if not directory.has_file(path.name):
         raise FileNotFoundError(
             f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
         )
@@ -104,11 +106,12 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
                 raise
             # Read-only media have no room for the shared memory of a log. Without a log to read, none is needed.
             for suffix in ("-wal", "-journal"):
-                log = path.with_name(path.name + suffix)
-                if log.exists() and log.stat().st_size:
+                log = directory.status(path.name + suffix)
+                if log is not None and log.st_size:
                     raise OSError(
-                        f"{path} must be closed or lie where it can be recovered, but {log.name} holds unfinished "
-                        "writes and this place is read-only: copy the run directory to one that can be written"
+                        f"{path} must be closed or lie where it can be recovered, but {path.name}{suffix} holds "
+                        "unfinished writes and this place is read-only: copy the run directory to one that can be "
+                        "written"
                     ) from error
             connection = _connect(path, "ro&immutable=1")
         connection.execute("PRAGMA query_only = ON")
@@ -125,9 +128,11 @@ def unmade(path: Path) -> bool:
         OSError: it cannot be read.
     """
     check_files(path)
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
+    directory = Folder(path.parent)
+    status = directory.status(path.name)
+    if status is None or not status.st_size:
         log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
+        if (log_status := directory.status(log.name)) is not None and log_status.st_size:
             raise ValueError(
                 f"{log} must lie beside the database whose last writes it holds, but {path.name} is missing or empty: "
                 f"put that {path.name} back, or remove {log.name} to begin anew"
@@ -169,51 +174,43 @@ def check_files(path: Path, *, one_name: bool = False) -> None:
     are changed by readers, too.
     """
     # By their paths: were run.db opened and closed here, the locks of this process on it would be lost.
-    check_file(path, one_name=one_name)
+    directory = Folder(path.parent)
+    directory.file(path.name, one_name=one_name)
     for suffix in _SQLITE_SUFFIXES:
-        check_file(path.with_name(path.name + suffix), one_name=True)
+        directory.file(path.name + suffix, one_name=True)
 
 
 def _make(path: Path, *, log: bool) -> None:
     """Make a run.db with all its tables in a temporary folder, sync it, and move it to its path."""
     # Whenever this process is killed, the path is either unchanged or holds the complete file.
-    with tempfile.TemporaryDirectory(prefix=_NEW_PREFIX, dir=path.parent) as folder:
-        new = Path(folder) / path.name
-        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+    directory = Folder(path.parent)
+    with directory.temporary(_NEW_PREFIX) as folder:
+        with closing(sqlite3.connect(folder.file(path.name), isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")  # it is synced as a whole before it is put there
             create_tables(connection)
             if log:
                 connection.execute("PRAGMA journal_mode = WAL")
-        sync(new)
-        _put(new, path)
-        sync(path.parent)
+        folder.sync(path.name)
+        _put(directory, f"{folder.path.name}/{path.name}", path.name)
+        directory.sync()
 
 
-def _put(new: Path, path: Path) -> None:
-    """Move a database to its path without replacing one of another process."""
-    empty = path.exists()  # the caller knows it to be unmade
+def _put(directory: Folder, new: str, name: str) -> None:
+    """Move a database to its name without replacing one of another process."""
+    empty = directory.has_file(name)  # the caller knows it to be unmade
     for suffix in _SQLITE_SUFFIXES:  # of an earlier file; SQLite would take them for the new file's
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        directory.remove_file(name + suffix)
     if empty:
-        new.replace(path)
+        directory.move(new, name)
         return
     try:
-        os.link(new, path)
+        directory.link(new, name)
     except FileExistsError:
         return
     except OSError as error:
         if error.errno not in _NO_LINK_ERRORS:
             raise
-        new.rename(path)  # a file system without links: the lock of the directory keeps others away
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        directory.move(new, name)  # a file system without links: the lock of the directory keeps others away
 
 
 def _needs_writing(error: sqlite3.OperationalError) -> bool:
@@ -223,12 +220,12 @@ def _needs_writing(error: sqlite3.OperationalError) -> bool:
 
 def _file_system(directory: Path) -> str:
     """Return the type of the file system that holds a directory, "" where it is unknown."""
-    mounts = Path("/proc/self/mounts")
-    if not mounts.exists():
+    mounts = NamedFile("/proc/self/mounts")
+    if not mounts.is_there():
         return ""
     target = os.fsencode(directory.resolve()) + b"/"
     longest, kind = -1, ""
-    for line in mounts.read_bytes().splitlines():
+    for line in mounts.load_bytes().splitlines():
         fields = line.split(b" ")
         point = fields[1].replace(b"\\040", b" ").rstrip(b"/") + b"/"
         if target.startswith(point) and len(point) >= longest:
@@ -248,7 +245,7 @@ class DirectoryLock:
         except ImportError as error:
             raise OSError("a run directory must be locked, which needs Linux, macOS or WSL") from error
         path = directory / _LOCK
-        self._file: FileIO | None = FileIO(open_to_change(path), "r+")
+        self._file: FileIO | None = FileIO(Folder(directory).open_to_change(_LOCK), "r+")
         try:
             must = f"lie on a file system with locks, but locking {path} failed"
             advice = "choose a directory on a local disk"
@@ -280,7 +277,7 @@ class DirectoryLock:
             with suppress(OSError):
                 candidates.append(Path(f"/proc/self/fd/{self._file.fileno()}").readlink().parent)
         for candidate in candidates:
-            if self._file is not None and _same(self._file.fileno(), candidate / _LOCK):
+            if self._file is not None and _same(self._file.fileno(), candidate):
                 return candidate
         raise FileNotFoundError(
             f"a run directory must stay where it is while it is written to, but {former} was renamed or removed: what "
@@ -294,11 +291,12 @@ class DirectoryLock:
             self._file = None
 
 
-def _same(number: int, path: Path) -> bool:
-    """Whether an open file is the one of a path."""
+def _same(number: int, directory: Path) -> bool:
+    """Whether an open file is the lock of a directory."""
     try:
-        return os.path.samestat(os.fstat(number), path.stat())
-    except OSError:
+        status = Folder(directory).status(_LOCK)
+        return status is not None and os.path.samestat(os.fstat(number), status)
+    except (OSError, StrangeFileError):
         return False
 
 

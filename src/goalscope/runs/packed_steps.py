@@ -183,6 +183,15 @@ def _no_walk(walk: bytes) -> list[tuple[Any, ...]]:
     raise ValueError(f"a walk must begin with the width of its numbers, got {walk[:20]!r}")
 
 
+def unpack_failures(said: Any, steps: int) -> list[Any]:
+    """Return the name of the failure of each step, None where its turn held an action.
+
+    Raises:
+        ValueError: a value that `pack_said` cannot have written.
+    """
+    return _unpack_said(said, steps)[_SAID.index("failure")]
+
+
 def _unpack_said(said: Any, steps: int) -> list[list[Any]]:
     """Return the columns `_SAID`, token ids as tuples."""
     if not isinstance(said, bytes):

@@ -221,6 +221,10 @@ class Invariance(Part):
         return margins
 
 
+FailedTurns = Literal["wrong", "left out", "both"]
+"""How turns without an action count in a share of turns."""
+
+
 class Analysis(Part):
     """The declared analysis of a study.
 
@@ -228,7 +232,8 @@ class Analysis(Part):
     memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
     `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`). `hypotheses` are those
     that agents are judged by where each step is answered twice: written forms, or mappings of `name` and `is`, the
-    form (docs/hypotheses.md).
+    form (docs/hypotheses.md). `failed_turns` says how turns without an action count in the accuracy that tables show,
+    those that a server withheld among them: as wrong, left out, or both figures side by side.
     """
 
     invariance: Invariance | None = None
@@ -236,6 +241,7 @@ class Analysis(Part):
     inside: Inside | None = None
     interventions: Interventions = ()
     hypotheses: tuple[str | dict[str, str], ...] = sequence(default=(), max_length=100)
+    failed_turns: FailedTurns = "wrong"
 
     @field_validator("hypotheses")
     @classmethod
@@ -256,7 +262,8 @@ class Analysis(Part):
     def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Empty keys are omitted: studies stored before these keys existed must not change.
         dumped: dict[str, Any] = serialize(self)
-        return {key: value for key, value in dumped.items() if key == "invariance" or value}
+        left_out = {"failed_turns"} if self.failed_turns == "wrong" else set()
+        return {key: value for key, value in dumped.items() if key == "invariance" or (value and key not in left_out)}
 
 
 def check_margin(measure: str, margin: Any) -> float:

@@ -6,7 +6,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope import __version__, registry
+from goalscope.folder import temporary_folder
 from goalscope.models.http_keys import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
@@ -174,13 +174,12 @@ def _differs(commit: str) -> bool | None:
     core = _git(["config", "--get-regexp", r"^core\.(filemode|symlinks|autocrlf)$"]) or ""
     settings = [f"{name} = {value}" for name, value in _PLAIN_SETTING.findall(core)]
     sha256 = len(commit) == 64
-    with tempfile.TemporaryDirectory(prefix="goalscope-") as folder:
-        (Path(folder) / "HEAD").write_text(f"{commit}\n")
-        (Path(folder) / "refs").mkdir()
-        (Path(folder) / "config").write_text(
-            "\n".join(["[core]", f"repositoryformatversion = {sha256:d}", *settings, ""])
-            + ("[extensions]\nobjectFormat = sha256\n" if sha256 else "")
-        )
+    with temporary_folder() as directory:
+        folder = str(directory.path)
+        directory.save_text(f"{commit}\n", "HEAD")
+        directory.make("refs")
+        core_section = "\n".join(["[core]", f"repositoryformatversion = {sha256:d}", *settings, ""])
+        directory.save_text(core_section + ("[extensions]\nobjectFormat = sha256\n" if sha256 else ""), "config")
         top, index, objects = (str(Path(place).absolute()) for place in places)
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),

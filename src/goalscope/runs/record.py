@@ -153,6 +153,14 @@ class Episode:
         """Content id of the specification."""
         return self.spec.id
 
+    def path(self) -> list[Any]:
+        """Return the T + 1 states of an episode of T steps, the final one included, in the form of the world's author.
+
+        Raises:
+            ValueError: the states cannot be known here, see `World.restore_state`.
+        """
+        return [self.world.restore_state(state) for state in (*(step.state for step in self.steps), self.final)]
+
     @property
     def success(self) -> bool:
         """Whether the episode ended at the goal."""

@@ -5,7 +5,6 @@ the keys of checksums, since an unreadable page ends a scan. Only parts that mat
 episodes are replayed from the journal, without a model; scripted agents act again, with the same result.
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -14,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import Agent, agent_id
-from goalscope.plain_files import path_in, remove_folder
+from goalscope.folder import Folder
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.executors import answer
 from goalscope.runs.journal import Journal, call_for
-from goalscope.runs.opening import DirectoryLock, open_for_reading, sync
+from goalscope.runs.opening import DirectoryLock, open_for_reading
 from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.sqlite_errors import explained
@@ -32,6 +31,7 @@ from goalscope.runs.tables import DATABASE, Usage
 from goalscope.worlds.world import World
 
 DAMAGED: Final = f"{DATABASE}.damaged"
+_PARTIAL: Final = ".run-new-repair"
 """Name of the damaged file, which is kept."""
 
 _UNREADABLE = (sqlite3.Error, ValueError, TypeError, KeyError, UnicodeDecodeError)
@@ -80,13 +80,14 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
         BlockingIOError: another process writes to the directory.
     """
     directory_path = Path(directory)
-    partial = path_in(directory_path, ".run-new-repair")
+    folder = Folder(directory_path)
+    partial = folder.below(_PARTIAL).checked()
     report = Repair()
     with closing(open_for_reading(directory_path / DATABASE)) as database:
         pages_sound = _read_or_none(lambda: database.execute("PRAGMA integrity_check(1)").fetchall()) == [("ok",)]
         lock = DirectoryLock(directory_path)
         try:
-            remove_folder(partial)
+            folder.remove_folder(_PARTIAL)
             with explained(directory_path / DATABASE):
                 comparison = Comparison(database, directory_path / DATABASE)
             with Store(partial, "w") as target:
@@ -96,10 +97,10 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
                 _replay_lost(target, report)
             if write and not report.sound:
                 database.close()
-                _replace_database(directory_path, partial)
+                _replace_database(folder)
                 report.changed = True
         finally:
-            remove_folder(partial)
+            folder.remove_folder(_PARTIAL)
             lock.release()
     return report
 
@@ -246,19 +247,17 @@ def _replay(store: Store, journal: Journal, study: Study, spec: EpisodeSpec, wor
     return None
 
 
-def _replace_database(directory: Path, partial: Path) -> None:
+def _replace_database(folder: Folder) -> None:
     """Replace the old file by the new one; the old one and its log are kept under another name."""
-    old, suffixes = directory / DATABASE, ("", "-wal")
-    for suffix in suffixes:
-        source, backup = Path(f"{old}{suffix}"), directory / f"{DAMAGED}{suffix}"
-        if source.exists():
-            backup.unlink(missing_ok=True)
-            os.link(source, backup)
-    sync(directory)
+    for suffix in ("", "-wal"):
+        if folder.has_file(f"{DATABASE}{suffix}"):
+            folder.remove_file(f"{DAMAGED}{suffix}")
+            folder.link(f"{DATABASE}{suffix}", f"{DAMAGED}{suffix}")
+    folder.sync()
     for suffix in ("-wal", "-shm"):  # SQLite would take the old log for the new file's
-        Path(f"{old}{suffix}").unlink(missing_ok=True)
-    (partial / DATABASE).replace(old)
-    sync(directory)
+        folder.remove_file(f"{DATABASE}{suffix}")
+    folder.move(f"{_PARTIAL}/{DATABASE}", DATABASE)
+    folder.sync()
 
 
 def lines(report: Repair) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from goalscope.agents.agent import ANSWERED_BY, Agent, Observation, agent_id
+from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
@@ -24,10 +24,11 @@ from goalscope.untrusted import printable
 INFO: Final = "servers"
 """Name of the setting with the checks of servers, one entry for each trial."""
 
-_NAMES: Final = (
+_ANSWERS: Final = (
     "SELECT CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, "
-    "CASE WHEN json_valid(usage) THEN json_extract(usage, ?) END, count(*) "
-    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2"
+    "CASE WHEN json_valid(usage) THEN json_extract(usage, ?) END, "
+    "CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, failure, count(*) "
+    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2, 3, 4"
 )
 
 
@@ -55,22 +56,39 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 
 
 def noted_of_answers(store: Store) -> list[str]:
-    """Return a line for each agent whose server named another model in answers, and one where it reported odd usage."""
+    """Return what is to be known about the answers of each agent behind a server, one line per agent and fact.
+
+    The facts: answers of another model, odd reports of tokens, answers that were drawn again, and answers that the
+    server withheld.
+    """
     lines = []
     for identity, (agent, description) in sorted(store.agents().items()):
         model = description.get("model")
         if not isinstance(model, Mapping) or model.get("kind") != "http":
             continue
-        names, doubted = Counter[str](), 0
-        for name, mark, count in store.query(_NAMES, (f"$.{ANSWERED_BY}", f"$.{DOUBTED}", identity)):
+        names, doubted, redrawn, redraws, withheld = Counter[str](), 0, 0, 0, 0
+        paths = (f"$.{ANSWERED_BY}", f"$.{DOUBTED}", f"$.{REDRAWS}", identity)
+        for name, mark, drawn, failure, count in store.query(_ANSWERS, paths):
             names[printable(str(name or ""))] += count
             doubted += count if mark else 0
-        others = other_names(str(model.get("model")), names)
+            if isinstance(drawn, int) and drawn > 0:
+                redrawn, redraws = redrawn + count, redraws + drawn * count
+            withheld += count if failure == WITHHELD else 0
+        others, answers = other_names(str(model.get("model")), names), names.total()
         usage = (
-            f"{doubted} of {names.total()} answers report numbers of tokens that their requests should not have: 0, "
+            f"{doubted} of {answers} answers report numbers of tokens that their requests should not have: 0, "
             f"which counts at the most that a call can take, or more than that, which counts up to {BELIEVED} times it"
         )
-        lines += [f"{agent}: {line}" for line in (others, usage * bool(doubted)) if line]
+        again = (
+            f"{redrawn} of {answers} answers were drawn again ({redraws} earlier replies to the same requests were lost, "
+            "broken off or unreadable): if that depended on what the model wrote, the answers are a selection"
+        )
+        kept_back = (
+            f"{withheld} of {answers} answers were withheld by the server (a content filter, or a refusal): they are "
+            "turns without an action, and no failures of the model to keep to the form"
+        )
+        said = (others, usage * bool(doubted), again * bool(redrawn), kept_back * bool(withheld))
+        lines += [f"{agent}: {line}" for line in said if line]
     return lines
 
 

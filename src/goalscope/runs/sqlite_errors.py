@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from goalscope.folder import Folder
 from goalscope.untrusted import DamagedError
 
 _FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
@@ -56,7 +57,7 @@ def reached_limit(path: Path | None, error: BaseException) -> str:
 
 def _of_a_write(path: Path, limit: int) -> int | None:
     """Return the number of the error that a write beside a file of SQLite gives, None where it succeeds."""
-    sizes = [each.stat().st_size for each in path.parent.glob(f"{path.name}*") if each.is_file()]
+    sizes = [status.st_size for name, status in Folder(path.parent).entries() if name.startswith(path.name)]
     if limit >= 0 and any(size + 2**16 > limit for size in sizes):
         return errno.EFBIG
     try:

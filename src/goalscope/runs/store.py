@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from goalscope.folder import Folder
 from goalscope.own import note_found
 from goalscope.runs import checksums, codec
 from goalscope.runs.checksums import Comparison
@@ -84,7 +85,7 @@ class Store(RowStore):
             if mode == "r":
                 self.database = open_for_reading(self._file)
             else:
-                self.path.mkdir(parents=True, exist_ok=True)
+                Folder(self.path).make()
                 self._lock = DirectoryLock(self.path)
                 resources.callback(self._lock.release)
                 self.database, problem = open_for_writing(self._file)
@@ -120,6 +121,11 @@ class Store(RowStore):
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
                 raise
+
+    @property
+    def folder(self) -> Folder:
+        """The directory, for the files beside run.db."""
+        return Folder(self.path)
 
     def settled(self) -> Path:
         """Return the path of the directory, which may have been renamed since this store was opened for writing.

@@ -2,10 +2,10 @@
 
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from goalscope.extras import lacking
+from goalscope.folder import temporary_folder
 from goalscope.viewer.page import MOST_OF_FILE, write_view
 
 SCRIPT: Final = """
@@ -55,14 +55,14 @@ def view(*paths: str | Path, episode: str = "", step: int = 0, height: int = 760
         anywidget, traitlets = import_module("anywidget"), import_module("traitlets")
     except ImportError as error:
         raise lacking("the viewer in a notebook needs anywidget", "notebook", error) from error
-    with TemporaryDirectory() as folder:
-        written = write_view(paths, Path(folder) / "view.html")
+    with temporary_folder() as folder:
+        written = write_view(paths, folder.file("view.html"))
         if written.shards:
             raise ValueError(
                 f"a notebook holds at most {MOST_OF_FILE / 1e6:g} MB of episodes, these are {written.octets / 1e6:.0f} "
                 "MB: goalscope view writes them as a page with a folder"
             )
-        page = written.page.read_text(encoding="utf-8")
+        page = folder.load_text("view.html")
     fields = {
         "_esm": SCRIPT,
         "page": traitlets.Unicode().tag(sync=True),

@@ -5,14 +5,13 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope import __version__
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import open_results
-from goalscope.plain_files import path_in, replacing, write_text
+from goalscope.folder import Folder, NamedFile, package_text
 from goalscope.report.reading import Run
 from goalscope.viewer.claims import claims_of
 from goalscope.viewer.collect import EpisodeList, ViewedRun, collect
@@ -68,26 +67,26 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
 
 def write_packed(page: Path, index: dict[str, Any], shards: Sequence[str], most: int = MOST_OF_FILE) -> Written:
     """Write a page from its table and packed shards."""
-    asset = files("goalscope.viewer").joinpath("viewer.html").read_text(encoding="utf-8")
+    asset = package_text("goalscope.viewer", "viewer.html")
     whole = sum(map(len, shards)) <= most
-    folder = page.with_name(f"{page.stem}.data")
-    blocks = [_block("index", pack({**index, "folder": "" if whole else folder.name}))]
-    page.parent.mkdir(parents=True, exist_ok=True)
+    folder = f"{page.stem}.data"
+    blocks = [_block("index", pack({**index, "folder": "" if whole else folder}))]
+    beside = Folder(page.parent).make()
     octets = 0
     if whole:
         blocks += [_block(f"shard-{number}", shard) for number, shard in enumerate(shards)]
     else:
-        folder.mkdir(exist_ok=True)
-        for old in folder.glob("*.js"):  # of an earlier page
-            path_in(folder, old.name).unlink()
+        shard_folder = beside.make(folder)
+        for old in shard_folder.files("*.js"):  # of an earlier page
+            shard_folder.remove_file(old.name)
         for number, shard in enumerate(shards):
             octets += len(shard)
             # A script, since a page that was opened as a file may read no other.
-            write_text(path_in(folder, f"{number}.js"), f'goalscopeShard({number},"{shard}")\n')
+            shard_folder.save_text(f'goalscopeShard({number},"{shard}")\n', f"{number}.js")
     # The script of the page, known by its hash, may add the scripts of the shards; nothing else may.
     text = asset.replace(_SHARDS, "" if whole else " 'strict-dynamic'", 1).replace(_DATA, "\n".join(blocks), 1)
-    with replacing(page) as partial:
-        octets += partial.write_bytes(text.encode())
+    octets += len(text.encode())
+    NamedFile(page).save_text(text)
     episodes = len(index["table"]["columns"]["id"])
     return Written(page=page, episodes=episodes, shards=0 if whole else len(shards), octets=octets)
 

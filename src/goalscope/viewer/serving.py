@@ -6,6 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
+from goalscope.folder import Folder
+from goalscope.untrusted import StrangeFileError
+
 _LOCAL: Final = "127.0.0.1"
 
 
@@ -34,15 +37,15 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
             name = self.path.partition("?")[0]
             folder, _, file = name.lstrip("/").partition("/")
             number = file.removesuffix(".js")
-            path = page if name == "/" else None
+            path = page.name if name == "/" else None
             if folder == shards.name and file.endswith(".js") and number.isascii() and number.isdigit():
-                path = shards / file
-            if not known or path is None or path.is_symlink() or not path.is_file():
+                path = f"{shards.name}/{file}"
+            body = _content(Folder(page.parent), path) if known and path is not None else None
+            if body is None:
                 self.send_error(404)
                 return
-            body = path.read_bytes()
             self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8" if path == page else "text/javascript")
+            self.send_header("Content-Type", "text/html; charset=utf-8" if path == page.name else "text/javascript")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
@@ -58,3 +61,11 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
                 server.serve_forever()
 
         yield f"http://{_LOCAL}:{server.server_port}/", wait
+
+
+def _content(folder: Folder, path: str) -> bytes | None:
+    """Return the content of a file that was written beside the page, None where there is none of its own."""
+    try:
+        return folder.load_bytes(path)
+    except (OSError, StrangeFileError):
+        return None

@@ -56,6 +56,9 @@ _OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
 SYMBOLS: Final = (WALL, OPEN, FOG, *_OBJECTS)
 """All symbols of cells."""
 
+OPEN_ELSEWHERE: Final = (" ", ".", "")
+"""How other programs write an open cell; `Grid.parse` refuses it, `read_open_cells` replaces it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
@@ -213,7 +216,8 @@ class Grid:
             for col, symbol in enumerate(cells):
                 if symbol not in SYMBOLS:
                     valid = " ".join(sorted(SYMBOLS))
-                    raise ValueError(f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}")
+                    hint = f"; an open cell is written {OPEN}" if symbol in OPEN_ELSEWHERE else ""
+                    raise ValueError(f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}{hint}")
                 name = _OBJECTS.get(symbol, "")
                 if name in positions:
                     raise ValueError(
@@ -301,12 +305,71 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
     return cells
 
 
+def read_open_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> str | list[str] | list[list[str]]:
+    """Return the text of a grid of another program with open cells as `OPEN`: blank ones and points.
+
+    Blanks are cells where cells stand side by side (``#A  #``), and separators where each stands alone (``# A _ #``).
+    Blanks before and behind all rows are indentation.
+    """
+    if not isinstance(text, str) and not all(isinstance(line, str) for line in text):
+        return [[OPEN if cell in OPEN_ELSEWHERE else cell for cell in line] for line in text]
+    lines = [line.replace(".", OPEN) for line in (text.splitlines() if isinstance(text, str) else map(str, text))]
+    box = _compact_box(lines)
+    if box is not None:
+        first, last, left, right = box
+        lines = [line[left:right].replace(" ", OPEN) for line in lines[first : last + 1]]
+    return "\n".join(lines) if isinstance(text, str) else lines
+
+
+def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
+    """Return first line, last line, left end and right end of a grid of which blanks are cells.
+
+    None where no cell is blank: blanks are separators, or there are none; the lines have labels; they differ in length.
+    """
+    texts = [line if isinstance(line, str) else "" for line in lines]
+    filled = [number for number, line in enumerate(texts) if line.strip()]
+    if not filled or texts[filled[0]].split()[0].isdigit():
+        return None
+    first, last = filled[0], filled[-1]
+    left = min(len(texts[number]) - len(texts[number].lstrip()) for number in filled)
+    right = max(len(texts[number].rstrip()) for number in filled)
+    rows = [line[left:right] for line in texts[first : last + 1]]
+    if any(len(row) < right - left for row in rows) or not any(" " in row for row in rows):
+        return None
+    cells = [row.split() for row in rows]
+    if all(len(cell) == 1 for row in cells for cell in row):
+        # Every cell stands alone, as in a grid with separators: then the lines agree in number or places of cells.
+        columns = {tuple(index for index, symbol in enumerate(row) if symbol != " ") for row in rows}
+        counts = {len(row) for row in cells}
+        if len(columns) == 1 or (len(counts) == 1 and counts != {1}):
+            return None
+    return first, last, left, right
+
+
+def _refuse_blank_cells(lines: Sequence[Any], rows: Sequence[tuple[int, list[str]]]) -> None:
+    """Raise a ValueError that names the first blank of a grid whose cells stand side by side."""
+    side_by_side = any(len(cells) == 1 and len(cells[0]) > 1 for _, cells in rows)
+    box, labelled = _compact_box(lines), any(cells and cells[0].isdigit() for _, cells in rows)
+    if box is None and (not side_by_side or labelled):
+        return
+    for number, line in enumerate(lines, start=1):
+        left, right = (0, None) if box is None else box[2:]
+        inside = line[left:right] if isinstance(line, str) else ""
+        column = inside.find(" ", 0 if box else len(inside) - len(inside.lstrip()))
+        if 0 <= column < len(inside if box else inside.rstrip()):
+            raise ValueError(
+                f"an open cell must be written {OPEN}: line {number}, column {left + column} is blank, in a grid whose "
+                "cells stand side by side"
+            )
+
+
 def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
     """Return (line number, cells) of each row, labels checked and removed."""
     if not isinstance(text, str | Sequence):
         raise TypeError(f"a grid must be a text, a list of lines or a list of rows, got {type(text).__name__}")
     lines = text.splitlines() if isinstance(text, str) else list(text)
     rows = [(number, _split(line, number)) for number, line in enumerate(lines, start=1)]
+    _refuse_blank_cells(lines, rows)
     filled = [index for index, (_, tokens) in enumerate(rows) if tokens]
     if not filled:
         raise ValueError("a grid must have at least one row, got an empty text")

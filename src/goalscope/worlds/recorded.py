@@ -82,6 +82,7 @@ class RecordedWorld(World):
 
     kind: ClassVar[str] = "recorded"
     view: ClassVar[type[View]] = RecordedView
+    recorded_as: ClassVar[str] = "the number of actions taken so far"
     source: str
     sample: str
     names: tuple[str, ...]
@@ -91,6 +92,13 @@ class RecordedWorld(World):
             check_text("a name in a recorded world", text)
         if not self.names or len(set(self.names)) < len(self.names):
             raise ValueError(f"a recorded world must have actions of different names, got {self.names!r:.200}")
+
+    def restore_state(self, recorded: State) -> Any:
+        """Raise a ValueError: a log of unknown rules says which actions were taken, not the states between them."""
+        raise ValueError(
+            f"the states of the task {self.source!r:.80} are not known, since its log was imported without its "
+            "rules: let the reader return RecordedEpisode(world=...)"
+        )
 
     def begin(self, rng: np.random.Generator) -> RecordedSession:
         """Begin an episode."""

@@ -172,6 +172,8 @@ class World(_Reads, ABC):
             by it.
         view: class of the views of its sessions; an agent declares the class it needs.
         offers: what the kind offers beside its sessions, see `Offer`; nothing else asks for its class.
+        recorded_as: what runs record in place of a state, such as "the number of a state in a table"; "" where the
+            recorded numbers are the state itself. Only `restore_state` turns the one into the other.
     """
 
     cluster: str = ""
@@ -180,6 +182,7 @@ class World(_Reads, ABC):
     kind: ClassVar[str]
     view: ClassVar[type[View]]
     offers: ClassVar[frozenset[Offer]] = frozenset()
+    recorded_as: ClassVar[str] = ""
 
     @abstractmethod
     def begin(self, rng: np.random.Generator) -> Session:
@@ -257,6 +260,17 @@ class World(_Reads, ABC):
         if not isinstance(state, list | tuple) or not all(type(number) is int for number in state):
             raise ValueError(f"a state must be a list of whole numbers, got {state!r}")
         return tuple(state)
+
+    def restore_state(self, recorded: State) -> Any:
+        """Return a recorded state in the form in which the author of the world gives and takes states.
+
+        Args:
+            recorded: as sessions have it and runs store it.
+
+        Raises:
+            ValueError: the state cannot be known here.
+        """
+        return recorded
 
     def oracle(self) -> Oracle | None:
         """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""

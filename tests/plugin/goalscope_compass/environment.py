@@ -54,6 +54,6 @@ def edge_of_the_field(table: StepTable) -> npt.NDArray[np.float64]:
     """Share of an episode's states that lie at the edge of the field."""
     share = np.zeros(len(table.length))
     for episode in range(len(table.length)):
-        states = table.environment_path(episode)
+        states = table.path(episode)
         share[episode] = np.mean([not 0 < row < SIDE - 1 or not 0 < col < SIDE - 1 for row, col in states])
     return share

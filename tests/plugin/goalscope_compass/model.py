@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models import Completion, Message, Request, Sampling, model_backend
+from goalscope.models import Message, Reply, Request, Sampling, model_backend
 
 DIRECTIONS = ("UP", "DOWN", "LEFT", "RIGHT")
 
@@ -38,11 +38,11 @@ class Die:
         """Return the text that a model would read."""
         return "\n".join(message.content for message in messages)
 
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Answer each request from its own random stream."""
         answers = []
         for request in requests:
             rng = request.rng()
             direction = self.model.upper() if rng.random() < self.weight else DIRECTIONS[rng.integers(4)]
-            answers.append(Completion(text=json.dumps({"action": direction}), finish="stop"))
+            answers.append(Reply.of(json.dumps({"action": direction})))
         return answers

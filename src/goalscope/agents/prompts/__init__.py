@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -27,6 +26,7 @@ from typing import Final, TypeVar
 from goalscope.agents.agent import Past
 from goalscope.agents.printed_prompts import said_in, with_our_slots
 from goalscope.checks import note_namesake
+from goalscope.folder import NamedFile, package_text
 from goalscope.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
@@ -105,23 +105,25 @@ def passage(name: str) -> str:
     return bundled("tasks", f"{name}.txt")
 
 
+_MOST_TEXT_BYTES: Final = 4_194_304
+"""Maximum size of a text file that a study names."""
+
+
 @cache
 def bundled(*path: str) -> str:
     """Return the text of a file of this package, without the newline that ends it."""
-    return files(__name__).joinpath(*path).read_text(encoding="utf-8").removesuffix("\n")
+    return package_text(__name__, *path).removesuffix("\n")
 
 
 def read_text(path: str | Path, must: str) -> str:
     """Return the text of a study's own file."""
-    file = Path(path).expanduser()
-    if not file.is_file():
+    file = NamedFile(Path(path).expanduser())
+    if not file.is_there():
         raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and there is no such file")
     try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
-        ) from None
+        return file.load_text(_MOST_TEXT_BYTES)
+    except ValueError as error:
+        raise ValueError(f"a template must be a UTF-8 text, {path} is none: {error}") from None
 
 
 def check_placeholders(text: str, known: Sequence[str], source: str | Path) -> set[str]:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.distributions import to_distributions
 from goalscope.measures.goals.settings import GoalSettings, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import StepTable
@@ -23,7 +24,6 @@ from goalscope.runs.record import policy_of
 from goalscope.worlds.grid import Action, Grid, Position
 from goalscope.worlds.world import World
 
-_SUM = 1e-6
 _MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -148,19 +148,19 @@ def _expect(
 def _before(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
     """Return the number of the state before each step."""
     number = unit.process.number
-    return table.once(_followed)[0][steps] if number is None else number(table.state[steps])
+    return table.once(_followed)[0][steps] if number is None else number(table.codes[steps])
 
 
 def _after(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
     """Return the number of the state after each step."""
     number = unit.process.number
-    return table.once(_followed)[1][steps] if number is None else number(table.following[steps])
+    return table.once(_followed)[1][steps] if number is None else number(table.following_codes[steps])
 
 
 def _last(table: StepTable, unit: Unit, members: Numbers) -> Numbers:
     """Return the number of the state after the last step of each episode."""
     number = unit.process.number
-    return table.once(_followed)[2][members] if number is None else number(table.final[members])
+    return table.once(_followed)[2][members] if number is None else number(table.final_codes[members])
 
 
 def _followed(table: StepTable) -> tuple[Numbers, Numbers, Numbers]:
@@ -198,17 +198,20 @@ def policies(table: StepTable) -> Array:
     if not table.has_texts:
         return result
     steps = (step for episode in table.episodes for step in episode.steps)
+    recorded = list[int]()
     for number, step in enumerate(steps):
         probabilities = policy_of(step)
         if probabilities is None or step.action is None:
             continue
         count = counts[int(table.world[table.episode[number]])]
-        if len(probabilities) != count or abs(sum(probabilities) - 1) > _SUM:
+        if len(probabilities) != count:
             raise ValueError(
-                f"the policy of a step must be the probabilities of {count} actions with the sum 1, got "
-                f"{probabilities}: the run was changed, or written by another program"
+                f"the policy of a step must be the probabilities of {count} actions, got {probabilities}: the run was "
+                "changed, or written by another program"
             )
         result[number] = (*probabilities, *(0.0,) * (max(counts) - count))
+        recorded.append(number)
+    result[recorded] = to_distributions("the recorded policies of steps", result[recorded])
     return result
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from goalscope.measures.exploration.errors import KINDS
 from goalscope.report.blocks import Cell, Table, counted, estimates_table
 from goalscope.report.charts import DifferenceBar, Forest
-from goalscope.report.definitions import HEADLINE, in_sentence, title_of
+from goalscope.report.definitions import HEADLINE, explain_failed_turns, in_sentence, shown_accuracies, title_of
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key, estimates_by
 from goalscope.report.specs import (
     AnyTable,
@@ -66,12 +66,14 @@ _ERRORS = (
 @section("results", worlds="grids")
 def headline(run: RunData) -> Iterator[Declared]:
     """The table of agents and their main measures in grids."""
-    tables = [by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")]
+    setting = run.analysis.failed_turns
+    shown = shown_accuracies(HEADLINE, setting)
+    tables = [by_agent(run.ledger, shown, group, "Main measures") for group in run.ledger.groups("agent")]
     tables += _of_packages(run)
     yield Declared(
         anchor="results",
         title="Results",
-        explained=(_INTERVALS.replace("grid", run.ledger.noun),),
+        explained=(_INTERVALS.replace("grid", run.ledger.noun), explain_failed_turns(setting)),
         tables=tables,
         figures=_pictures_of_packages(run),
     )

@@ -6,11 +6,11 @@ Source: measuring exploration and exploitation errors, Section 6 and Appendix E;
 """
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from goalscope.folder import package_text
 from goalscope.rng import stream
 from goalscope.worlds.tasks.coordinates import Frame, TaskNode
 from goalscope.worlds.tasks.generate import random_names
@@ -59,4 +59,4 @@ def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
 
 @cache
 def _kitchens() -> dict[str, Any]:
-    return dict(yaml.safe_load(Path(__file__).with_name("cooking.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.safe_load(package_text("goalscope.worlds.tasks", "cooking.yaml")))

@@ -1,0 +1,158 @@
+"""Files are opened, listed, made and removed by `goalscope.folder` alone; exceptions are listed with their reasons."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
+
+METHODS = {
+    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "touch"),
+    *("mkdir", "rmdir", "iterdir", "glob", "rglob", "unlink", "rename", "symlink_to", "hardlink_to", "chmod"),
+    *("exists", "is_file", "is_dir", "is_symlink", "is_fifo", "stat", "lstat", "samefile", "readlink"),
+    *("savefig", "to_csv", "to_parquet", "tofile", "extractall", "from_pretrained", "save_pretrained"),
+}
+"""Methods of paths, and of others that take a path."""
+FUNCTIONS = {
+    "os": {
+        *("open", "fdopen", "listdir", "scandir", "walk", "makedirs", "mkdir", "remove", "unlink", "rename", "replace"),
+        *("rmdir", "link", "symlink", "stat", "lstat", "truncate", "chmod", "utime", "access", "removedirs", "mkfifo"),
+    },
+    "path": {"exists", "lexists", "isfile", "isdir", "getsize", "getmtime", "samefile"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree", "move", "rmtree", "make_archive", "unpack_archive"},
+    "tempfile": {
+        "TemporaryDirectory",
+        "NamedTemporaryFile",
+        "TemporaryFile",
+        "SpooledTemporaryFile",
+        "mkdtemp",
+        "mkstemp",
+    },
+    "sqlite3": {"connect"},
+    "zipfile": {"ZipFile", "Path"},
+    "tarfile": {"open", "TarFile"},
+    "json": {"load", "dump"},
+    "np": {"load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"},
+    "torch": {"load", "save"},
+    "mmap": {"mmap"},
+}
+NAMES = {
+    *("open", "FileIO", "TemporaryDirectory", "NamedTemporaryFile", "mkdtemp", "mkstemp", "rmtree", "copyfile"),
+    *("copytree", "ZipFile", "load_file", "save_file", "safe_open", "ParquetWriter", "read_csv", "read_parquet"),
+    *("GGUFReader", "read_eval_log", "read_eval_log_sample", "read_eval_log_samples", "write_eval_log"),
+}
+"""Functions that are called by their own name, or by that of any module."""
+
+_CHECKED = "reads a path that Folder or NamedFile checked just before"
+_STREAM = "reads a stream that NamedFile opened, not a path"
+_PARTIAL = "writes the new file that NamedFile.replacing made for it"
+_SQLITE = "opens a path that Folder checked; SQLite has no other way in"
+_PIPE = "the pipe of a child process to its parent, which is no file"
+_ANONYMOUS = "a temporary file without a name, which nobody else can reach"
+_HUB = "gets a folder that check_folder and check_tokenizer looked at, or a name on the hub"
+
+# file -> calls -> reason
+ALLOWED: dict[str, dict[str, str]] = {
+    "activations/shards.py": {"safe_open": _CHECKED},
+    "checks.py": {
+        "is_file": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
+        "path.lexists": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
+    },
+    "cli/doctor.py": {"sqlite3.connect": _SQLITE},
+    "cli/help.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
+    "environments/textworld.py": {"mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"},
+    "evaluation/merging.py": {"sqlite3.connect": _SQLITE},
+    "importers/archive.py": {"zipfile.ZipFile": _STREAM},
+    "inspect_ai/export.py": {"write_eval_log": _PARTIAL},
+    "inspect_ai/log.py": {"read_eval_log": _CHECKED},
+    "meg/causal_tree.py": {"replace": "a method of a causal model, not of a path"},
+    "meg/file.py": {"zipfile.ZipFile": _STREAM, "np.load": _STREAM},
+    "models/dialect.py": {"from_pretrained": _HUB},
+    "models/engine_link.py": {"tempfile.TemporaryFile": _ANONYMOUS},
+    "models/engine_process.py": {"os.fdopen": _PIPE},
+    "models/gguf_files.py": {"mmap.mmap": _STREAM},
+    "models/loading.py": {"from_pretrained": _HUB},
+    "bounded_process.py": {
+        "os.fdopen": _PIPE,
+        "exists": "reads /proc/self/statm in a child that imports as little as possible",
+        "read_text": "reads /proc/self/statm in a child that imports as little as possible",
+    },
+    "organisms/adapters.py": {"safe_open": _CHECKED},
+    "report/exports.py": {"savefig": _PARTIAL},
+    "reproduction/cliff_figures.py": {"savefig": _PARTIAL},
+    "runs/export.py": {"ParquetWriter": _PARTIAL},
+    "runs/opening.py": {
+        "sqlite3.connect": _SQLITE,
+        "FileIO": "wraps the number of a file that Folder.open_to_change opened",
+        "readlink": "asks /proc/self/fd where an open file lies now",
+    },
+    "runs/tables.py": {"sqlite3.connect": "a database in memory, which has no file"},
+    "spill.py": {"tempfile.TemporaryFile": _ANONYMOUS},
+}
+
+
+def file_calls(text: str) -> Iterator[tuple[str, int]]:
+    """Yield (name, line) of each call that opens, lists, makes, removes or looks at files."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in NAMES:
+            yield function.id, node.lineno
+        elif isinstance(function, ast.Attribute):
+            holder = function.value
+            module = holder.id if isinstance(holder, ast.Name) else getattr(holder, "attr", "")
+            one = len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred)
+            if function.attr in FUNCTIONS.get(module, ()):
+                yield f"{module}.{function.attr}", node.lineno
+            elif function.attr in METHODS | (NAMES - {"open"}) or (function.attr == "replace" and one):
+                yield function.attr, node.lineno
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_are_reached_through_a_folder_alone(path: Path) -> None:
+    name = str(path.relative_to(SOURCE))
+    allowed = ALLOWED.get(name, {})
+    found = list(file_calls(path.read_text(encoding="utf-8")))
+    beyond = [f"{name}:{line}: {call}" for call, line in found if call not in allowed]
+    assert not beyond or name == "folder.py", "use goalscope.folder, or give a reason in ALLOWED"
+    assert not set(allowed) - {call for call, _ in found}, "an exception that is no longer needed"
+
+
+def test_exceptions_name_files_and_reasons() -> None:
+    assert set(ALLOWED) <= {str(path.relative_to(SOURCE)) for path in FILES}
+    assert all(len(reason) > 20 for calls in ALLOWED.values() for reason in calls.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open('x')",
+        "path.open()",
+        "(a / b).read_text(encoding='utf-8')",
+        "Path(x).mkdir(parents=True)",
+        "partial.replace(path)",
+        "os.open(path, 0)",
+        "os.path.exists(path)",
+        "shutil.rmtree(x)",
+        "from tempfile import mkdtemp\nmkdtemp()",
+        "sqlite3.connect(path)",
+        "np.load(path)",
+        "figure.savefig(path)",
+        "[path.stat().st_size for path in folder.glob('*')]",
+    ],
+)
+def test_the_rule_itself_finds_what_it_forbids(line: str) -> None:
+    assert list(file_calls(line))
+
+
+@pytest.mark.parametrize(
+    "line", ["text.replace('a', 'b')", "folder.load_text('x')", "replace(plan, a=1)", "os.getpid()"]
+)
+def test_the_rule_leaves_the_rest_alone(line: str) -> None:
+    assert not list(file_calls(line))
