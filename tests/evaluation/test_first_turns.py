@@ -18,6 +18,7 @@ from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
 from goalscope.evaluation.plan import Plan
 from goalscope.planning import optimal_actions
 from goalscope.preflight import FirstTurns, first_turns
+from goalscope.preflight.causes import EXAMPLE, LIKELIHOOD
 from goalscope.preflight.usable import without_action
 from goalscope.registry import resolve
 from goalscope.runs import Store
@@ -220,16 +221,15 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     ],
 )
 def test_what_helps_follows_from_what_the_answers_are(failures: dict[str, int], facts: list[str]) -> None:
-    told = without_action(FirstTurns(asked=8, failures=failures, example="So"), {})
+    told = without_action(FirstTurns(asked=8, failures=failures, example="So"))
     assert all(fact in told for fact in facts)
-    assert without_action(FirstTurns(asked=8), {}) == ""
+    assert without_action(FirstTurns(asked=8)) == ""
 
 
 @pytest.mark.parametrize("failure", ["no JSON", "empty", "unknown action", "two different actions", "little mass", "x"])
 def test_what_was_used_is_not_proposed(failure: str) -> None:
-    used = {"answer": "likelihood", "template": "example", "reasoning": "none"}
-    told = without_action(FirstTurns(asked=1, failures={failure: 1}), used)
-    assert not any(word in told for word in ("--answer likelihood", "--template example", "reasoning=none"))
+    told = without_action(FirstTurns(asked=1, failures={failure: 1}, used=(LIKELIHOOD, EXAMPLE)))
+    assert not any(word in told for word in ("--answer likelihood", "--template example"))
     assert told.rpartition("what helps: ")[2]
 
 

@@ -13,6 +13,7 @@ Ctrl-C, twice):
 * "measure", "capture", "report", "repair": just before the number-th event of that work on a run that is there
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partialmethod
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -77,8 +78,8 @@ class Countdown:
 
 
 def trace_events(event: Callable[..., None]) -> None:
-    """Call something before each SQL statement, sync and rename, and behind the opening of each new file."""
-    connect, sync, make, moves = sqlite3.connect, os.fsync, Path.open, {"replace": Path.replace, "rename": Path.rename}
+    """Call something before each SQL statement, sync, rename and removal, and behind the opening of each new file."""
+    connect, sync, make, opens = sqlite3.connect, os.fsync, Path.open, os.open
 
     def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*arguments, **options)
@@ -89,9 +90,12 @@ def trace_events(event: Callable[..., None]) -> None:
         event()
         sync(file)
 
-    def renamed(path: Path, target: Any, how: str) -> Path:
-        event()
-        return moves[how](path, target)
+    def before(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            event()
+            return change(*arguments, **options)
+
+        return changed
 
     def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         file = make(path, mode, *arguments, **options)
@@ -99,10 +103,17 @@ def trace_events(event: Callable[..., None]) -> None:
             event()
         return file
 
+    def opened_number(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        number = opens(path, flags, *arguments, **options)
+        if flags & (os.O_CREAT | os.O_TRUNC):
+            event()
+        return number
+
     sqlite3.connect = traced  # type: ignore[assignment]
     os.fsync = synced  # type: ignore[assignment]
-    Path.replace = partialmethod(renamed, how="replace")  # type: ignore[assignment]
-    Path.rename = partialmethod(renamed, how="rename")  # type: ignore[assignment]
+    os.open = opened_number
+    for name in ("replace", "rename", "link", "unlink", "mkdir"):
+        setattr(os, name, before(getattr(os, name)))
     Path.open = opened  # type: ignore[assignment, method-assign]
 
 
@@ -282,6 +293,7 @@ def read_only(directory: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a process that ends by a fault of memory says where
     # Tests run in the background hand SIGINT on as ignored; the process of a user at a terminal has it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     modes: dict[str, Any] = {"kill": kill, "slow": slow, "refused": refused, "read-only": read_only}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
+from goalscope.cli.help import LAYERS, Executor, Gpus, Reads, RunDirectory, Workers, flag, option
 from goalscope.folder import Folder
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def capture(
         ),
     ] = "",
     model: Annotated[
-        str | None, option("NAME", "A folder or a hub name; the model of the run's study if left out.")
+        str | None, Reads("model"), option("NAME", "A folder or a hub name; the model of the run's study if left out.")
     ] = None,
     agent: Annotated[str | None, option("NAME", "Whose steps, where several have token ids.")] = None,
     untrained: Annotated[int | None, option("SEED", "The control: the same architecture with random weights.")] = None,
@@ -164,7 +164,9 @@ def probe(
     ] = "",
     random_seeds: Annotated[int | None, option("N", "Random networks of each kind (5).", min=1)] = None,
     full: Annotated[bool, flag("--full", "The complete table: all probes everywhere.")] = False,
-    model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
+    model: Annotated[
+        str, Reads("model"), option("NAME", "A folder or a hub name; the model of the run's study if left out.")
+    ] = "",
     device: Annotated[
         str, option("NAME", "Where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.")
     ] = "cpu",

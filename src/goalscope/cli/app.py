@@ -32,8 +32,10 @@ from goalscope.cli.help import (
     Exported,
     MeasureCommand,
     ProbeCommand,
+    Reads,
     RunDirectory,
     StudyCommand,
+    Writes,
     as_lines,
     examples,
     flag,
@@ -116,9 +118,13 @@ _command("estimate", cls=StudyCommand)(studies.estimate)
 @_command("import")
 def import_(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A file or folder: JSONL, logs of Inspect, or the authors' layout.")
+        Path,
+        Reads("log"),
+        typer.Argument(metavar="PATH", help="A file or folder: JSONL, logs of Inspect, or the authors' layout."),
     ],
-    out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, Writes("directory"), option("DIR", "The run directory to write.", "--out", "-o")
+    ] = None,
     check: Annotated[bool, flag("--check", "Check everything, write nothing.")] = False,
     reader: Annotated[
         str | None,
@@ -178,7 +184,9 @@ def show(
 
 @_command("compare")
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B ...", help="Run directories.")],
+    runs: Annotated[
+        list[Path], Reads("run", "evaluation"), typer.Argument(metavar="RUN_A RUN_B ...", help="Run directories.")
+    ],
     measures: Annotated[
         str | None,
         option(
@@ -204,12 +212,14 @@ def compare(
     at: Annotated[
         str | None, option("NUMBERS", "A curve over training: the number of each run's checkpoint, separated by ','.")
     ] = None,
-    svg: Annotated[Path | None, option("FILE", "Draw the curve there: .svg, .pdf, .png or .csv.")] = None,
+    svg: Annotated[
+        Path | None, Writes("file"), option("FILE", "Draw the curve there: .svg, .pdf, .png or .csv.")
+    ] = None,
     other_horizons: Annotated[
         bool, flag("--other-horizons", "Also compare runs whose episodes may last differently long.")
     ] = False,
-    json: Annotated[Path | None, option("FILE", "Write the numbers as JSON there, too.")] = None,
-    csv: Annotated[Path | None, option("FILE", "Write the numbers as CSV there, too.")] = None,
+    json: Annotated[Path | None, Writes("file"), option("FILE", "Write the numbers as JSON there, too.")] = None,
+    csv: Annotated[Path | None, Writes("file"), option("FILE", "Write the numbers as CSV there, too.")] = None,
 ) -> None:
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
@@ -240,8 +250,10 @@ def compare(
 @_command("report")
 def report(
     run: RunDirectory,
-    out: Annotated[Path | None, option("FILE", "The page; RUN/report.html by default.", "--out", "-o")] = None,
-    ledger: Annotated[Path | None, option("FILE", "Write all numbers as JSON there, too.")] = None,
+    out: Annotated[
+        Path | None, Writes("file"), option("FILE", "The page; RUN/report.html by default.", "--out", "-o")
+    ] = None,
+    ledger: Annotated[Path | None, Writes("file"), option("FILE", "Write all numbers as JSON there, too.")] = None,
 ) -> None:
     """Write the report of a run as one page; a run that is not measured yet is measured first."""
     from goalscope.cli import measuring
@@ -256,7 +268,7 @@ _command("figure")(figures.figure)
 @_command("export")
 def export(
     run: RunDirectory,
-    out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
+    out: Annotated[Path, Writes("directory"), option("DIR", "The folder to write to.", "--out", "-o")],
     activations: Exported = "",
     captures: Captures = "",
     format: Annotated[
@@ -285,7 +297,9 @@ _command("patch")(interventions.patch)
 @_command("meg")
 def meg(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE|RUN", help="A decision process and an agent in it (.json, .npz), or a run.")
+        Path,
+        Reads("process", "run"),
+        typer.Argument(metavar="FILE|RUN", help="A decision process and an agent in it (.json, .npz), or a run."),
     ],
     unknown: Annotated[
         bool, flag("--unknown", "Also the best of all utilities over states; of runs, held out.")
@@ -344,15 +358,19 @@ def meg(
 
 @_command("score")
 def score(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Episodes of task worlds as JSON lines.")],
+    path: Annotated[Path, Reads("log"), typer.Argument(metavar="FILE", help="Episodes of task worlds as JSON lines.")],
     out: Annotated[
-        Path | None, option("FILE", "Write the score of each episode there, as JSON lines.", "--out", "-o")
+        Path | None,
+        Writes("file"),
+        option("FILE", "Write the score of each episode there, as JSON lines.", "--out", "-o"),
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print one JSON object in place of the table.")] = False,
     steps: Annotated[bool, flag("--steps", "Write every step to --out, too.")] = False,
     distances: Annotated[str, option("GRAPH", "Where distances are measured: known, map or observed.")] = "known",
     report: Annotated[
-        Path | None, option("DIR", "Also keep the episodes as a run there, and write its report.", "--report")
+        Path | None,
+        Writes("directory"),
+        option("DIR", "Also keep the episodes as a run there, and write its report.", "--report"),
     ] = None,
 ) -> None:
     """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused."""

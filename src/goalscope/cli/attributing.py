@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.hypotheses import Bank
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
 from goalscope.folder import Folder
@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 def attribute(
     agent: Annotated[
         str,
+        Reads("run", "agent", "model"),
         typer.Argument(metavar="AGENT|RUN", help="An agent, as goalscope evaluate takes it, or a run directory."),
     ],
     hypotheses: Bank,
     worlds: Annotated[
         str | None,
+        Reads("study"),
         option(
             "STUDY|KIND", "The worlds in which an agent is asked, as goalscope separate takes them; none for a run."
         ),
     ] = None,
     separating: Annotated[
         str | None,
+        Reads("study", "run"),
         option(
             "STUDY|KIND|RUN",
             "Worlds in which the claim is tested, opened once it is frozen; for a run another run of the same agent.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o")
+        Path | None,
+        Writes("directory"),
+        option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o"),
     ] = None,
     methods: Annotated[
         str,
@@ -50,7 +55,9 @@ def attribute(
     seed: Annotated[int, option("N", "Added to the seeds of the worlds; root seed of resamples.")] = 0,
     workers: Annotated[int, option("N", "Calls of the agent at the same time.", min=1)] = 1,
     picture: Annotated[
-        Path | None, option("FILE", "Write hypotheses against groups of worlds there (.svg, .pdf, .png, .csv).")
+        Path | None,
+        Writes("file"),
+        option("FILE", "Write hypotheses against groups of worlds there (.svg, .pdf, .png, .csv)."),
     ] = None,
     dry: Annotated[bool, flag("--dry-run", "Ask nothing, say what it costs at most.")] = False,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,

@@ -4,14 +4,14 @@ import json
 from typing import Annotated, Any
 
 from goalscope.cli.console import progress, say
-from goalscope.cli.evaluating import MODELS
+from goalscope.cli.evaluating import MODELS, NAMED_MODELS
 from goalscope.cli.help import flag, option
 from goalscope.cli.hypotheses import Worlds, study_of
 from goalscope.cli.studies import Count, Densities, OutFolder, Sizes
 
 
 def depends(
-    models: Annotated[list[str], MODELS],
+    models: Annotated[list[str], NAMED_MODELS, MODELS],
     out: OutFolder,
     worlds: Worlds = "",
     moved: Annotated[

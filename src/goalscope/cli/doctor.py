@@ -14,7 +14,7 @@ import typer
 
 from goalscope.cli.console import table
 from goalscope.cli.errors import WRONG_INPUT
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.extras import how_to_install
 from goalscope.folder import Folder
 
@@ -49,17 +49,23 @@ class Finding:
 
 def doctor(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run directory: say what is damaged, and can be rebuilt.")
+        Path | None,
+        Reads("run"),
+        typer.Argument(metavar="[RUN]", help="A run directory: say what is damaged, and can be rebuilt."),
     ] = None,
     repair: Annotated[bool, flag("--repair", "With RUN: rebuild it; the damaged file is kept beside it.")] = False,
-    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
+    folder: Annotated[Path, Writes("directory"), option("DIR", "Where runs are to be written.")] = Path(),
     model: Annotated[
-        str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.")
+        str | None,
+        Reads("model"),
+        option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves."),
     ] = None,
     device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
     server: Annotated[str | None, option("URL", "Try what a server can do: its address up to /v1.")] = None,
     mode: Annotated[str, option("MODE", "With --server: chat, or completions.")] = "chat",
-    tokenizer: Annotated[str | None, option("DIR", "With --server: the tokenizer of mode completions.")] = None,
+    tokenizer: Annotated[
+        str | None, Reads("model"), option("DIR", "With --server: the tokenizer of mode completions.")
+    ] = None,
     key_env: Annotated[str | None, option("VARIABLE", "With --server: the variable that holds its key.")] = None,
     as_json: Annotated[bool, flag("--json", "With --model or --server: print one JSON object.")] = False,
 ) -> None:

@@ -8,13 +8,14 @@ import typer
 
 from goalscope.cli.console import progress
 from goalscope.cli.errors import PROBLEMS
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 
 ARMS = (
     "Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses, depends, inside, "
     "patching, reasoning, plans, beliefs."
 )
 
+NAMED_MODELS = Reads("model", "agent", "run")
 MODELS = typer.Argument(
     metavar="MODEL ...",
     help="theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL; a "
@@ -24,17 +25,23 @@ MODELS = typer.Argument(
 
 
 def evaluate(
-    out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
-    models: Annotated[list[str] | None, MODELS] = None,
+    out: Annotated[
+        Path, Writes("directory"), option("DIR", "The directory to write, or to go on with.", "--out", "-o")
+    ],
+    models: Annotated[list[str] | None, NAMED_MODELS, MODELS] = None,
     budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (7m).")] = "",
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
     arms: Annotated[str, option("NAMES", ARMS)] = "",
     sizes: Annotated[str | None, option("LIST", "Other side lengths of the grids, e.g. 7 or 7,9.")] = None,
     worlds: Annotated[
-        str, option("STUDY", "Ask in the environments (toy-text) or grids of a study alone, by its phases.")
+        str,
+        Reads("study"),
+        option("STUDY", "Ask in the environments (toy-text) or grids of a study alone, by its phases."),
     ] = "",
     hypotheses: Annotated[
-        str, option("FILE|NAMES", "Other hypotheses than goal and corners, as goalscope separate takes them.")
+        str,
+        Reads("hypotheses"),
+        option("FILE|NAMES", "Other hypotheses than goal and corners, as goalscope separate takes them."),
     ] = "",
     answer: Annotated[
         str | None,
@@ -61,7 +68,9 @@ def evaluate(
     workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
     dry: Annotated[bool, flag("--dry-run", "Ask and keep first turns alone, say what all of it takes.")] = False,
     plan: Annotated[
-        Path | None, option("FILE", "A plan, as --dry-run --json prints and evaluation.json holds one, not models.")
+        Path | None,
+        Reads("plan"),
+        option("FILE", "A plan, as --dry-run --json prints and evaluation.json holds one, not models."),
     ] = None,
     as_json: Annotated[bool, flag("--json", "With --dry-run: print the plan of what would be asked.")] = False,
 ) -> None:
@@ -99,7 +108,11 @@ def evaluate(
 
 
 def ledger(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of an evaluation, or its ledger.json.")],
+    path: Annotated[
+        Path,
+        Reads("evaluation"),
+        typer.Argument(metavar="DIR", help="The directory of an evaluation, or its ledger.json."),
+    ],
     as_json: Annotated[bool, flag("--json", "Everything, as JSON.")] = False,
     card: Annotated[bool, flag("--card", "One paragraph for a model card.")] = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.folder import Folder
 
 if TYPE_CHECKING:
@@ -13,17 +13,24 @@ if TYPE_CHECKING:
 
 
 def figure(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run, or of an evaluation.")],
+    run: Annotated[
+        Path,
+        Reads("run", "evaluation"),
+        typer.Argument(metavar="RUN", help="The directory of a run, or of an evaluation."),
+    ],
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The name below the figure on the page, or see --list.")
     ] = None,
     out: Annotated[
         Path | None,
+        Writes("file"),
         option("FILE", "Write it there: .svg, .pdf, .png or .csv; a table as .tex, .md or .csv.", "--out", "-o"),
     ] = None,
     listing: Annotated[bool, flag("--list", "List the names of all figures and tables.")] = False,
     every: Annotated[
-        Path | None, option("DIR", "Write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.", "--all")
+        Path | None,
+        Writes("directory"),
+        option("DIR", "Write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.", "--all"),
     ] = None,
 ) -> None:
     """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them."""

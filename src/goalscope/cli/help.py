@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -53,6 +53,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope evaluate theseus epsilon-greedy:epsilon=0.3 --budget 20m --out runs/two",
         "goalscope evaluate HuggingFaceTB/SmolLM2-135M-Instruct --arms grids --answer likelihood --out runs/smollm2",
         "goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt",
+        "goalscope evaluate --plan runs/gpt/evaluation.json --out runs/again",
     ),
     "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),
     "run": (
@@ -76,6 +77,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "attribute": (
         "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after",
         "goalscope attribute runs/first --hypotheses 'grids;key' --methods meg",
+        "goalscope attribute runs/first --hypotheses grids --picture picture.svg",
     ),
     "organisms": (
         "goalscope organisms make --at organisms",
@@ -83,6 +85,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope organisms check --at organisms",
         "goalscope organisms judge score meg --at organisms --out judged",
         "goalscope organisms gate --at organisms --out gate",
+        "goalscope organisms inside --at organisms --out inside",
+        "goalscope organisms seal --at organisms --out challenge --key key.json",
+        "goalscope organisms claim score --at challenge",
+        "goalscope organisms open --at challenge --key key.json",
+        "goalscope organisms score --at challenge",
     ),
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
@@ -103,8 +110,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope compare runs/a runs/b --margin 'success=0.1'",
         "goalscope compare runs/demo --agents 'optimal;random'",
         "goalscope compare runs/iso --transforms --json iso.json",
+        "goalscope compare runs/early runs/late --at 0,1000 --svg curve.svg",
     ),
-    "report": ("goalscope report runs/demo --out demo.html",),
+    "report": ("goalscope report runs/demo --out demo.html", "goalscope report runs/demo --ledger numbers.json"),
     "view": ("goalscope view runs/theseus", "goalscope view runs/demo --out demo.html --serve"),
     "figure": (
         "goalscope figure runs/demo --list",
@@ -144,7 +152,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope score log.jsonl --out scores.jsonl --steps",
     ),
     "verify": ("goalscope verify runs/first",),
-    "doctor": ("goalscope doctor --folder /data/runs", "goalscope doctor runs/first --repair"),
+    "doctor": (
+        "goalscope doctor --folder /data/runs",
+        "goalscope doctor runs/first --repair",
+        "goalscope doctor --model models/mine",
+    ),
 }
 
 
@@ -168,12 +180,57 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
+Thing = Literal[
+    "run",
+    "shard",
+    "evaluation",
+    "organisms",
+    "challenge",
+    "key",
+    "study",
+    "hypotheses",
+    "plan",
+    "agent",
+    "model",
+    "log",
+    "process",
+    "prompt",
+]
+"""What a file or directory may be that a command reads. `agent` is a YAML file, `model` a folder of weights."""
+
+
+class Reads:
+    """State what an argument may name on disk, beside its type; nothing of it is shown in the help.
+
+    The suite of attacks in ``tests/attacks`` takes from this which damaged files and directories a command is given.
+    An argument that names a file or a directory without saying what it is makes that suite fail.
+
+    Attributes:
+        things: what may lie there and is read.
+    """
+
+    def __init__(self, *things: Thing) -> None:
+        self.things = things
+
+
+class Writes:
+    """State that a command writes a file or a directory at the place that an argument names; see `Reads`.
+
+    Attributes:
+        form: whether a file or a directory is written.
+    """
+
+    def __init__(self, form: Literal["file", "directory"]) -> None:
+        self.form = form
+
+
+RunDirectory = Annotated[Path, Reads("run"), typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
 Executor = Annotated[str, option("NAME", "Where it is computed: threads (here), processes, or ray (extra ray).")]
 Workers = Annotated[int, option("N", "With --executor: how many processes or actors.", min=1)]
 Gpus = Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)]
 Pilot = Annotated[
     Path | None,
+    Reads("run"),
     option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power.", "--pilot"),
 ]
 MeasureSpeed = Annotated[

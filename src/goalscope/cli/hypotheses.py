@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
 from goalscope.folder import anything_at
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ROWS = 12  # pairs of the table of those that are told apart least
 Bank = Annotated[
     str,
+    Reads("hypotheses"),
     option(
         "FILE|NAMES",
         "Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written forms such as 'corner "
@@ -28,6 +29,7 @@ Bank = Annotated[
 ]
 Worlds = Annotated[
     str,
+    Reads("study"),
     option(
         "STUDY|KIND",
         "The worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an entry of a study: "
@@ -45,7 +47,9 @@ def separate(
     lapse: Lapse = 0.1,
     level: Annotated[float, option("RATE", "Error rate that the number of episodes is counted for.")] = 0.05,
     out: Annotated[
-        Path | None, option("FILE", "Also write the matrix there: .svg, .pdf, .png or .csv.", "--out", "-o")
+        Path | None,
+        Writes("file"),
+        option("FILE", "Also write the matrix there: .svg, .pdf, .png or .csv.", "--out", "-o"),
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     sizes: Sizes = None,
@@ -96,6 +100,7 @@ def design(
     seed: Annotated[int, option("N", "Root seed of the random choices that they are compared with.")] = 0,
     out: Annotated[
         Path | None,
+        Writes("file"),
         option("FILE", "Write a study of them there (.yaml), with a twin of each hypothesis.", "--out", "-o"),
     ] = None,
     sizes: Sizes = None,

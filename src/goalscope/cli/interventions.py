@@ -4,7 +4,7 @@ import time
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from goalscope.cli.help import RunDirectory, option
+from goalscope.cli.help import Reads, RunDirectory, option
 
 if TYPE_CHECKING:
     from goalscope.interventions.experiment import InterventionSummary
@@ -23,7 +23,9 @@ def patch(
         int | None, option("N", "Counterfactual pairs of each grid size, an equal share of each thing moved.", min=1)
     ] = None,
     agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
-    model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
+    model: Annotated[
+        str, Reads("model"), option("NAME", "A folder or a hub name; the model of the run's study if left out.")
+    ] = "",
     device: Annotated[str, option("NAME", "With --model: auto (the default), cpu, cuda, cuda:1.")] = "auto",
     settings: Annotated[
         list[str] | None, option("KEY=VALUE", "Any key of the intervention, e.g. pairs.controls=0.", "--set")

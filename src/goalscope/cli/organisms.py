@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 
 if TYPE_CHECKING:
     from goalscope.organisms import Card
@@ -31,12 +31,22 @@ def organisms(
         typer.Argument(metavar="[METHODS]...", help="With judge and claim: attribution methods; all by default."),
     ] = None,
     at: Annotated[
-        Path, option("DIR", "Directory of the organisms, a folder each; with claim, open and score of the challenge.")
+        Path,
+        Reads("organisms", "challenge"),
+        Writes("directory"),
+        option("DIR", "Directory of the organisms, a folder each; with claim, open and score of the challenge."),
     ] = Path("organisms"),
     out: Annotated[
-        Path | None, option("DIR", "With judge, gate, inside: results; with seal: the challenge.", "--out", "-o")
+        Path | None,
+        Writes("directory"),
+        option("DIR", "With judge, gate, inside: results; with seal: the challenge.", "--out", "-o"),
     ] = None,
-    key: Annotated[Path | None, option("FILE", "With seal and open: salts and truths, not to be given away.")] = None,
+    key: Annotated[
+        Path | None,
+        Reads("key"),
+        Writes("file"),
+        option("FILE", "With seal and open: salts and truths, not to be given away."),
+    ] = None,
     name: Annotated[str, option("NAME", "With claim: who claims.")] = "ours",
     families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
     kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from goalscope.cli.console import json_text, progress, say
-from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
+from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, Reads, Writes, flag, option
 
 if TYPE_CHECKING:
     from goalscope.cli.overrides import Overrides
     from goalscope.runs import Study
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
-OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
+StudyName = Annotated[str, Reads("study"), typer.Argument(metavar="STUDY", help=STUDIES)]
+OutFolder = Annotated[Path, Writes("directory"), option("DIR", "The run directory to write.", "--out", "-o")]
 Sizes = Annotated[str | None, option("LIST", "Other grid sizes, e.g. 7,9.")]
 Densities = Annotated[str | None, option("LIST", "Other wall densities, e.g. 0,0.6.")]
 Count = Annotated[int | None, option("N", "Worlds of each kind, size and density.")]
@@ -23,6 +23,7 @@ Trajectories = Annotated[int | None, option("N", "Episodes of each agent on each
 Agents = Annotated[str | None, option("NAMES", "Only these agents of the study, in this order, separated by , or ;.")]
 ModelName = Annotated[
     str | None,
+    Reads("model"),
     option("NAME", "This model in the place of those of the chat agents: a folder, a GGUF file or a hub name."),
 ]
 Settings = Annotated[
@@ -80,9 +81,12 @@ def run(
 
 
 def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; must be new.")],
+    out: Annotated[
+        Path, Writes("directory"), typer.Argument(metavar="OUT", help="The directory to write; must be new.")
+    ],
     shards: Annotated[
         list[Path],
+        Reads("shard", "evaluation"),
         typer.Argument(metavar="SHARD ...", help="The run directories of all shards, in any order; or evaluations."),
     ],
 ) -> None:
@@ -136,7 +140,9 @@ def estimate(
     ] = False,
     pilot: Pilot = None,
     measure: MeasureSpeed = False,
-    out: Annotated[Path | None, option("DIR", "With --measure: keep the answers; run goes on with them.")] = None,
+    out: Annotated[
+        Path | None, Writes("directory"), option("DIR", "With --measure: keep the answers; run goes on with them.")
+    ] = None,
     assume_mean: Annotated[float | None, option("SHARE", "Mean that --power assumes without a pilot (0.8).")] = None,
     assume_between: Annotated[
         float | None,

@@ -5,15 +5,17 @@ from typing import Annotated
 
 import typer
 
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 
 
 def view(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN|EVALUATION ...", help="Directories of runs or of evaluations.")
+        list[Path],
+        Reads("run", "evaluation"),
+        typer.Argument(metavar="RUN|EVALUATION ...", help="Directories of runs or of evaluations."),
     ],
     out: Annotated[
-        Path | None, option("FILE", "The page; view.html in the directory by default.", "--out", "-o")
+        Path | None, Writes("file"), option("FILE", "The page; view.html in the directory by default.", "--out", "-o")
     ] = None,
     serve: Annotated[bool, flag("--serve", "Also serve it on this machine alone, until Ctrl-C.")] = False,
     port: Annotated[int, option("N", "With --serve: the port; 0 takes a free one.", min=0, max=65535)] = 0,

@@ -19,7 +19,7 @@ from goalscope.preflight.first_turns import (
     most_turns,
     stored_first_turns,
 )
-from goalscope.preflight.usable import announced, found, settings_in_use, why_unusable
+from goalscope.preflight.usable import announced, found, why_unusable
 from goalscope.progress import TALLY
 
 _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
@@ -56,8 +56,8 @@ def measure(
             if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                first, used = _measure(evaluation, arm, subject, limits, workers, arguments)
-                if why := why_unusable(first, used):
+                first = _measure(evaluation, arm, subject, limits, workers, arguments)
+                if why := why_unusable(first):
                     failures.silent[subject.name] = why
                     failures.leave_out(all_arms, [subject.name], why)
                 else:
@@ -79,21 +79,19 @@ def _measure(
     limits: Limits,
     workers: int,
     arguments: Mapping[str, Any] | None,
-) -> tuple[FirstTurns, dict[str, Any]]:
-    """Return the measured batch of a model, and the parameters that it was asked with."""
+) -> FirstTurns:
     study = arm.make([subject], evaluation.plan.sizes.get(arm.name, max(arm.quick, 1)), evaluation.plan.seed)
     agent, parameters = study.agents()[0], study.agents_[0].parameters
     path, most = evaluation.path(arm.name, subject), max(1, most_turns(study))
-    used = settings_in_use(agent, parameters)
     if not agent.journalled:
-        return ask_first_turns(study, agent, parameters, path, limits, most=most), used
+        return ask_first_turns(study, agent, parameters, path, limits, most=most)
     kept = stored_first_turns(path, agent)
     if kept is not None:
         TALLY.tell(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")
-        return kept, used
+        return kept
     TALLY.tell(announced(subject.name, most, limits))
     store = evaluation.written().store(arm, subject, study)
     first = ask_first_turns(study, agent, parameters, store, limits, workers=workers, most=most, arguments=arguments)
-    for line in found(subject.name, first, limits, used):
+    for line in found(subject.name, first, limits):
         TALLY.tell(line)
-    return first, used
+    return first

@@ -6,7 +6,7 @@ from typing import Any
 
 from goalscope.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
 from goalscope.preflight.forecast import amounts, forecast, span, whole
-from goalscope.preflight.usable import announced, found, settings_in_use
+from goalscope.preflight.usable import announced, found
 from goalscope.progress import TALLY, duration
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
@@ -59,7 +59,7 @@ def measure_and_say(
             patient=patient,
             arguments={"command": "run", "passed": dict(arguments or {})},
         )
-        for line in found(agent.name, first, limits, settings_in_use(agent, entry.parameters)):
+        for line in found(agent.name, first, limits):
             TALLY.tell(line)
         if first.silent:
             TALLY.tell(f"{agent.name}: nothing is known of what it takes, it gave no answer: {first.silent}")

@@ -60,6 +60,10 @@ class ServerReport(BaseModel):
         """Return the state of an ability, "unknown" where it was not tried."""
         return next((ability.state for ability in self.abilities if ability.name == name), "unknown")
 
+    def advice(self, name: str) -> str:
+        """Return what to change where an ability is missing, "" for the usual advice or where it was not tried."""
+        return next((ability.advice for ability in self.abilities if ability.name == name), "")
+
     def detail(self, name: str) -> str:
         """Return the evidence on an ability, "" where it was not tried."""
         return next((ability.detail for ability in self.abilities if ability.name == name), "")
@@ -137,7 +141,8 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
                 ignored.append(recorded)
             else:
                 record = ", or say server: {unsupported: record} to go on and have that recorded with each step"
-                problems.append(f"{sentence} {report.detail(name)}. {_instead(name)}{record if recorded else ''}")
+                advice = report.advice(name) or _instead(name)
+                problems.append(f"{sentence} {report.detail(name)}. {advice}{record if recorded else ''}")
     context = report.told.context
     if context is not None and needs.written and needs.sampling.max_tokens >= context:
         problems.append(
@@ -162,6 +167,7 @@ def _needs(model: HttpModel, needs: ServerNeeds) -> list[tuple[str, bool, str, s
         ("whole prompts", needs.written, "", "the server must read prompts as a whole:"),
         ("temperature", needs.written, "temperature", f"the server must heed {temperature}:"),
         ("reasoning", needs.written, "reasoning", "reasoning and answer must be told apart:"),
+        ("answers in text", needs.written, "", "the model must answer in text:"),
         ("log-probabilities", bool(sampling.top_logprobs), "top_logprobs", "top_logprobs needs log-probabilities:"),
         ("log-probabilities of prompts", needs.scored, "", "answer: likelihood needs those of a prompt's tokens:"),
         (f"constrained: {constrained}", constrained is not None, "constrained", "server.constrained must act:"),
@@ -178,6 +184,7 @@ def _instead(name: str) -> str:
         '"do_sample": true; else serve the model with vLLM, SGLang or llama.cpp',
         "reasoning": "Start the server with the model's reasoning parser (vLLM and SGLang: --reasoning-parser), or use "
         "mode: completions",
+        "answers in text": "Leave tools out of server.body, and start the server without its automatic choice of tools",
         "log-probabilities": "Set top_logprobs: 0",
         "log-probabilities of prompts": "Use vLLM, SGLang or a local model, or answer: generated",
         "stop strings": "Take stop out of server.body",

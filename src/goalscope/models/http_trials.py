@@ -4,6 +4,7 @@ Few servers reject what they do not support: one that ignores the temperature st
 reasoning in the answer. Each ability is therefore judged by an answer, not by the server's documentation.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from goalscope.models.http_context import (
 )
 from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
-from goalscope.models.marks import left_over
+from goalscope.models.marks import end_token, left_over, tags_in
 
 DRAWS: Final = 8
 """Answers drawn to see whether the temperature has an effect."""
@@ -43,6 +44,10 @@ MOST_PLAIN: Final = 1024
 
 _LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
 _SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
+_IN_REASONING: Final = (
+    "Start the server with the reasoning parser of this model (vLLM and SGLang: --reasoning-parser), or switch "
+    "thinking off (thinking: false, which sends chat_template_kwargs: {enable_thinking: false})"
+)
 _IDS: Final = "return_token_ids"
 _COLD: Final[Mapping[str, float]] = {"temperature": 0.0, "top_p": 1.0}
 _EXCERPT_LENGTH: Final = 60  # characters of an answer quoted in a sentence
@@ -59,6 +64,8 @@ class Ability(BaseModel):
     name: str
     state: State
     detail: str
+    advice: str = ""
+    """What to change where it is missing; "" for the usual advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +158,10 @@ class Trials:
         except failures as error:
             self.add(name, state, _excerpt(str(error), max_characters))
 
-    def add(self, name: str, state: State | bool, detail: str) -> None:
+    def add(self, name: str, state: State | bool, detail: str, advice: str = "") -> None:
         """Record the result of a trial."""
         known_state: State = state if isinstance(state, str) else "yes" if state else "no"
-        self.abilities.append(Ability(name=name, state=known_state, detail=detail))
+        self.abilities.append(Ability(name=name, state=known_state, detail=detail, advice=advice))
 
     def ask(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool = True
@@ -215,14 +222,22 @@ class Trials:
             self._logprobs(answer)
 
     def _reasoning(self, answer: Served) -> None:
-        excerpt = _excerpt(answer.reply.answer)
+        reply = answer.reply
+        excerpt = _excerpt(reply.answer)
+        if reply.call is not None and not reply.answer:
+            detail = f"the answer came as a call of a tool ({_excerpt(reply.call)})"
+            self.add("answers in text", "no", detail)
         if self.model.dialect is not None:
             self.add("reasoning", "yes", "told apart here, by the tokens of the output")
-        elif left_over(answer.reply.answer):
-            self.add("reasoning", "no", f"markers are left in the answer that do not take it apart ({excerpt})")
+        elif left_over(reply.answer):
+            detail = f"markers are left in the answer that do not take it apart ({excerpt})"
+            self.add("reasoning", "no", detail, _advice_on_marks(reply.answer))
+        elif not reply.answer and reply.finish == "stop" and _ends_in_answer(reply.reasoning or "", self.needs.answers):
+            detail = f"the whole answer stands in the server's field for reasoning ({_excerpt(reply.reasoning or '')})"
+            self.add("reasoning", "no", detail, _IN_REASONING)
         elif answer.divided:
             self.add("reasoning", "yes", "merged into the answer, taken apart by the model's own markers")
-        elif answer.reply.reasoning:
+        elif reply.reasoning:
             self.add("reasoning", "yes", "kept apart by the server")
         elif answer.reasoning_count:
             self.add("reasoning", "yes", f"kept by the server, {answer.reasoning_count} tokens")
@@ -364,6 +379,30 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
     prompt_fields = {"messages": [{"role": "user", "content": _SEA}]}
     answer = model.trial(prompt_fields, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
     return answer.reply.finish == "stop" and kept_to(answer.reply.answer, answers)
+
+
+def _ends_in_answer(reasoning: str, answers: Sequence[str]) -> bool:
+    """Return whether a text of reasoning ends with one of the answers that state an action."""
+    return kept_to(reasoning[reasoning.rfind("{") :], answers) if "{" in reasoning else False
+
+
+def _advice_on_marks(text: str) -> str:
+    """Return what to change where an answer holds marks, "" for the usual advice."""
+    token = end_token(text)
+    if token is not None:
+        stop = json.dumps([token], ensure_ascii=False)
+        return (
+            f"Let the server stop at {token} (server: {{body: {{stop: {stop}}}}}), or start it with the model's own "
+            "chat template"
+        )
+    tags = tags_in(text)
+    if tags is None:
+        return ""
+    open_tag, close_tag = (json.dumps(tag, ensure_ascii=False) for tag in tags)
+    return (
+        f"Name the model's tags, reasoning: {{open: {open_tag}, close: {close_tag}}}, or start the server with the "
+        "model's reasoning parser (vLLM and SGLang: --reasoning-parser)"
+    )
 
 
 def _output(answer: Served) -> tuple[str, str]:

@@ -9,13 +9,13 @@ def prepare() -> Callable[[dict[str, Any]], Iterator[str]]:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def render(request: dict[str, Any]) -> Iterator[str]:
-        texts, _ = render_jinja_template(
+        rendered: Any = render_jinja_template(
             conversations=[request["messages"]],
             chat_template=request["template"],
             add_generation_prompt=request["prompt"],
             **request["variables"],
         )
-        text = texts[0]
+        text = str(rendered[0][0])
         if len(text) > request["length"]:
             raise ValueError(f"it writes more than {request['length']} characters")
         text.encode()

@@ -25,6 +25,7 @@ from goalscope.models.decode import common_prefix
 from goalscope.models.http import HttpModel
 from goalscope.models.http_transport import Client
 from goalscope.planning.oracle import oracle
+from goalscope.preflight.causes import cause_of, ways_in_use
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
 from goalscope.progress import lines
@@ -78,6 +79,9 @@ class FirstTurns(BaseModel):
     Attributes:
         asked: number of turns.
         failures: name of a failure -> turns that hold no action for that reason.
+        causes: what explains a failure beyond its name (see `goalscope.preflight.causes`) -> turns.
+        marks: the marks in an answer that show the first such cause.
+        used: what the agent uses already of what may be advised, see `goalscope.preflight.usable`.
         example: the beginning of an answer without an action, "" where each has one.
         scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
         shared: share of a prompt that all prompts begin with, by its bytes; 0 for agents without a prompt.
@@ -92,6 +96,9 @@ class FirstTurns(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     asked: int = Field(default=0, ge=0)
     failures: dict[str, int] = Field(default_factory=dict)
+    causes: dict[str, int] = Field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     example: str = ""
     scored: int = Field(default=0, ge=0)
     optimal: int = Field(default=0, ge=0)
@@ -323,11 +330,15 @@ class _Batch:
         seconds = self._clock() - began
         told, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
         scored = optimal = 0
+        causes, marks = Counter(told.causes), told.marks
         example = told.example
-        for turn, episode, (_, world) in zip(turns, live, portion, strict=True):
+        for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             usage.update(turn.usage)
             if turn.failure is not None:
                 failures[turn.failure] += 1
+                if (cause := cause_of(turn, observation.view.actions)) is not None:
+                    causes[cause.name] += 1
+                    marks = marks or cause.marks
                 example = example or " ".join((turn.text or turn.reasoning or "").split())[:_EXAMPLE]
             elif (best := _optimal(world, episode.state)) is not None:
                 scored += 1
@@ -339,6 +350,9 @@ class _Batch:
         self._told = FirstTurns(
             asked=total,
             failures=dict(failures),
+            causes=dict(causes),
+            marks=marks,
+            used=ways_in_use(agent),
             example=example,
             scored=told.scored + scored,
             optimal=told.optimal + optimal,

@@ -20,6 +20,7 @@ from goalscope.models.gguf_files import read_header
 from goalscope.models.grid_tokens import check_cell_tokens
 from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
+from goalscope.preflight.causes import ways_in_use
 from goalscope.preflight.memory import token_octets
 from goalscope.preflight.model_defaults import find_out
 from goalscope.preflight.usable import what_helps
@@ -166,7 +167,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
         "write_rate": rates[1],
         "samples": tuple(samples),
     }
-    return ModelReport(**facts, meaning=tuple(_conclusions(facts, defaults.parameters)))
+    return ModelReport(**facts, meaning=tuple(_conclusions({**facts, "name": model, "used": ways_in_use(agent)})))
 
 
 def _samples(
@@ -194,7 +195,7 @@ def _samples(
             Sample(
                 size=grid.height,
                 prompt_tokens=len(completion.prompt_tokens or ()),
-                text=completion.text,
+                text=completion.answer,
                 reasoning=completion.reasoning,
                 finish=completion.finish,
                 verdict=answer.failure or Action(answer.action or 0).name,
@@ -226,7 +227,7 @@ def _cells(
     return symbols, tuple(problems)
 
 
-def _conclusions(facts: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+def _conclusions(facts: Mapping[str, Any]) -> list[str]:
     """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
     samples: Sequence[Sample] = facts["samples"]
     valid = sum(sample.valid for sample in samples)
@@ -236,12 +237,12 @@ def _conclusions(facts: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]
         if masses and min(masses) >= LEAST_MASS:
             lines.append(
                 f"Where an answer names its action, the four moves have {np.mean(masses):.2f} of the probability: with "
-                "constrained choice these turns would be valid (--set agents.0.answer=likelihood; another agent, never "
-                "pooled with generated answers)."
+                f"constrained choice these turns would be valid (`goalscope evaluate {facts['name']} --answer "
+                "likelihood`; another agent, never pooled with generated answers)."
             )
         else:
             failures = Counter(sample.verdict for sample in samples if not sample.valid)
-            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used)}.")
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used=facts['used'])}.")
     longest = max(facts["prompt_tokens"].values())
     if facts["positions"] is not None and longest >= facts["positions"]:
         lines.append(

@@ -7,7 +7,7 @@ import typer
 
 from goalscope.cli.console import say, table
 from goalscope.cli.further import command
-from goalscope.cli.help import flag, option
+from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.studies import Settings
 from goalscope.reproduction.working import reproduce as reproduce_item
 
@@ -28,25 +28,35 @@ def reproduce(
     item: Annotated[
         str, typer.Argument(metavar="ITEM", help="A figure or table, e.g. 'telos table 2'; --list prints all.")
     ] = "",
-    out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
+    out: Annotated[
+        Path | None, Writes("directory"), option("DIR", "The run directory to write.", "--out", "-o")
+    ] = None,
     listed: Annotated[bool, flag("--list", "Print all items with what they work with, run nothing.")] = False,
     every: Annotated[
         bool, flag("--all", "Run all items whose name begins with ITEM, or go on with them; one table and one page.")
     ] = False,
     markdown: Annotated[
-        Path | None, option("FILE", "With --all: write the table into FILE, between its marks if it has them.")
+        Path | None,
+        Reads("prompt"),
+        Writes("file"),
+        option("FILE", "With --all: write the table into FILE, between its marks if it has them."),
     ] = None,
     model: Annotated[
-        str | None, option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.")
+        str | None,
+        Reads("model"),
+        option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name."),
     ] = None,
     scale: Annotated[
         str, option("PART", "Part of the published size, e.g. 0.1; small: all items together in less than an hour.")
     ] = "1",
     logs: Annotated[
-        Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
+        Path | None,
+        Reads("log", "run"),
+        option("PATH", "Read these in place of a run: recorded logs, or a run directory."),
     ] = None,
     template: Annotated[
         list[Path] | None,
+        Reads("prompt"),
         option("FILE", "Your copy of the prompt that the paper prints; once for each prompt.", "--template"),
     ] = None,
     workers: Annotated[int, option("N", "Calls at the same time.", min=1)] = 1,

@@ -267,7 +267,7 @@ class _Heads:
     """Growing columns of episodes without their steps."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {name: [] for name in _HEAD_NAMES}
+        self._columns: dict[str, Any] = {name: [] for name in _HEAD_NAMES}
         self._worlds: dict[str, tuple[int, World]] = {}
         self._world, self._length = array("q"), array("q")
 
@@ -283,9 +283,10 @@ class _Heads:
 
     def columns(self, **steps: npt.NDArray[Any]) -> EpisodeColumns:
         """Return all columns; ``steps``: those of the steps, and the last states."""
+        cells: dict[str, Any] = {name: freeze(column) for name, column in steps.items()}
         return EpisodeColumns(
             **self._columns,
-            **{name: freeze(column) for name, column in steps.items()},
+            **cells,
             worlds=tuple(world for _, world in self._worlds.values()),
             world=freeze(np.array(self._world, dtype=np.int64)),
             length=freeze(np.array(self._length, dtype=np.int64)),
@@ -340,7 +341,7 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
         if (walk[:, -1] == NO_ACTION).any()
     }
     if candidates:
-        select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(candidates)}) AND instr(said, ?)"
+        select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(list(candidates))}) AND instr(said, ?)"
         texts = store.query(select, (*candidates, WITHHELD.encode()))
         sums = store.sums.known("said", [number for number, _ in texts])
         for number, said in texts:

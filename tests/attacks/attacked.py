@@ -1,0 +1,132 @@
+"""Commands that are attacked, each in a process of its own with bounds on time, memory and the size of files.
+
+Reads tasks (words, folder, seconds, memory) as JSON lines and forks one process for each, since starting Python anew
+would take longer than most commands. The output goes to the files `stdout` and `stderr` beside the folder. Prints for
+each how it ended: exit status (negative: a signal), whether it was ended for taking too long, seconds, and the bytes of
+memory that it used beyond those of this process.
+
+Organisms are made of few lessons and measured in few worlds here, and challenges are small.
+"""
+
+import faulthandler
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+LARGEST_FILE = 2**30
+
+
+def shorten() -> None:
+    """Let what takes long work on less: few lessons and worlds for organisms and challenges, no model for the demo."""
+    from samples import STUDY
+
+    from goalscope.cli import commands
+    from goalscope.organisms import cards, challenge, families, judging, learners, making
+    from goalscope.runs import Study
+
+    commands.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]
+
+    every: dict[str, Any] = families.FAMILIES  # type: ignore[assignment]
+    for name in list(every):
+        if name in ("goal", "place"):
+            every[name] = replace(every[name], lessons=60)
+        else:
+            del every[name]
+    learners.STEPS, judging.WORLDS = 30, 4  # type: ignore[misc]
+    cards.MEASURED, challenge.WORLDS = 8, 12  # type: ignore[misc]
+    making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
+
+
+HEAVY = ("activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers")
+"""Rooms that import PyTorch or another large library."""
+
+
+def import_all(*, heavy: bool) -> None:
+    """Import all of goalscope once and not in each process; ``heavy``: also what needs large libraries."""
+    import goalscope
+
+    for module in pkgutil.walk_packages(goalscope.__path__, "goalscope."):
+        if not module.name.endswith("__main__") and (heavy or module.name.split(".")[1] not in HEAVY):
+            try:
+                importlib.import_module(module.name)
+            except ImportError:  # of a package that is not installed
+                continue
+
+
+def work(task: dict[str, Any]) -> None:
+    """Be the command; never return."""
+    os.setpgid(0, 0)
+    folder = Path(task["folder"])
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(folder)
+    faulthandler.dump_traceback_later(0.9 * task["seconds"], file=2)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if task["memory"] else 0
+    for limit, most in (
+        (resource.RLIMIT_AS, in_use + task["memory"] if task["memory"] else resource.RLIM_INFINITY),
+        (resource.RLIMIT_FSIZE, LARGEST_FILE),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+    sys.argv = ["goalscope", *task["words"]]
+    from goalscope.cli import main
+
+    status: Any = 1
+    try:
+        main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:  # noqa: BLE001  (as the end of a process shows it)
+        sys.excepthook(*sys.exc_info())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def serve() -> None:
+    """Do each task."""
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for line in sys.stdin:
+        task = json.loads(line)
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            work(task)
+        ended, pause = 0, 0.002
+        while not ended and time.monotonic() - began < task["seconds"]:
+            time.sleep(pause)
+            pause = min(0.05, 1.5 * pause)
+            ended, status, usage = os.wait4(child, os.WNOHANG)
+        late = not ended
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)  # its own children, too, which may outlive it
+        if late:
+            _, status, usage = os.wait4(child, 0)
+        result = {
+            "status": os.waitstatus_to_exitcode(status),
+            "late": late,
+            "seconds": time.monotonic() - began,
+            "memory": max(0, usage.ru_maxrss * 1024 - base),
+        }
+        sys.stdout.write(f"{json.dumps(result)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    import_all(heavy="heavy" in sys.argv[1:])
+    shorten()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    serve()
