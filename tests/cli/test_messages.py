@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
+from goalscope.evaluation.budget import Budget
 from goalscope.hypotheses import load_hypotheses
 from goalscope.report.blocks import size_in_words
 from goalscope.runs import Store
@@ -108,3 +109,14 @@ def test_a_start_without_answers_does_not_refuse_the_corrected_study(
         assert store.agent_names() and store.holds_answers()
     refused = call("run", "mute.yaml", "--out", "out", status=2)
     assert "different one" in refused, "answers are never given up"
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "words"),
+    [("1k-tokens", 179_034.0, "179,000 tokens"), ("1m", 7_800.0, "2 h 10 min"), ("1usd", 4.5, "4.50 USD")],
+)
+def test_a_budget_that_is_too_small_names_one_that_is_enough(limit: str, least: float, words: str) -> None:
+    budget = Budget.parse(limit)
+    assert budget.in_words(least) == words
+    enough = Budget.parse(budget.enough(least))
+    assert enough.of == budget.of and least < enough.amount < 1.3 * least

@@ -67,6 +67,7 @@ FLOORS = {
 # read rows, and probabilities are checked by the checks of arrays.
 ARROWS = {
     ("distributions", "checks"),
+    ("bounded", "untrusted"),
     ("measures", "probing"),
     ("cli", "importers"),
     ("cli", "evaluation"),
