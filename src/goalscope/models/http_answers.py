@@ -93,7 +93,7 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
     if not text and isinstance(refusal, str) and refusal:
         finish, error = "withheld", refusal
     raw_reasoning = message.get("reasoning_content") or message.get("reasoning")
-    reasoning = raw_reasoning if isinstance(raw_reasoning, str) else None
+    reasoning = raw_reasoning if isinstance(raw_reasoning, str) else _thinking(message.get("content"))
     in_text = None
     if marks is None:
         in_text = split_said(text)
@@ -293,6 +293,13 @@ def _content(content: Any, kind: str = "text") -> str:
     if not isinstance(content, str | None):
         raise GarbledError("the content of a message is no text")
     return content or "" if kind == "text" else ""
+
+
+def _thinking(content: Any) -> str:
+    """Return the reasoning that stands in parts of a message's content, each a text or a list of texts."""
+    parts = content if isinstance(content, list) else []
+    thoughts = [part.get("thinking") for part in parts if isinstance(part, Mapping) and part.get("type") == "thinking"]
+    return "\n".join(thought if isinstance(thought, str) else _content(thought or []) for thought in thoughts)
 
 
 def _count(value: Any) -> int | None:
