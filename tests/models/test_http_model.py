@@ -15,6 +15,7 @@ from goalscope.models.http_answers import chat_answer, completions_answer
 from goalscope.models.http_budget import CallBudget
 from goalscope.models.http_errors import GarbledError, retry_after
 from goalscope.models.http_transport import RequestPace
+from goalscope.models.marks import Marks
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers
 
@@ -178,7 +179,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         ({"caps": {"euro": 1}}, "caps.euro: unknown key; valid: calls, tokens, usd"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"device": "cpu"}, "device belongs to local models"),
-        ({"reasoning": "harmony"}, "reasoning must be auto, think or none"),
+        ({"reasoning": "harmony"}, "reasoning must be auto, think, none or"),
         ({"today": "2025-08-05"}, "today must not be given"),
     ],
 )
@@ -265,8 +266,9 @@ def test_requests_are_spaced_and_held() -> None:
 
 
 def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
-    def read(message: dict[str, Any], style: str = "auto") -> Reply:
-        return chat_answer({"choices": [{"message": message, "finish_reason": "stop"}]}, style).reply
+    def read(message: dict[str, Any], reasoning: str = "auto") -> Reply:
+        body = {"choices": [{"message": message, "finish_reason": "stop"}]}
+        return chat_answer(body, Marks.of(reasoning)).reply
 
     assert read({"content": "a", "reasoning_content": "r"}).reasoning == "r"
     assert read({"content": "a", "reasoning": "r"}).reasoning == "r"
@@ -313,7 +315,7 @@ def test_other_huge_numbers_of_a_response_are_garbled() -> None:
 def test_alternatives_that_are_none_are_garbled(top: Any) -> None:
     token = {"token": "a", "logprob": -1.0, "top_logprobs": top}
     with pytest.raises(GarbledError):
-        chat_answer({"choices": [{"message": {"content": "UP"}, "logprobs": {"content": [token]}}]}, "auto")
+        chat_answer({"choices": [{"message": {"content": "UP"}, "logprobs": {"content": [token]}}]}, None)
 
 
 KEYS = ["choices", "message", "content", "text", "usage", "prompt_tokens", "logprobs", "tokens", "token_logprobs"]
@@ -335,7 +337,7 @@ JSON = st.recursive(
 @given(JSON, JSON)
 def test_a_hostile_body_is_an_answer_or_garbled(inner: Any, outer: Any) -> None:
     for body in ({"choices": [inner]}, {"choices": [{"message": inner, "text": "x", "logprobs": outer}]}):
-        for read in (lambda found: chat_answer(found, "auto"), completions_answer):
+        for read in (lambda found: chat_answer(found, None), completions_answer):
             try:
                 answer = read(body)
             except GarbledError:

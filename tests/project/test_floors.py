@@ -97,6 +97,7 @@ ARROWS = {
     ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("folder", "untrusted"),
+    ("bounded", "untrusted"),
     ("yaml_text", "checks"),
     ("yaml_text", "untrusted"),
     ("yaml_text", "folder"),

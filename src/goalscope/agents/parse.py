@@ -15,10 +15,11 @@ covers families of marks that the model's settings do not name.
 Answers that were cut off
 -------------------------
 
-Where the reply reached the token limit, the text may be reasoning without any mark. It then states an action only in
-two cases: the whole text is one JSON object, or the text begins with an outermost object that states an action. The
-opening of a code fence (three backticks, blanks or tabs, one word or none, white space) may stand before that object.
-Else it is `truncated`.
+A reply that was cut off at the token limit inside of marked reasoning states no action: it is `truncated`, whatever
+answer stands before. Where it was cut off elsewhere, the text may be reasoning without any mark. It then states an
+action only in two cases: the whole text is one JSON object, or the text begins with an outermost object that states an
+action. The opening of a code fence (three backticks, blanks or tabs, one word or none, white space) may stand before
+that object. Else it is `truncated`.
 
 JSON
 ----

@@ -215,9 +215,10 @@ class CachedAgent:
         assert recorded is not None  # pairs without reasoning were left out
         (reply,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
         if turn(reply).action is None or (reply.reasoning or "").strip() != recorded.reasoning.strip():
+            written = (reply.answer or reply.reasoning or "")[:80]
             raise ValueError(
                 f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
-                f"its reasoning up to the answer and wrote {reply.answer[:80]!r}: serve the model with one that "
+                f"its reasoning up to the answer and wrote {written!r}: serve the model with one that "
                 "knows continue_final_message (vLLM, SGLang), or ask it in mode completions"
             )
         self.continues = True

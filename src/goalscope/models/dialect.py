@@ -351,7 +351,7 @@ class Dialect:
             ends = [index for index, marker in marked if marker == marks.close]
             if ends:
                 return list(tokens[: ends[0]]), marks.tail.lstrip()
-            return None if marked or marks.opened(prompt) else ([], "")
+            return None if marks.opened(prompt) or marks.open in self.text(tokens) else ([], "")
         channel: int | None = None
         for index, marker in marked:
             if marker == "<|channel|>":

@@ -20,7 +20,7 @@ from goalscope.models.http_answers import (
 )
 from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
 from goalscope.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
-from goalscope.models.http_errors import RejectedError, rejection
+from goalscope.models.http_errors import RejectedError, WithheldError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
@@ -202,7 +202,7 @@ class HttpModel:
                 self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
-            if sampling.top_logprobs and answer.reply.logprobs is None:
+            if sampling.top_logprobs and answer.reply.logprobs is None and answer.reply.finish != "withheld":
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
                 self.drop(
@@ -328,8 +328,8 @@ class HttpModel:
             if state == "no":
                 raise ValueError(
                     f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
-                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and "
-                    "run the same study on the same directory to go on"
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, "
+                    "and run the same study on the same directory to go on"
                 )
             self._prompt_counts.confirm(expected)
 
@@ -351,6 +351,9 @@ class HttpModel:
             body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **prompt_fields}
             try:
                 return self._ask(body, reservation, request.key, sampling.top_logprobs)
+            except WithheldError as withheld:
+                reply = Reply(finish="withheld", error=str(withheld), raw=None if ids is None else "")
+                return Served(reply=reply, prompt_count=None, output_count=None, reasoning_count=None)
             except RejectedError as rejected:
                 message = str(rejected)
                 if self._renamed(message):

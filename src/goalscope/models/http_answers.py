@@ -82,7 +82,7 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
         limit: the token limit of the request; a response of so many tokens was cut off, whatever else it says.
 
     Raises:
-        GarbledError: a malformed response, or one that is empty although nothing says why.
+        GarbledError: a response that is malformed, or empty although nothing says why.
     """
     choice, finish, error, common = _choice(body, limit)
     message = choice.get("message")
@@ -93,7 +93,7 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
     if not text and isinstance(refusal, str) and refusal:
         finish, error = "withheld", refusal
     raw_reasoning = message.get("reasoning_content") or message.get("reasoning")
-    reasoning = raw_reasoning if isinstance(raw_reasoning, str) else None
+    reasoning = raw_reasoning if isinstance(raw_reasoning, str) else _thinking(message.get("content"))
     in_text = None
     if marks is None:
         in_text = split_said(text)
@@ -135,7 +135,7 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
     """Read a response of ``/completions`` to a request with a token limit.
 
     Raises:
-        GarbledError: a malformed response, or one that is empty although nothing says why.
+        GarbledError: a response that is malformed, or empty although nothing says why.
     """
     choice, finish, error, common = _choice(body, limit)
     text = choice.get("text")
@@ -208,9 +208,7 @@ def _entry_score(entry: Any, token: int) -> float:
     return float(_pair("", token_entry.get("logprob"))[1])
 
 
-def _choice(
-    body: Mapping[str, Any], limit: int | None = None
-) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
+def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
     """Return the first choice, how it ended, the server's words on a withheld answer, and the fields of both modes.
 
     These are token counts and the fingerprint.
@@ -221,8 +219,8 @@ def _choice(
     usage = body.get("usage")
     usage_fields = usage if isinstance(usage, Mapping) else {}
     details = usage_fields.get("completion_tokens_details")
-    reason = choices[0].get("finish_reason")
     finish = _finish(choices[0], _count(usage_fields.get("completion_tokens")), limit)
+    reason = str(choices[0].get("finish_reason"))
     return (
         choices[0],
         finish,
@@ -236,15 +234,6 @@ def _choice(
     )
 
 
-def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
-    """Raise a `GarbledError` for an output without content of which no tokens are counted: the server has failed.
-
-    A model that ends its output at once writes at least the token that ends it.
-    """
-    if not written and finish == "stop" and not output_count:
-        raise GarbledError("a response holds no content, and counts no tokens of an output")
-
-
 def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -> Finish:
     """Return how a response ended.
 
@@ -252,14 +241,22 @@ def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -
     many tokens as it may have was cut off, unless the server names the stop that ended it.
     """
     reason = choice.get("finish_reason")
-    if isinstance(reason, str):
-        name = reason.lower().replace("-", "_")
-        if name in _AT_THE_LIMIT:
-            return "length"
-        if name in _WITHHELD:
-            return "withheld"
-    stopped = any(choice.get(name) is not None for name in _STOPS)
+    name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
+    if name in _AT_THE_LIMIT:
+        return "length"
+    if name in _WITHHELD:
+        return "withheld"
+    stopped = any(choice.get(key) is not None for key in _STOPS)
     return "length" if limit is not None and written is not None and written >= limit and not stopped else "stop"
+
+
+def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
+    """Raise a `GarbledError` for an output without content of which no tokens are counted: the server has failed.
+
+    A model that ends its output at once writes at least the token that ends it.
+    """
+    if not written and finish == "stop" and not output_count:
+        raise GarbledError("a response holds no content, and counts no tokens of an output")
 
 
 def _answered_by(body: Mapping[str, Any]) -> str:
@@ -296,6 +293,13 @@ def _content(content: Any, kind: str = "text") -> str:
     if not isinstance(content, str | None):
         raise GarbledError("the content of a message is no text")
     return content or "" if kind == "text" else ""
+
+
+def _thinking(content: Any) -> str:
+    """Return the reasoning that stands in parts of a message's content, each a text or a list of texts."""
+    parts = content if isinstance(content, list) else []
+    thoughts = [part.get("thinking") for part in parts if isinstance(part, Mapping) and part.get("type") == "thinking"]
+    return "\n".join(thought if isinstance(thought, str) else _content(thought or []) for thought in thoughts)
 
 
 def _count(value: Any) -> int | None:
@@ -413,20 +417,22 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning
-    output = text if reasoning is None else f"{reasoning}{marks.tail}{text}"
+    closed = marks.close in prefill
+    # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
+    between = "" if closed and not text else marks.tail
+    output = text if reasoning is None else f"{reasoning}{between}{text}"
     prefill_text = prefill.removeprefix(marks.open).lstrip("\n")  # as repeated by a server that separates reasoning
     repeated = reasoning is not None and prefill_text != prefill and output.startswith(prefill_text)
     if repeated:
         output = f"{marks.lead}{output}"
     elif not output.startswith(prefill):
         output = prefill + output
-    # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
-    again = bool(reasoning and text) and marks.close in prefill and not repeated
+    again = bool(reasoning and text) and closed and not repeated
     parts = split(text_segments(output, marks), marks)
     if again:
-        # The closing tag stays in the answer, where it is a mark of reasoning: such an answer states no action.
-        begun, rest = split(text_segments(prefill, marks), marks), output.removeprefix(prefill)
-        parts = (*begun, Part(kind="answer", text=rest))
+        # All that it wrote is kept as reasoning, so that no action is read from it.
+        begun = split(text_segments(prefill, marks), marks)
+        parts = (*begun, Part(kind="reasoning", text=output.removeprefix(prefill)))
     calls = tuple(part for part in answer.reply.parts if part.kind == "call")
     # The returned ids begin at another position.
     return {"parts": (*parts, *calls), "prompt_tokens": None, "output_tokens": None}

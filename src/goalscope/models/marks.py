@@ -198,7 +198,8 @@ def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) 
         return _harmony(segments)
     if marks.style == "tags":
         return _tags(segments, marks, thinking)
-    return _parts("", "".join(segment.text for segment in segments))
+    text = "".join(segment.text for segment in segments)
+    return (Part(kind="answer", text=text),) if text else ()
 
 
 def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
@@ -228,23 +229,23 @@ def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
 def _tags(segments: Sequence[Segment], marks: Marks, thinking: bool) -> tuple[Part, ...]:
     answer: list[str] = []
     thoughts: list[str] = []
+    unclosed: list[str] = []
     for text, marker in segments:
         if marker and text == marks.open:
             thinking = True
         elif marker and text == marks.close:
-            if not thinking:
-                # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
-                thoughts, answer = [*thoughts, *answer], []
-            thinking = False
+            # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
+            thoughts += unclosed if thinking else answer
+            answer, unclosed, thinking = answer if thinking else [], [], False
         elif thinking or not marker:
-            (thoughts if thinking else answer).append(text)
-    return _parts("".join(thoughts).strip(), "".join(answer).strip())
-
-
-def _parts(reasoning: str, answer: str) -> tuple[Part, ...]:
-    """Return the parts that are not empty."""
-    kinds: tuple[tuple[PartKind, str], ...] = (("reasoning", reasoning), ("answer", answer))
-    return tuple(Part(kind=kind, text=text) for kind, text in kinds if text)
+            (unclosed if thinking else answer).append(text)
+    # Reasoning that is never closed stays behind an answer: such a reply ends inside of its reasoning.
+    texts: tuple[tuple[PartKind, str], ...] = (
+        ("reasoning", "".join(thoughts)),
+        ("answer", "".join(answer)),
+        ("reasoning", "".join(unclosed)),
+    )
+    return tuple(Part(kind=kind, text=text.strip()) for kind, text in texts if text.strip())
 
 
 def split_said(text: str) -> tuple[Part, ...] | None:
