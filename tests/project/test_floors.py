@@ -94,6 +94,7 @@ ARROWS = {
     ("rows", "columns"),
     ("registry", "checks"),
     ("progress", "untrusted"),
+    ("bounded", "untrusted"),
     ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("folder", "untrusted"),

@@ -72,6 +72,7 @@ class HttpModel:
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
         thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
             None for what the template does by itself.
+        chat_template: the name of the chat template, of a model that has several (completions only).
         prices: prices of tokens.
         caps: spending limits.
         concurrency: requests at the same time, None for as many as the run has workers.
@@ -94,6 +95,7 @@ class HttpModel:
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
         prices: Prices | Mapping[str, Any] | None = None,
         caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
@@ -133,6 +135,7 @@ class HttpModel:
                 today=today,
                 template_options=template_options,
                 thinking=thinking,
+                chat_template=chat_template,
             )
         elif reasoning == "harmony":
             raise ValueError(
@@ -141,6 +144,11 @@ class HttpModel:
             )
         elif today is not None:
             raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
+        elif chat_template is not None:
+            raise ValueError(
+                "in mode chat the server renders the chat by its own template, chat_template must not be given: choose "
+                "the template where the server is started, or use mode completions"
+            )
 
     @property
     def name(self) -> str:
@@ -182,7 +190,7 @@ class HttpModel:
     def _complete(self, request: Request, sampling: Sampling) -> Reply:
         text = self.render(request.messages, sampling) or ""
         prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
-        ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
+        ids = None if self.dialect is None else [*self.dialect.prompt_ids([text])[0], *prefill_ids]
         prompt_tokens = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
         with self.budget.reserve(prompt_tokens, sampling.max_tokens, request.key) as reservation:
             started = time.perf_counter()

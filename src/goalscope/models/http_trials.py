@@ -176,7 +176,7 @@ class Trials:
                 "messages": [{"role": turn.role, "content": turn.content} for turn in messages]
             }
         else:
-            prompt_fields = {"prompt": dialect.encode(dialect.render(messages, sampling))}
+            prompt_fields = {"prompt": dialect.prompt_ids([dialect.render(messages, sampling)])[0]}
         while True:
             sent = {name: value for name, value in optional.items() if name not in self.rejected}
             try:
