@@ -31,8 +31,8 @@ _ROUNDING: Final = 1e-6  # what the ends of an interval may be off by, in units 
 
 
 def content_id_of(kind: str) -> Any:
-    """Return the type of the content ids of a kind, see `goalscope.ids.content_id`."""
-    return Annotated[str, Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")]
+    """Return what a text must be that is a content id of a kind, see `goalscope.ids.content_id`; for ``Annotated``."""
+    return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
 
 
 def _check_ends(ends: tuple[float, float, float]) -> tuple[float, float, float]:
@@ -123,7 +123,8 @@ def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Seal
         return unseal(kind, text, edited=edited)
     except ValidationError as error:
         faults = explain(error, {"": list(kind.model_fields)}, str(path), what)
-        raise ValueError(f"{faults}\nit was changed since it was written, or goalscope did not write it: {advice}") from None
+        changed = "it was changed since it was written, or goalscope did not write it"
+        raise ValueError(f"{faults}\n{changed}: {advice}") from None
     except ValueError as error:
         raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
 
