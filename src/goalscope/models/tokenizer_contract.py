@@ -146,12 +146,8 @@ class TokenizerContract:
         Raises:
             ValueError: the contract does not hold for one of them; the message names the first difference.
         """
-        expected = [None] * len(texts) if self.file is None else split_bounded(self.file, texts, self.source)
-        result = []
-        for text, reference in zip(texts, expected, strict=True):
-            ids = token_ids(self.tokenizer, text, self.source)
-            if reference is not None and ids != reference:
-                raise self._unlike_file(ids, reference)
+        result = self.split(texts)
+        for text, ids in zip(texts, result, strict=True):
             self._check_text(text, self._text(ids))
             if self.rows is not None and ids and max(ids) >= self.rows:
                 raise ValueError(
@@ -159,6 +155,20 @@ class TokenizerContract:
                     f"embedding (vocab_size), it writes {max(ids)} for {self._text([max(ids)])!r}: it is that of "
                     f"another model; {ADVICE}"
                 )
+        return result
+
+    def split(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some texts, which may be fragments, as the file alone gives them.
+
+        Each text is split in the bounded process first.
+        """
+        if self.file is None:
+            return [token_ids(self.tokenizer, text, self.source) for text in texts]
+        result = []
+        for text, reference in zip(texts, split_bounded(self.file, texts, self.source), strict=True):
+            ids = token_ids(self.tokenizer, text, self.source)
+            if ids != reference:
+                raise self._unlike_file(ids, reference)
             result.append(ids)
         return result
 
@@ -178,7 +188,7 @@ class TokenizerContract:
         own = [str(token) for token in self.tokenizer.all_special_tokens]
         names = dict.fromkeys([*own, *markers, *_MARK.findall(chat_template)])
         whole = [name for name in names if name in vocabulary]
-        for name, ids in zip(whole, self._compared(whole), strict=True):
+        for name, ids in zip(whole, self.split(whole), strict=True):
             if ids != [vocabulary[name]]:
                 raise ValueError(
                     f"the token {shorten(name)} of {self.source} must be one token, its tokenizer splits it into "
@@ -186,22 +196,13 @@ class TokenizerContract:
                 )
         opening = "".join(own[:2])
         text = opening.join(["", *SAMPLE])
-        self.ids([*SAMPLE, text])
-        if self._text(token_ids(self.tokenizer, text, self.source)) != text:
+        *_, ids = self.ids([*SAMPLE, text])
+        if self._text(ids) != text:
             warnings.warn(
                 f"the tokenizer of {self.source} adds a space at the beginning of a text or after special tokens, or "
                 "takes in white space beside them; all else of a prompt is given back unchanged",
                 stacklevel=2,
             )
-
-    def _compared(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some texts, compared with the file alone."""
-        own = [token_ids(self.tokenizer, text, self.source) for text in texts]
-        if self.file is not None:
-            for ids, reference in zip(own, split_bounded(self.file, texts, self.source), strict=True):
-                if ids != reference:
-                    raise self._unlike_file(ids, reference)
-        return own
 
     def check_stop(self, named: Collection[int], own: int | None) -> None:
         """Check the tokens that end an output.
