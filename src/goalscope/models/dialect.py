@@ -276,9 +276,12 @@ class Dialect:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a rendered prompt; nothing is added to it."""
+        """Return the ids of a text, which may be a fragment; nothing is added to it."""
         # Whether a prompt fits is checked, and said, by the decoder.
-        return token_ids(self.tokenizer, text, self._folder or self._source)
+        loaded = self._load()
+        if loaded.contract is not None:
+            return loaded.contract.split([text])[0]
+        return token_ids(loaded.tokenizer, text, self._folder or self._source)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the ids of some rendered prompts, as `encode` does, and check that the tokenizer keeps its contract.

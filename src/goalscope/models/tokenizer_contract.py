@@ -146,12 +146,8 @@ class TokenizerContract:
         Raises:
             ValueError: the contract does not hold for one of them; the message names the first difference.
         """
-        expected = [None] * len(texts) if self.file is None else split_bounded(self.file, texts, self.source)
-        result = []
-        for text, reference in zip(texts, expected, strict=True):
-            ids = token_ids(self.tokenizer, text, self.source)
-            if reference is not None and ids != reference:
-                raise self._unlike_file(ids, reference)
+        result = self.split(texts)
+        for text, ids in zip(texts, result, strict=True):
             self._check_text(text, self._text(ids))
             if self.rows is not None and ids and max(ids) >= self.rows:
                 raise ValueError(
@@ -159,6 +155,20 @@ class TokenizerContract:
                     f"embedding (vocab_size), it writes {max(ids)} for {self._text([max(ids)])!r}: it is that of "
                     f"another model; {ADVICE}"
                 )
+        return result
+
+    def split(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some texts, which may be fragments, as the file alone gives them.
+
+        Each text is split in the bounded process first.
+        """
+        if self.file is None:
+            return [token_ids(self.tokenizer, text, self.source) for text in texts]
+        result = []
+        for text, reference in zip(texts, split_bounded(self.file, texts, self.source), strict=True):
+            ids = token_ids(self.tokenizer, text, self.source)
+            if ids != reference:
+                raise self._unlike_file(ids, reference)
             result.append(ids)
         return result
 
@@ -178,7 +188,7 @@ class TokenizerContract:
         own = [str(token) for token in self.tokenizer.all_special_tokens]
         names = dict.fromkeys([*own, *markers, *_MARK.findall(chat_template)])
         whole = [name for name in names if name in vocabulary]
-        for name, ids in zip(whole, self._compared(whole), strict=True):
+        for name, ids in zip(whole, self.split(whole), strict=True):
             if ids != [vocabulary[name]]:
                 raise ValueError(
                     f"the token {shorten(name)} of {self.source} must be one token, its tokenizer splits it into "
@@ -186,22 +196,13 @@ class TokenizerContract:
                 )
         opening = "".join(own[:2])
         text = opening.join(["", *SAMPLE])
-        self.ids([*SAMPLE, text])
-        if self._text(token_ids(self.tokenizer, text, self.source)) != text:
+        *_, ids = self.ids([*SAMPLE, text])
+        if self._text(ids) != text:
             warnings.warn(
                 f"the tokenizer of {self.source} adds a space at the beginning of a text or after special tokens, or "
                 "takes in white space beside them; all else of a prompt is given back unchanged",
                 stacklevel=2,
             )
-
-    def _compared(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some texts, compared with the file alone."""
-        own = [token_ids(self.tokenizer, text, self.source) for text in texts]
-        if self.file is not None:
-            for ids, reference in zip(own, split_bounded(self.file, texts, self.source), strict=True):
-                if ids != reference:
-                    raise self._unlike_file(ids, reference)
-        return own
 
     def check_stop(self, named: Collection[int], own: int | None) -> None:
         """Check the tokens that end an output.
@@ -252,7 +253,7 @@ class TokenizerContract:
 
     def _check_text(self, text: str, decoded: str) -> None:
         """Refuse ids that do not give their text back."""
-        if decoded == text or self._plain(decoded) == self._plain(text):
+        if decoded == text or self._differs_in_known_ways(text, decoded):
             return
         pairs = enumerate(zip(text, decoded, strict=False))
         first = next((index for index, (one, other) in pairs if one != other), min(len(text), len(decoded)))
@@ -264,16 +265,30 @@ class TokenizerContract:
             f"{ADVICE}; else use another model"
         )
 
-    def _plain(self, text: str) -> str:
-        """Return a text without the white space that the tokenizer adds or drops at special tokens."""
-        return self._beside.sub(lambda match: match.group().strip(), text.removeprefix(" "))
+    def _differs_in_known_ways(self, text: str, decoded: str) -> bool:
+        """Return whether two texts differ only by white space that tokenizers add or take away at special tokens."""
+        pieces, others = self._special.split(text), self._special.split(decoded)
+        if len(pieces) != len(others) or pieces[1::2] != others[1::2]:
+            return False
+        for index in range(0, len(pieces), 2):
+            piece, other = pieces[index], others[index]
+            before = self._takes_space[pieces[index - 1]] if index else (False, False)
+            after = self._takes_space[pieces[index + 1]] if index + 1 < len(pieces) else (False, False)
+            if before[1]:
+                piece, other = piece.lstrip(), other.lstrip()
+            if after[0]:
+                piece, other = piece.rstrip(), other.rstrip()
+            if other not in (piece, f" {piece}") and not (index == 0 and piece == f" {other}"):
+                return False
+        return True
 
     @cached_property
-    def _beside(self) -> re.Pattern[str]:
-        """The special tokens, each with the white space that may differ."""
+    def _takes_space(self) -> Mapping[str, tuple[bool, bool]]:
+        """Whether each special token takes in white space on its left and on its right."""
         added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
-        forms = [
-            (r"\s*" if token.lstrip else "") + re.escape(token.content) + (r"\s*" if token.rstrip else " ?")
-            for token in added.values()
-        ]
-        return re.compile("|".join(sorted(forms, key=len, reverse=True)) or r"(?!)")
+        return {token.content: (token.lstrip, token.rstrip) for token in added.values()}
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        names = sorted(self._takes_space, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})" if names else "((?!))")

@@ -1,4 +1,7 @@
-"""Work of a bounded process (`goalscope.bounded`): to split texts by a tokenizer.json, exactly as that file says."""
+"""Work of a bounded process (`goalscope.bounded`): to split texts by a tokenizer.json, exactly as that file says.
+
+The ids of each text are decoded again, so that the limits hold for decoding as well.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +28,8 @@ def prepare() -> Callable[[dict[str, Any]], Iterator[list[int]]]:
             tokenizer.no_padding()
             tokenizers[key] = tokenizer
         for text in request["texts"]:
-            yield tokenizers[key].encode(text, add_special_tokens=False).ids
+            ids = tokenizers[key].encode(text, add_special_tokens=False).ids
+            tokenizers[key].decode(ids, skip_special_tokens=False)  # a decoder may take time and memory, too
+            yield ids
 
     return encode
