@@ -181,7 +181,7 @@ _ANSWERS = "{% if m.reasoning_content %}OPEN{{ m.reasoning_content }}CLOSE{% end
 
 def _rendering(template: str) -> Any:
     def render(messages: Any, *, prompt: bool) -> str | None:
-        return Template(template).render(messages=messages, add_generation_prompt=prompt)
+        return str(Template(template).render(messages=messages, add_generation_prompt=prompt))
 
     return render
 
@@ -254,4 +254,4 @@ def test_a_study_names_marks_or_gives_the_tags() -> None:
         {"open": 1, "close": "b"},
     ):
         with pytest.raises(ValueError, match="reasoning"):
-            Marks.of(wrong)  # type: ignore[arg-type]
+            Marks.of(wrong)
