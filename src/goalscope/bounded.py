@@ -190,6 +190,11 @@ class BoundedWorker:
             raise BoundedError(
                 f"{self._task} may take at most {self.bounds.seconds} s of processor time, and takes more"
             )
+        if status == signal.SIGABRT:  # how compiled code ends that gets no more memory
+            raise BoundedError(
+                f"{self._task} may take at most {self.bounds.memory >> 20} MiB of memory, and its process was aborted, "
+                "as compiled code is that needs more"
+            )
         name = signal.Signals(status).name if status in set(signal.Signals) else f"status {-status}"
         raise BoundedError(f"the process for {self._task} ended with {name}")
 

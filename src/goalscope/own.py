@@ -63,11 +63,17 @@ def is_own(source: str) -> bool:
 
 
 def names_in(value: Any) -> set[str]:
-    """Return all names of the form ``module:Class`` in plain values: keys, texts and the words of texts."""
+    """Return all names of the form ``module:Class`` in plain values: keys, texts and the words of texts.
+
+    The entries of a setting ``modules`` are names of whole modules (`load_module`), written ``module:*``.
+    """
     if isinstance(value, str):
         return {word for word in _SEPARATORS.split(value) if is_own(word)} if ":" in value else set()
     if isinstance(value, Mapping):
-        return names_in(list(value.keys())) | names_in(list(value.values()))
+        modules = value.get("modules")
+        listed = modules if isinstance(modules, list | tuple) else ()
+        whole = {f"{module}:*" for module in listed if isinstance(module, str)}
+        return whole | names_in(list(value.keys())) | names_in(list(value.values()))
     return set().union(*map(names_in, value)) if isinstance(value, list | tuple) else set()
 
 

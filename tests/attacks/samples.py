@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +101,8 @@ class Samples:
         Raises:
             KeyError: there is no sample of it: make one in this module.
         """
-        return [self._get(name) for name in THINGS[thing] if self._heavy or name not in HEAVY]
+        names = [name for name in THINGS[thing] if self._heavy or name not in HEAVY]
+        return [self._get(name) for name in names if name not in NEEDS or find_spec(NEEDS[name]) is not None]
 
     def _get(self, name: str) -> Sample:
         if name not in self._made:
@@ -220,6 +222,8 @@ THINGS: Final[dict[str, tuple[str, ...]]] = {
 }
 HEAVY: Final = ("inside_run", "weights", "inspect_logs")
 """Samples that need a model or another library."""
+NEEDS: Final = {"inspect_logs": "inspect_ai"}
+"""Samples that are left out where a library is not installed."""
 
 
 def _json(path: Path, value: Any) -> Path:

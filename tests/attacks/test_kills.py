@@ -27,6 +27,7 @@ from replays import local, record  # noqa: E402
 
 from goalscope.runs import Store, content_hash  # noqa: E402
 
+KILLS: Final = 40
 IN_FLIGHT: Final = {"capture": 2, "probe": 1, "organisms": 1}
 
 
@@ -65,12 +66,10 @@ def units(path: Path) -> Counter[str]:
     return Counter(path.read_text(encoding="utf-8").split("\n")[:-1]) if path.exists() else Counter()
 
 
-@pytest.mark.parametrize("kills", [pytest.param(2, id="2"), pytest.param(40, marks=pytest.mark.full)])
+@pytest.mark.full
 @pytest.mark.parametrize("work", WORKS)
-def test_killed_work_ends_with_the_same_content_and_repeats_what_was_in_flight_alone(
-    work: str, kills: int, tmp_path: Path
-) -> None:
-    bare = tmp_path / "bare"
+def test_killed_work_ends_with_the_same_content_and_repeats_what_was_in_flight_alone(work: str, tmp_path: Path) -> None:
+    kills, bare = KILLS, tmp_path / "bare"
     if work == "organisms":
         bare.mkdir()
     else:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import call
+from goalscope.folder import Folder
 from goalscope.runs import Store, Study, content_hash, run
 
 LOG = Path(__file__).parents[1] / "data" / "telos" / "trajectories"
@@ -91,17 +92,21 @@ def test_a_full_disk_is_called_so(command: str, made: Path, small: Path) -> None
     call(*command.format(made=made, disk=small, log=LOG).split())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("named", [True, False])
 def test_a_write_without_room_names_the_disk(
     number: int, named: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, *arguments: Any, **options: Any) -> int:
-        raise OSError(number, os.strerror(number), *([str(path)] if named else []))
+    """Or the quota, or the limit on the size of files."""
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    def refuse(folder: Folder, *parts: str, **options: Any) -> Any:
+        raise OSError(number, os.strerror(number), *([str(folder.path.joinpath(*parts))] if named else []))
+
+    monkeypatch.setattr(Folder, "replacing", refuse)
     shown = " ".join(call("report", made / "run", "--out", tmp_path / "page.html", status=2).split())
-    assert "it is full or its quota is used up" in shown and "bytes are free" in shown
+    words = {errno.ENOSPC: "bytes are free", errno.EDQUOT: "quota", errno.EFBIG: "limit on the size of a file"}
+    assert [other for other, word in words.items() if word in shown] == [number] and "kept" in shown
+    assert not named or "page.html" in shown
 
 
 def test_a_run_goes_on_when_there_is_room(small: Path, made: Path) -> None:

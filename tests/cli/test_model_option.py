@@ -49,7 +49,7 @@ def test_what_is_found_out_follows_from_the_tokenizer(tmp_path: Path) -> None:
     thinking = saved(tmp_path / "think", "{{ messages[0].content }}<think>", "<think>", "</think>")
     think, base = find_out(str(thinking), network=False), find_out(str(saved(tmp_path / "base", None)), network=False)
     assert harmony.style == "harmony" and {"max_tokens", "reasoning_effort"}.isdisjoint(harmony.parameters)
-    assert think.style == "think" and think.parameters["reasoning_effort"] is None
+    assert think.style == "tags" and think.parameters["reasoning_effort"] is None
     assert base.style == "none" and base.parameters["max_tokens"] == MAX_TOKENS and "base model" in base.line
     unread = find_out("someone/model", network=False)
     assert unread.style is None and unread.name == "model" and "hub" in unread.line

@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from command_line import call
-from goalscope.environments import EnvironmentWorld, believe, read_policy, save_policy
+from goalscope.agents import Observation
+from goalscope.environments import EnvironmentWorld, Observed, believe, read_policy, save_policy
 from goalscope.environments.environment import build
+from goalscope.environments.policies import PolicyFile
+from goalscope.environments.world import EnvironmentView
 from goalscope.measures.goals import measure_goals
 from goalscope.measures.goals.settings import goal_measure
 from goalscope.runs import Store, Study, run
@@ -116,6 +119,29 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
         save_policy(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)), tmp_path / "conv.policy")
     with pytest.raises(OSError, match="nowhere"):
         read_policy(tmp_path / "nowhere")
+
+
+def test_values_that_are_not_finite_and_offered_actions_without_chance_are_refused(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(2, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))
+        layer.bias.zero_()
+    path = save_policy([layer], tmp_path / "sure.policy")
+    with pytest.raises(ValueError, match="finite value"):
+        read_policy(path).probabilities(np.array([np.inf, 0.0]))
+    for divisor in (0.0, 1e-320, np.inf, np.nan):
+        with pytest.raises(ValueError, match="divided"):
+            save_policy([layer], tmp_path / "zero.policy", divided=divisor)
+    observed = Observed(text="", array=np.array([2000.0, 0.0]))
+    agent = PolicyFile(file=str(path))
+    for offered, wanted in (((0, 1), [1.0, 0.0, 0.0]), ((1, 2), None)):
+        view = EnvironmentView(observed=observed, names=("a", "b", "c"), possible=offered, number=0)
+        observation = Observation(view=view, step=0, episode_id="e", seed=0)
+        if wanted is None:
+            with pytest.raises(ValueError, match=r"sure\.policy gives the actions which are offered"):
+                agent.probabilities(observation)
+        else:
+            assert agent.probabilities(observation).tolist() == wanted
 
 
 def convolutions(stride: int = 1) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 import goalscope
 from command_line import call
+from goalscope import own
 from goalscope.environments import EnvironmentWorld, oracle
 from goalscope.runs import Store, Study
 
@@ -128,6 +129,21 @@ def test_a_study_file_that_names_the_module_is_enough_for_the_command(module: st
     )
     output = call("run", "own.yaml", "--out", "run")
     assert "1 episode" in output
+
+
+def test_a_run_of_somebody_else_imports_no_module(module: str) -> None:
+    world = EnvironmentWorld.from_plain(
+        {
+            "source": "minigrid",
+            "parameters": {"level": f"Mine-{module}-v0", "seed": 1, "modules": [module]},
+            "description": {},
+            "limit": 1000,
+            "depth": None,
+        }
+    )
+    with pytest.raises(ValueError, match=module):
+        _ = world.believed
+    assert module not in own.imported()
 
 
 def test_a_level_in_a_package_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """What a log of Inspect holds of an episode of ours, and what a reader makes of others' samples: without Inspect."""
 
+import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from goalscope.models import Reply
 from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
-from goalscope.untrusted import UntrustedError
+from goalscope.untrusted import UntrustedError, check_nesting
 from goalscope.worlds.recorded import RecordedWorld
 
 WORLDS = [
@@ -336,3 +338,35 @@ def test_a_sample_without_any_name_of_an_action_says_what_to_give(actions: Any) 
         recorded_episode(RecordedEpisode(turns=[unreadable], actions=actions), sample, header)
     episode, _ = recorded_episode(RecordedEpisode(turns=[unreadable], actions=["go"]), sample, header)
     assert [step.failure for step in episode.steps] == ["unreadable arguments"]
+
+
+class Chopped(io.BytesIO):
+    """Bytes that are read in pieces of a few."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next seven bytes."""
+        return super().read(7)
+
+
+@pytest.mark.parametrize("stream", [io.BytesIO, Chopped])
+def test_nesting_is_measured_outside_of_texts(stream: type[io.BytesIO]) -> None:
+    texts = ["[" * 300, '"[' * 200, "\\" * 9 + '"' + "{" * 300, "\n[\t"]
+    plain = json.dumps([{"a": [texts, dict.fromkeys(texts, 1)]}, [[]], {}]).encode()
+    check_nesting(stream(plain), 4)
+    with pytest.raises(UntrustedError, match="at most 3 deep"):
+        check_nesting(stream(plain), 3)
+    check_nesting(stream(b"[]" * 10_000), 1)
+    check_nesting(stream(b""), 0)
+
+
+def test_a_log_nested_too_deep_is_refused_before_any_parser_in_little_memory(tmp_path: Path) -> None:
+    deep = "[" * 30_000 + "]" * 30_000
+    text = json.dumps(a_log(2))[:-1] + f', "samples": [{{"id": 1, "metadata": {deep}}}]}}'
+    (tmp_path / "log.json").write_text(text, encoding="utf-8")
+    tracemalloc.start()
+    result = import_path(tmp_path / "log.json")
+    assert list(result.episodes) == []
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    [problem] = result.problems
+    assert "nested at most 200 deep" in str(problem) and most < 64 * 2**20

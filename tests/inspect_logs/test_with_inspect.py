@@ -559,3 +559,67 @@ def test_one_strange_sample_is_a_problem_and_the_others_are_imported(both: Path,
         assert result.counts["episodes stored"] == whole - (lost if lost == 1 else 0)
         assert not list(tmp_path.parent.rglob("planted*"))
         shutil.rmtree(tmp_path / "run")
+
+
+def json_log(metadata: list[str]) -> str:
+    """Return a log in JSON of a task of somebody else, with a sample for each text of metadata."""
+    spec = {
+        "task": "t",
+        "run_id": "r",
+        "eval_id": "e",
+        "created": "2024-05-05T07:59:35+00:00",
+        "model": "m/m",
+        "dataset": {"name": "d"},
+        "config": {},
+        "task_id": "x",
+    }
+    times = {"started_at": spec["created"], "completed_at": spec["created"]}
+    plan = {"name": "plan", "steps": [], "config": {}}
+    head = json.dumps({"version": 2, "status": "success", "eval": spec, "plan": plan, "stats": times})[:-1]
+    samples = (
+        f'{{"id": {number}, "epoch": 1, "input": "x", "target": "y", "messages": '
+        f'[{{"role": "user", "content": "x"}}], "metadata": {{"a": {text}}}}}'
+        for number, text in enumerate(metadata)
+    )
+    return f'{head}, "samples": [{", ".join(samples)}]}}'
+
+
+def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    from goalscope.importers.problems import Context, ImportLog
+    from goalscope.inspect_ai.log import _Log
+
+    plain = tmp_path / "log.json"
+    plain.write_text(json_log(["1", "NaN", '"\\u00e9"', "[" * 150 + "]" * 150]), encoding="utf-8")
+    for path in (plain, next(foreign.glob("*.eval"))):
+        log = _Log(path, path.name, Context(ImportLog()))
+        wanted = read_eval_log(str(path), resolve_attachments="full")
+        found = list(log._samples())
+        order = {(one.id, one.epoch): one for one in wanted.samples or ()}
+        assert len(found) == len(order) > 1
+        for one in found:
+            assert one.model_dump_json() == order[one.id, one.epoch].model_dump_json()
+        header = read_eval_log(str(path), header_only=True)
+        assert log.header.eval == header.eval and log.header.status == header.status
+        messages = [message.id for one in found for message in one.messages]
+        again = [message.id for one in log._samples() for message in one.messages]
+        assert messages == again, "no ids are made up"
+
+
+def test_samples_come_one_by_one_and_a_bound_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from goalscope.bounded import BoundedWorker, Bounds
+    from goalscope.importers.problems import Context, ImportLog
+    from goalscope.inspect_ai import log as reading
+    from goalscope.untrusted import UntrustedError
+
+    path = tmp_path / "log.json"
+    path.write_text(json_log(["1", "2", json.dumps("x" * 3_000_000)]), encoding="utf-8")
+    bounds = Bounds(seconds=60, wait=300, memory=2 * 2**30, answer=2_000_000)
+    worker = BoundedWorker(Path(reading.__file__).with_name("log_process.py"), bounds, "to read it")
+    monkeypatch.setattr(reading, "_READER", worker)
+    samples = reading._Log(path, "log.json", Context(ImportLog()))._samples()
+    assert [next(samples).id, next(samples).id] == [0, 1]
+    with pytest.raises(UntrustedError, match="at most 2000000 bytes"):
+        next(samples)
+    worker.end()

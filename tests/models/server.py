@@ -166,7 +166,7 @@ class Loopback:
     """
 
     def __init__(self, model: LocalModel | None, **behaviour: Any) -> None:
-        self.model = model
+        self.model: Any = model  # None where a mode makes all answers
         self.behaviour = Behaviour(**behaviour)
         self.log: list[Entry] = []
         self.port = 0

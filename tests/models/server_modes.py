@@ -1,7 +1,8 @@
 """Shapes of replies that real servers have been reported to send, one mode each, and what each reply is.
 
-A mode is a function of a request and its number. It returns what goes out and the kind of the reply, so that a test can
-compare what a run has counted with what its server has sent. Nothing here is drawn: the same requests get the same replies.
+A mode is a function of a request and its number. It returns what goes out and the kind of the reply, so that a test
+can compare what a run has counted with what its server has sent. Nothing here is drawn: the same requests get the same
+replies.
 """
 
 import json
@@ -264,6 +265,16 @@ def _filtered(asked: Asked) -> Sent:
     return asked.nothing("content_filter", kind=WITHHELD)
 
 
+@sometimes("content filter as status 400")
+def _filtered_status(asked: Asked) -> Sent:
+    return _failure("The prompt triggered the content policy", "content_filter", 400, kind=WITHHELD)
+
+
+@sometimes("content filter as error200")
+def _filtered_error(asked: Asked) -> Sent:
+    return _failure("The output triggered the content policy", "content_policy_violation", kind=WITHHELD)
+
+
 @sometimes("content filter, no usage")
 def _filtered_uncounted(asked: Asked) -> Sent:
     return asked.nothing("content_filter", kind=WITHHELD, usage=None)
@@ -309,8 +320,9 @@ def _twice(asked: Asked) -> Sent:
 
 @mode("gemma4")
 def _channel_closed(asked: Asked) -> Sent:
+    # The study names no marks of reasoning, and these are of another family than the model's: no action is read.
     thought = 'A wall stands where {"action": "UP"} would lead.'
-    return asked.reply(f"<|channel>thought\n{thought}<channel|>{asked.action}", kind="marked")
+    return asked.reply(f"<|channel>thought\n{thought}<channel|>{asked.action}", kind=INVALID)
 
 
 @mode("gemma4b")

@@ -96,7 +96,10 @@ CASES: dict[str, tuple[Change, str]] = {
         entry("tokenizer_config.json", fast_tokenizer_files=["../tokenizer.4.0.0.json"]),
         "holds fast_tokenizer_files: remove the entry",
     ),
-    "no tokenizer": (content("tokenizer.json", b"{}"), "must hold a model that transformers can load, but KeyError"),
+    "no tokenizer": (
+        content("tokenizer.json", b"{}"),
+        "must hold a model that transformers can load, but its tokenizer.json cannot be read",
+    ),
     "an index that leads out": (index("../beside.safetensors"), "must name safetensors files of its own folder, got"),
     "an index of a file of the system": (index("/etc/passwd"), "of its own folder, got '/etc/passwd'"),
     "an index of pickled weights": (index("pickled.bin"), "of its own folder, got 'pickled.bin'"),

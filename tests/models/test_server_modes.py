@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_studies import study, template
 from server import Loopback
-from server_modes import CALL, FAILED, FINAL, INVALID, LIMITED, MODES, REJECTED, VALID, WITHHELD
+from server_modes import CALL, FAILED, FINAL, INVALID, LATE, LIMITED, MODES, REJECTED, VALID, WITHHELD
 
 from goalscope.agents.agent import REDRAWS
 from goalscope.agents.agent import WITHHELD as WITHHELD_FAILURE
@@ -33,7 +34,6 @@ STOPPING = {  # modes that end the run at once, and the server's sentence
     "choice error final": "The input was flagged",
     "ctx": "The maximum context length is 4096 tokens",
 }
-READ = ("gemma4", "gemma4b", "cut_marks")  # reasoning in marks of another family: the tests of the parser have these
 
 
 def modes_of_the_cases() -> set[str] | None:
@@ -66,7 +66,7 @@ def asked_with(mode: str, url: str, folder: Path) -> Any:
     return study(url, template(folder), count=1, trajectories=1, steps=STEPS, **changes)
 
 
-COUNTED = [name for name in MODES if name not in (*STOPPING, *READ, "roles")]
+COUNTED = [name for name in MODES if name not in (*STOPPING, "roles")]
 
 
 @pytest.mark.parametrize("mode", COUNTED)
@@ -134,3 +134,15 @@ def test_a_chat_that_a_template_does_not_take_ends_with_the_servers_sentence() -
             model.complete([Request(messages=chat, key=(0, "a", 0, 0))], Sampling(temperature=0.0, max_tokens=9))
         (reply,) = model.complete([Request(messages=chat[1:], key=(0, "a", 0, 0))], Sampling(temperature=0.0))
         assert reply.finish == "stop" and reply.redraws == 0
+
+
+@pytest.mark.parametrize("mode", ["content_filter", "content filter as status 400", "refusal"])
+def test_a_withheld_answer_breaks_no_constraint_and_lacks_nothing_that_was_asked_for(mode: str) -> None:
+    server_settings = {**WAITING, "constrained": "json_schema"}
+    sampling = Sampling(temperature=0.0, max_tokens=9, top_logprobs=2, reasoning_effort=None)
+    chat = (Message(role="user", content="#_"),)
+    with Loopback(None, mode=lambda asked: MODES[mode](replace(asked, number=LATE))) as server:
+        model = HttpModel("speaker", server={"base_url": server.url, **server_settings})
+        request = Request(messages=chat, key=(0, "a", 0, 0), answers=('{"action": "UP"}',))
+        (reply,) = model.complete([request], sampling)
+        assert reply.finish == "withheld" and reply.error and not reply.answer and reply.unsupported == ()

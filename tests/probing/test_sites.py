@@ -117,7 +117,7 @@ def test_sites_of_the_bundled_model(theseus: LocalModel) -> None:
 def test_think_tags(tmp_path: Path) -> None:
     model = local("qwen3", "think")
     finder = SiteFinder(model, SITES)
-    assert finder.style == "think"
+    assert finder.style == "tags"
     for step, grid in steps_of(record(tmp_path / "run", model, style="think")):
         found = finder.find(step, grid)
         assert not found.missing

@@ -150,7 +150,7 @@ def test_a_slow_answer_is_measured_by_itself_unless_it_holds_no_action(
 ) -> None:
     study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 40.0, 0.0)
     told = first(study, tmp_path / "one", clock)
-    assert asked == [1] and any("a single answer takes that long" in line for line in found("one", told, Limits(), {}))
+    assert asked == [1] and any("a single answer takes that long" in line for line in found("one", told, Limits()))
     clock, asked = timed(monkeypatch, 40.0, 0.0, None)
     told = first(study, tmp_path / "two", clock)
     assert asked == [1, 1] and told.example == "Up we go", "100 s while none holds an action"

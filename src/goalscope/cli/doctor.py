@@ -61,6 +61,9 @@ def doctor(
         option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves."),
     ] = None,
     device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
+    chat_template: Annotated[
+        str | None, option("NAME", "With --model: the name of its chat template, if it has several.")
+    ] = None,
     server: Annotated[str | None, option("URL", "Try what a server can do: its address up to /v1.")] = None,
     mode: Annotated[str, option("MODE", "With --server: chat, or completions.")] = "chat",
     tokenizer: Annotated[
@@ -85,6 +88,8 @@ def doctor(
         raise ValueError("--repair must come with a run directory: goalscope doctor RUN --repair")
     if server is None and (tokenizer or key_env or mode != "chat"):
         raise ValueError("--mode, --tokenizer and --key-env must come with --server: add its address")
+    if chat_template is not None and (model is None or server is not None):
+        raise ValueError("--chat-template must come with --model NAME alone: add it, and leave --server out")
     if server is not None and device != "auto":
         raise ValueError("--device is for --model alone, a server has its own: leave it out")
     if server is not None:
@@ -94,7 +99,7 @@ def doctor(
     elif model is not None:
         from goalscope.cli.doctor_model import doctor_model
 
-        doctor_model(model, device=device, as_json=as_json)
+        doctor_model(model, device=device, chat_template=chat_template, as_json=as_json)
     elif as_json or device != "auto":
         raise ValueError("--json and --device must come with --model NAME or --server URL: add it")
     elif not print_findings(folder):

@@ -10,9 +10,9 @@ from goalscope.preflight.server_report import report_server
 _MAX_CHARACTERS = 300  # characters of a sample answer
 
 
-def doctor_model(model: str, *, device: str, as_json: bool) -> None:
+def doctor_model(model: str, *, device: str, chat_template: str | None, as_json: bool) -> None:
     """Load a model, ask it about three grids, and print a report."""
-    report = report_model(model, device=device, step=lambda text: say(text, error=True))
+    report = report_model(model, device=device, chat_template=chat_template, step=lambda text: say(text, error=True))
     if as_json:
         say(json_text(asdict(report)))
         return

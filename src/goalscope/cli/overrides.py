@@ -107,7 +107,14 @@ def read_overrides(
 
     ``network`` allows fetching the tokenizer of a model on the hub, ``fields`` are further fields of `Overrides`.
     """
-    model_defaults = None if model is None else find_out(model, network=network)
+    # The chat template of a new model is needed to read how it is asked, before settings are made in the study.
+    templates = [
+        text
+        for key, _, text in (setting.partition("=") for setting in settings or ())
+        if key.rpartition(".")[2] == "chat_template"
+    ]
+    chat_template = templates[-1] if templates else None
+    model_defaults = None if model is None else find_out(model, network=network, chat_template=chat_template)
     if model_defaults is not None:
         say(model_defaults.line)
     return Overrides(

@@ -77,7 +77,7 @@ class ChangedWorld(GridWorld):
 
 
 @kinds.world_kind("changed", world=ChangedWorld)
-class ChangedWorlds(kinds.Part):
+class ChangedWorlds(kinds.StudyPart):
     """States of grids, and for each some versions in which one thing is changed.
 
     Attributes:

@@ -7,6 +7,7 @@ logistic function, each weight ``[F, k H]`` in k blocks:
     GRU   r, z = s(x W + b + h V + d), n = tanh(x W + b + r (h V + d));   h' = (1 - z) n + z h
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
@@ -70,7 +71,7 @@ class PolicyForm(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     activations: list[str] = Field(min_length=1, max_length=64)
-    divided: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    divided: float = Field(default=1.0, ge=sys.float_info.min, allow_inf_nan=False)  # no denormal number such as 1e-320
     strides: list[_Side] = Field(default=[], max_length=64)
     pools: list[_Side] = Field(default=[], max_length=64)
     cells: list[Cell] = Field(default=[], max_length=64)
@@ -127,6 +128,7 @@ class PolicyNetwork:
         """
         return self.step(observation, self.begin())[0]
 
+    @np.errstate(over="ignore", invalid="ignore")  # the values of the actions are checked below
     def step(self, observation: npt.NDArray[Any], memory: Memory) -> tuple[Array, Memory]:
         """Return ``[A]`` the probabilities of the actions, and the memory afterwards.
 

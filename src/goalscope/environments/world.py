@@ -249,7 +249,7 @@ class EnvironmentWorld(World):
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
         """Return the world of an environment that the user names; it is made here for its description."""
-        consent(source)
+        consent([source, dict(parameters)])
         return cls.construct(source, parameters, limit=limit, depth=depth, tags=tags)
 
     @classmethod

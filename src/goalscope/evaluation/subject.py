@@ -228,7 +228,7 @@ def _of_entry(entry: Any, source: str) -> Subject:
     elif model in _BUNDLED:
         base = subject_of(model)
     else:
-        base = _weights(model)
+        base = _weights(model, parameters.get("chat_template"))
     access = base.access if kind == CHAT else frozenset({"tasks"})
     return _language_model(replace(base, kind=kind, access=access), {**base.parameters, **parameters}, source)
 
@@ -288,9 +288,9 @@ def _acts_in(agent: Agent) -> set[str]:
     return {name for name, view in kinds.items() if issubclass(view, needs)} or {"grids"}
 
 
-def _weights(text: str) -> Subject:
+def _weights(text: str, chat_template: str | None = None) -> Subject:
     """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
-    defaults = find_out(text, network=True)
+    defaults = find_out(text, network=True, chat_template=chat_template)
     access = {"grids", "tasks", "environments", "text", "wordings", "weights"} | (
         set() if defaults.style == "none" else {"reasoning"}
     )

@@ -1,4 +1,6 @@
-"""Logs of Inspect, read by its public reader with a few samples in memory: replayed, or read by a user's function.
+"""Logs of Inspect, read by its public reader in a bounded process: replayed, or read by a user's function.
+
+A few samples are in memory at a time, in a log in JSON one.
 
 For a sample of goalscope's tasks the world is restarted, the answers are parsed again, and each step is compared with
 the recorded one.
@@ -17,6 +19,7 @@ from typing import Any, Final
 
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
+from goalscope.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
@@ -27,7 +30,7 @@ from goalscope.models.base import Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
-from goalscope.untrusted import MOST_FILE_BYTES, UntrustedError, printable, shorten
+from goalscope.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.worlds.recorded import RecordedWorld
 
 _HELD: Final = 64 * 2**20
@@ -42,11 +45,22 @@ _MANIFESTS: Final = ("eval-set.json", "logs.json")
 """Files that an eval set of Inspect writes beside its logs: its plan, and the headers of the logs."""
 _MANIFEST: Final = re.compile(rb'\s*\{\s*"(eval_set_id"|[^"]*\.(eval|json)"\s*:\s*\{)')
 _MOST_MESSAGE: Final = 300
+_MOST_NESTED: Final = 200
+"""Greatest depth of a log in JSON; the parser that Inspect reads whole logs with refuses more, too."""
 _KNOWN_VERSION: Final = 2
 """The newest version of logs that inspect-ai wrote when this was written; a later inspect-ai may read more."""
 _VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
 _HEADERS: Final = ("header.json", "_journal/start.json")
 """Members of an `.eval` archive that begin with the version: of a finished log, and of one that was interrupted."""
+
+
+_STORED: Final = {"deserializing": True}
+"""Tells the models of Inspect that what they read was stored, so that they make up no ids."""
+
+READING: Final = Bounds(seconds=300, wait=600, memory=4 * 2**30, answer=512 * 2**20)
+"""What reading may take until the next sample is there; a log in JSON is read as a whole before its first sample."""
+
+_READER: Final = BoundedWorker(Path(__file__).with_name("log_process.py"), READING, "to read it")
 
 
 def is_inspect_log(path: Path) -> bool:
@@ -67,8 +81,8 @@ def log_version(path: Path) -> int:
     head = _head(path)
     if path.suffix.lower() == ".eval":
         head = b""
-        unreadable = (zipfile.BadZipFile, KeyError, OSError, zlib.error, NotImplementedError, RuntimeError)
-        with suppress(*unreadable), zipfile.ZipFile(path) as packed:
+        unreadable = (zipfile.BadZipFile, KeyError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError)
+        with suppress(*unreadable), NamedFile(path).open_file() as archive, zipfile.ZipFile(archive) as packed:
             member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
             with packed.open(member) as stream:
                 head = stream.read(_HEAD)
@@ -110,11 +124,16 @@ class _Log:
             must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
+        if not packed:
+            # Inspect's streaming parser takes memory that grows with the square of the depth: 2.3 GB for 30,000.
+            with NamedFile(path).open_file() as stream:
+                check_nesting(stream, _MOST_NESTED)
         self.version = log_version(path)
         self.reader = self._reader()
         try:
             with _inspect("the header of the log"):
-                self.header = self.reader.read_eval_log(self.location, header_only=True)
+                [text] = self._answers("header")
+                self.header = self.reader.EvalLog.model_validate_json(text, context=_STORED)
         except UntrustedError as error:
             if self.version <= _KNOWN_VERSION:
                 raise
@@ -158,13 +177,12 @@ class _Log:
         """Yield the samples that are in the log; one that cannot be read is reported."""
         if self.together is None:
             with _inspect("the log"):
-                log = self.reader.read_eval_log(self.location, resolve_attachments="full")
-            yield from log.samples or ()
+                yield from map(self._sample, self._answers("all"))
             return
         with _inspect("the list of samples"):
-            summaries = self.reader.read_eval_log_sample_summaries(self.location)
-        self._count_missing(len(summaries))
-        keys, lost = iter(dict.fromkeys((key.id, key.epoch) for key in summaries)), 0
+            [listed] = self._answers("keys")
+        self._count_missing(len(listed))
+        keys, lost = iter(dict.fromkeys((identity, epoch) for identity, epoch in listed)), 0
         while part := list(islice(keys, self.together)):
             try:
                 with _inspect("the samples"):
@@ -184,8 +202,15 @@ class _Log:
                 raise UntrustedError(must, f"{lost} in a row that cannot be read; {rest} more are not tried")
 
     def _read_part(self, part: list[tuple[Any, int]]) -> list[Any]:
-        samples: list[Any] = self.reader.read_eval_log_samples_by_id(self.location, part, resolve_attachments="full")
-        return samples
+        return [self._sample(text) for text in self._answers("samples", keys=part)]
+
+    def _sample(self, text: str) -> Any:
+        """Return a sample from the text that the bounded process gives, in Inspect's own form."""
+        return self.reader.EvalSample.model_validate_json(text, context=_STORED)
+
+    def _answers(self, part: str, **more: Any) -> Iterator[Any]:
+        """Yield what the bounded process reads of the log, see `log_process`."""
+        return _READER.answers({"path": self.location, "part": part, **more})
 
     def _count_missing(self, present: int) -> None:
         """Count samples missing from an unfinished log; a finished one need not have every pair of id and epoch."""
@@ -241,7 +266,9 @@ def _inspect(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = " ".join(str(error).split())
-        given = f"{type(error).__name__}: {printable(message[:_MOST_MESSAGE])}"
+        # The message of the bounded process begins with the kind of the error in it.
+        message = message if isinstance(error, BoundedError) else f"{type(error).__name__}: {message}"
+        given = printable(message[:_MOST_MESSAGE])
         raise UntrustedError(f"Inspect must be able to read {what}", given) from error
 
 

@@ -31,7 +31,7 @@ from goalscope.progress import Progress, Stage, silent
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
-from goalscope.runs.kinds import Part, listed
+from goalscope.runs.kinds import StudyPart, listed
 from goalscope.runs.provenance import note, note_libraries
 from goalscope.worlds.gridworld import GridView
 
@@ -53,7 +53,7 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 """The printed summary of an experiment: measures, tags that their rows must have, and the tags that make the lines."""
 
 
-class PairSettings(Part):
+class PairSettings(StudyPart):
     """Which counterfactual pairs are used; grids of one size are drawn in turn, one pair of each.
 
     `moved` are the things that are moved; `per_size` and `controls` are the numbers of pairs of each size, with other
@@ -73,7 +73,7 @@ class PairSettings(Part):
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
-class OnPairs(Part):
+class OnPairs(StudyPart):
     """Settings that all experiments on counterfactual pairs have.
 
     `agent` may be left out where only one agent fits; `max_tokens` is the maximum number of tokens of an output, the

@@ -276,7 +276,8 @@ def states_of(
     model = local_model(agent)
     names: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
     requests = [agent.request(Observation(view=view)) for view in views]
-    prompts = [tuple(model.encode(model.render(request.messages, agent.sampling))) for request in requests]
+    texts = [model.render(request.messages, agent.sampling) for request in requests]
+    prompts = [tuple(ids) for ids in model.prompt_ids(texts)]
     outputs: list[tuple[int, ...]] = [()] * len(views)
     if "post" in names:
         limit = agent.sampling.max_tokens if max_tokens is None else max_tokens

@@ -125,8 +125,8 @@ class Answering(Dialect):
     def _prompts(self, requests: Sequence[Request], texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of the rendered prompts, each with its prefill."""
         return [
-            self.encode(text) + (self.encode(request.prefill) if request.prefill else [])
-            for text, request in zip(texts, requests, strict=True)
+            ids + (self.encode(request.prefill) if request.prefill else [])
+            for ids, request in zip(self.prompt_ids(texts), requests, strict=True)
         ]
 
 

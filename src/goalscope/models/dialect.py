@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -17,20 +17,33 @@ from goalscope.models.chat_templates import ChatTemplateError, check_source, ren
 from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import (
     bundled_templates,
+    has_bundled_tokenizer,
     model_folder,
     read_template_form,
     stamps,
     tokenizer_identity,
 )
 from goalscope.models.gguf_files import read_header
-from goalscope.models.loading import explained, load_tokenizer, needed, quiet, token_ids
+from goalscope.models.loading import explained, load_tokenizer, needed, quiet
 from goalscope.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
+from goalscope.models.tokenizer_contract import TokenizerContract, token_ids
 from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
 """The date that chat templates are told unless a study names another one."""
 
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
+_DEFAULT = "default"
+_TEMPLATE_JSON = "chat_template.json"
+_TOOL: Final[Mapping[str, Any]] = {
+    "type": "function",
+    "function": {
+        "name": "move",
+        "description": "Move.",
+        "parameters": {"type": "object", "properties": {"to": {"type": "string", "description": "Where."}}},
+    },
+}
+"""A tool as chat templates are handed it."""
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
 _PLAIN = (
     "{% for message in messages %}{{ message.content }}{% if message.role == 'user' %}"
@@ -68,6 +81,8 @@ class Loaded:
     """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
 
     ``base``: there is no chat template, an answer ends with its line. ``trusted``: the template comes with the package.
+    ``template_names``: the names of all its chat templates. ``contract``: what each prompt is checked for; None where
+    the tokenizer comes with the package.
     """
 
     model: Any
@@ -76,6 +91,8 @@ class Loaded:
     chat_template: str
     stop: frozenset[int]
     markers: Mapping[int, str]
+    contract: TokenizerContract | None = None
+    template_names: tuple[str, ...] = ()
     base: bool = False
     trusted: bool = False
     # Several threads may ask; the model works for one of them at a time.
@@ -101,6 +118,8 @@ class Dialect:
         template_options: further variables of the chat template.
         thinking: switches thinking on or off, by the variable of the chat template that does (`THINKING`); None for
             what the template does by itself.
+        chat_template: the name of the chat template, of a model that has several. None for the only one, or for the one
+            that is called "default".
 
     Raises:
         FileNotFoundError: a path that is not there.
@@ -118,8 +137,9 @@ class Dialect:
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
     ) -> None:
-        self._set(reasoning, today, template_options, thinking, model_folder(path_or_name))
+        self._set(reasoning, today, template_options, thinking, chat_template, model_folder(path_or_name))
         if self._folder is not None and revision is not None:
             raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
         self._source, self._revision = str(path_or_name), revision
@@ -130,6 +150,7 @@ class Dialect:
         today: str | None,
         template_options: Mapping[str, Any] | None,
         thinking: bool | None,
+        chat_template: str | None,
         folder: Path | None = None,
     ) -> None:
         """Check and store a study's settings of the chat template; nothing is loaded yet."""
@@ -147,7 +168,7 @@ class Dialect:
         self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
         check_thinking(thinking, template_options)
         self._options, self._thinking_on = dict(template_options or {}), thinking
-        self._folder = folder
+        self._template_name, self._folder = chat_template, folder
         self._loaded: Loaded | None = None
 
     def describe(self) -> Mapping[str, Any]:
@@ -166,6 +187,7 @@ class Dialect:
             "today": self._today.isoformat(),
             "template_options": self._options,
             **({} if self._thinking_on is None else {"thinking": self._thinking_on}),
+            **({} if self._template_name is None else {"chat_template": self._template_name}),
         }
 
     @property
@@ -217,13 +239,31 @@ class Dialect:
         if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
             variables["reasoning_effort"] = sampling.reasoning_effort
         chat = [{"role": message.role, "content": message.content} for message in messages]
+        if not loaded.trusted:
+            return self._render_bounded(loaded, chat, {**loaded.tokenizer.special_tokens_map, **variables})
         with explained(self._folder or self._source, "a chat template that writes these messages"):
-            if not loaded.trusted:
-                return render_bounded(loaded.chat_template, chat, {**loaded.tokenizer.special_tokens_map, **variables})
             text = loaded.tokenizer.apply_chat_template(
                 chat, chat_template=loaded.chat_template, tokenize=False, add_generation_prompt=True, **variables
             )
         return str(text)
+
+    def _render_bounded(self, loaded: Loaded, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> str:
+        """Return the chat as a template of unknown origin writes it."""
+        try:
+            return render_bounded(loaded.chat_template, chat, variables)
+        except ChatTemplateError as error:
+            if _asks_for_tools(loaded.chat_template, chat, variables):
+                others = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
+                advice = (
+                    f"choose another one by its name, {_how_to_choose(others, self._source)}"
+                    if others
+                    else "it has no other one; put one that needs no tools into its folder as chat_template.jinja"
+                )
+                raise ValueError(
+                    f"the chat template of {self.name} asks for tools, and prompts of goalscope offer none: {advice}"
+                ) from error
+            with explained(self._folder or self._source, "a chat template that writes these messages"):
+                raise
 
     def _thinking_switch(self, template: str) -> str:
         """Return the variable with which a chat template switches thinking on and off."""
@@ -236,9 +276,21 @@ class Dialect:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a rendered prompt; nothing is added to it."""
+        """Return the ids of a text, which may be a fragment; nothing is added to it."""
         # Whether a prompt fits is checked, and said, by the decoder.
-        return token_ids(self.tokenizer, text, self._folder or self._source)
+        loaded = self._load()
+        if loaded.contract is not None:
+            return loaded.contract.split([text])[0]
+        return token_ids(loaded.tokenizer, text, self._folder or self._source)
+
+    def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some rendered prompts, as `encode` does, and check that the tokenizer keeps its contract.
+
+        Raises:
+            ValueError: see `goalscope.models.tokenizer_contract`.
+        """
+        contract = self._load().contract
+        return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""
@@ -330,7 +382,7 @@ class Dialect:
     def _key(self, *more: Any) -> str:
         """Return the key under which loaded models are shared in a process."""
         location = [self._source] if self._folder is None else [str(self._folder.resolve()), *stamps(self._folder)]
-        return repr([location, self._revision, self._reasoning, self._today, *more])
+        return repr([location, self._revision, self._reasoning, self._today, self._template_name, *more])
 
     def _where(self) -> tuple[str, dict[str, Any]]:
         """Return the source to read, and the arguments of ``from_pretrained``."""
@@ -358,13 +410,21 @@ class Dialect:
                 eos = GenerationConfig.from_pretrained(source, revision=self._revision or "main").eos_token_id
             except OSError:
                 eos = None  # the tokenizer names its own
-        return self._prepare(None, load_tokenizer(source, where, folder=self._folder), eos)
+        tokenizer, file = load_tokenizer(source, where, folder=self._folder)
+        return self._prepare(None, tokenizer, eos, file)
 
-    def _prepare(self, model: Any, tokenizer: Any, eos: Any) -> Loaded:
-        """Find out how the tokenizer writes chats, ends outputs and marks reasoning."""
-        template = tokenizer.chat_template
-        if isinstance(template, dict):
-            template = template.get("default")
+    def _prepare(self, model: Any, tokenizer: Any, eos: Any, file: Path | None = None) -> Loaded:
+        """Find out how the tokenizer writes chats, ends outputs and marks reasoning, and check its contract.
+
+        Args:
+            model: the model, None where its tokenizer is enough.
+            tokenizer: the tokenizer of transformers.
+            eos: eos_token_id of the model's configuration.
+            file: the tokenizer.json that the tokenizer must agree with.
+        """
+        with explained(self._folder or self._source, "chat templates"):
+            templates = _templates(tokenizer.chat_template, self._folder)
+        template = self._choose_template(templates)
         vocabulary = tokenizer.get_vocab()
         base = not template
         with explained(self._folder or self._source, "a chat template"):
@@ -388,6 +448,12 @@ class Dialect:
                 stacklevel=2,
             )
         markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
+        contract = TokenizerContract(
+            source=self._folder or self._source, tokenizer=tokenizer, file=file, rows=self._embedding_rows(model)
+        )
+        contract.check_stop(_ids(eos), tokenizer.eos_token_id)
+        contract.check(template, marks.markers)
+        bundled = self._folder is not None and has_bundled_tokenizer(self._folder)
         stop = _ids(eos) | _ids(tokenizer.eos_token_id)
         if marks.style == "harmony":
             stop |= {vocabulary[marker] for marker in _HARMONY_STOPS if marker in vocabulary}
@@ -405,9 +471,42 @@ class Dialect:
             chat_template=_NOW.sub(lambda match: repr(self._today.strftime(match["form"])), template),
             stop=frozenset(stop),
             markers=markers,
+            contract=None if bundled else contract,
+            template_names=tuple(sorted(templates)),
             base=base,
             trusted=trusted,
         )
+
+    def _choose_template(self, templates: Mapping[str, str]) -> str:
+        """Return the chat template that the settings name; an empty text for a model without one."""
+        name = self._template_name
+        if name is None and not templates:
+            return ""
+        if name is None and _DEFAULT not in templates:
+            raise ValueError(
+                f"the chat template of {self.name} must be chosen by its name, it has {', '.join(sorted(templates))} "
+                f"and none that is called {_DEFAULT}: {_how_to_choose(templates, self._source)}"
+            )
+        if name is not None and name not in templates:
+            names = ", ".join(sorted(templates)) or "none"
+            advice = _how_to_choose(templates, self._source) if templates else "leave chat_template out"
+            raise ValueError(
+                f"chat_template must be the name of a chat template of {self.name}, which has {names}; got "
+                f"{shorten(name)}: {advice}"
+            )
+        return templates[name or _DEFAULT]
+
+    def _embedding_rows(self, model: Any) -> int | None:
+        """Return the number of rows of the model's embedding, None where it is not known without the weights."""
+        rows = None
+        if model is not None:
+            rows = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
+        elif self._folder is not None and not NamedFile(self._folder).is_there():
+            configuration = self._folder / "config.json"
+            settings = read_json(configuration) if NamedFile(configuration).is_there() else {}
+            inner = settings.get("text_config")
+            rows = settings.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+        return rows if isinstance(rows, int) and rows > 0 else None
 
     def _renders(self, template: str, tokenizer: Any) -> Callable[..., str | None]:
         """Return a function that renders messages with a template, None where the template refuses them."""
@@ -426,6 +525,41 @@ class Dialect:
         if self._folder is None:
             return self._source
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
+
+
+def _templates(value: Any, folder: Path | None) -> dict[str, str]:
+    """Return the chat templates of a model, by name; the only one is called "default".
+
+    Args:
+        value: what the tokenizer has: a text, texts by name, or None.
+        folder: the model's folder. In chat_template.json, which tokenizers pass over, some models keep their only one.
+    """
+    if not value and folder is not None and not NamedFile(folder).is_there():
+        place = Folder(folder, links=True)
+        value = read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
+    templates = value if isinstance(value, Mapping) else {_DEFAULT: value}
+    return {str(name): template for name, template in templates.items() if template}
+
+
+def _how_to_choose(names: Collection[str], source: str) -> str:
+    """Return what to type to choose a chat template of a model."""
+    name = min(names)
+    return (
+        f"set chat_template to one of {', '.join(sorted(names))}, for example by goalscope evaluate "
+        f"chat:model={source},chat_template={name}, goalscope run STUDY --set agents.0.chat_template={name}, or "
+        f"goalscope doctor --model {source} --chat-template {name}"
+    )
+
+
+def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> bool:
+    """Return whether a template that has failed writes the chat if tools are offered."""
+    if not re.search(r"\btools\b", template):
+        return False
+    try:
+        render_bounded(template, chat, {**variables, "tools": [_TOOL]})
+    except ChatTemplateError:
+        return False
+    return True
 
 
 def _line(text: str) -> tuple[Part, ...]:

@@ -34,7 +34,7 @@ class EngineModel(Answering):
         length: positions that the engine makes room for; None for those of the model.
         memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
         gpus: number of GPUs that share the model.
-        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.models.dialect.Dialect`.
         name: short name for tables.
 
     Raises:
@@ -55,6 +55,7 @@ class EngineModel(Answering):
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -72,6 +73,7 @@ class EngineModel(Answering):
             today=today,
             template_options=template_options,
             thinking=thinking,
+            chat_template=chat_template,
         )
         if self._folder is not None and NamedFile(self._folder).is_there():
             raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
@@ -101,6 +103,7 @@ class EngineModel(Answering):
             today=self._today.isoformat(),
             template_options=self._options,
             thinking=self._thinking_on,
+            chat_template=self._template_name,
             untrained=untrained,
             random_weights=random_weights,
         )

@@ -19,7 +19,9 @@ from goalscope.untrusted import UntrustedError, decode_object
 ADVICE: Final = "get the files again from where they come from, and check their digests"
 
 _INDEX: Final = "model.safetensors.index.json"
-TEMPLATE_FILES: Final = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
+TEMPLATES: Final = "additional_chat_templates"
+"""Folder in a model's folder with chat templates that are chosen by the names of their files."""
+TEMPLATE_FILES: Final = ("chat_template.jinja", "chat_template.json", TEMPLATES)
 _MOST_JSON: Final = 1 << 26  # bytes
 _MOST_TEMPLATES: Final = 1 << 24  # bytes
 _LONGEST: Final = 300  # characters of another library's message
@@ -51,6 +53,14 @@ def brief(error: BaseException) -> str:
 def regular_files(folder: Path) -> list[str]:
     """Return the names of the regular files in a model's folder, sorted; links to such files are among them."""
     return [name for name, status in Folder(folder, links=True).entries() if stat.S_ISREG(status.st_mode)]
+
+
+def named_template_files(folder: Path) -> list[str]:
+    """Return the paths of the chat templates that have names, relative to a model's folder."""
+    place = Folder(folder, links=True)
+    entries = place.entries(TEMPLATES) if place.has_folder(TEMPLATES) else []
+    regular = [entry.name for entry in entries if stat.S_ISREG(entry.status.st_mode)]
+    return [f"{TEMPLATES}/{name}" for name in regular if name.endswith(".jinja")]
 
 
 def _holds(folder: Path, name: str) -> bool:

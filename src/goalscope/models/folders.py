@@ -14,7 +14,14 @@ from goalscope.checks import note_namesake
 from goalscope.folder import Folder, NamedFile, anything_at
 from goalscope.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.models.folder_checks import TEMPLATE_FILES, check_complete, read_json, regular_files
+from goalscope.models.folder_checks import (
+    TEMPLATE_FILES,
+    TEMPLATES,
+    check_complete,
+    named_template_files,
+    read_json,
+    regular_files,
+)
 from goalscope.models.gguf_files import MOST_WEIGHTS, SUFFIX, gguf_in, read_header
 
 PACKAGED: Final = {
@@ -31,7 +38,10 @@ CARD: Final = "goalscope.json"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _OTHERS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
-    r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)"
+    r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)|additional_chat_templates/.+\.jinja"
+)
+_TOKENIZER = re.compile(
+    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt|vocab\.txt|tokenizer\.model"
 )
 
 
@@ -83,7 +93,7 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     """
     if NamedFile(folder).is_there():
         return _gguf_identity(folder, weights=weights)
-    names = check_complete(folder)
+    names = [*check_complete(folder), *named_template_files(folder)]
     return _digests(
         folder, [name for name in names if _OTHERS.fullmatch(name) or (weights and name.endswith(_WEIGHTS))]
     )
@@ -125,13 +135,29 @@ def bundled_templates() -> frozenset[str]:
     return frozenset(NamedFile(file).load_text() for file in found if NamedFile(file).is_there())
 
 
+@cache
+def _bundled_tokenizers() -> frozenset[tuple[tuple[str, str], ...]]:
+    """Return the digests of the tokenizer files of each bundled model."""
+    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
+    return frozenset(_tokenizer_digests(folder) for folder in folders if Folder(folder).is_there())
+
+
+def _tokenizer_digests(folder: Path) -> tuple[tuple[str, str], ...]:
+    names = [name for name in regular_files(folder) if _TOKENIZER.fullmatch(name)]
+    return tuple(sorted(_digests(folder, names).items()))
+
+
+def has_bundled_tokenizer(folder: Path) -> bool:
+    """Return whether all files of a folder that decide how it splits texts are those of a bundled model."""
+    return not NamedFile(folder).is_there() and _tokenizer_digests(folder) in _bundled_tokenizers()
+
+
 def tokenizer_identity(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
     if NamedFile(folder).is_there():
         return {"tokenizer": read_header(folder).tokenizer}
-    return _digests(
-        folder, [name for name in regular_files(folder) if name != "config.json" and _OTHERS.fullmatch(name)]
-    )
+    names = [*regular_files(folder), *named_template_files(folder)]
+    return _digests(folder, [name for name in names if name != "config.json" and _OTHERS.fullmatch(name)])
 
 
 def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
@@ -155,7 +181,9 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:
     digests = {}
     for path in (folder / name for name in sorted(names)):
-        digests[path.name] = _digest(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
+        digests[str(path.relative_to(folder))] = _digest(
+            path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns
+        )
     return digests
 
 
@@ -211,5 +239,6 @@ def stamps(folder: Path) -> list[tuple[str, int, int]]:
     if NamedFile(folder).is_there():
         status = NamedFile(folder).status()
         return [(folder.name, status.st_size, status.st_mtime_ns)]
-    entries = Folder(folder, links=True).entries()
+    place = Folder(folder, links=True)
+    entries = [*place.entries(), *(place.entries(TEMPLATES) if place.has_folder(TEMPLATES) else [])]
     return [(name, own.st_size, own.st_mtime_ns) for name, own in entries if stat.S_ISREG(own.st_mode)]

@@ -20,7 +20,7 @@ from goalscope.models.http_answers import (
 )
 from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
 from goalscope.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
-from goalscope.models.http_errors import RejectedError, rejection
+from goalscope.models.http_errors import RejectedError, WithheldError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
@@ -72,6 +72,7 @@ class HttpModel:
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
         thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
             None for what the template does by itself.
+        chat_template: the name of the chat template, of a model that has several (completions only).
         prices: prices of tokens.
         caps: spending limits.
         concurrency: requests at the same time, None for as many as the run has workers.
@@ -94,6 +95,7 @@ class HttpModel:
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
         prices: Prices | Mapping[str, Any] | None = None,
         caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
@@ -133,6 +135,7 @@ class HttpModel:
                 today=today,
                 template_options=template_options,
                 thinking=thinking,
+                chat_template=chat_template,
             )
         elif reasoning == "harmony":
             raise ValueError(
@@ -141,6 +144,11 @@ class HttpModel:
             )
         elif today is not None:
             raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
+        elif chat_template is not None:
+            raise ValueError(
+                "in mode chat the server renders the chat by its own template, chat_template must not be given: choose "
+                "the template where the server is started, or use mode completions"
+            )
 
     @property
     def name(self) -> str:
@@ -182,7 +190,7 @@ class HttpModel:
     def _complete(self, request: Request, sampling: Sampling) -> Reply:
         text = self.render(request.messages, sampling) or ""
         prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
-        ids = None if self.dialect is None else [*self.dialect.encode(text), *prefill_ids]
+        ids = None if self.dialect is None else [*self.dialect.prompt_ids([text])[0], *prefill_ids]
         prompt_tokens = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
         with self.budget.reserve(prompt_tokens, sampling.max_tokens, request.key) as reservation:
             started = time.perf_counter()
@@ -194,7 +202,7 @@ class HttpModel:
                 self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
-            if sampling.top_logprobs and answer.reply.logprobs is None:
+            if sampling.top_logprobs and answer.reply.logprobs is None and answer.reply.finish != "withheld":
                 self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
                 self.drop(
@@ -320,8 +328,8 @@ class HttpModel:
             if state == "no":
                 raise ValueError(
                     f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
-                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, and "
-                    "run the same study on the same directory to go on"
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, "
+                    "and run the same study on the same directory to go on"
                 )
             self._prompt_counts.confirm(expected)
 
@@ -343,6 +351,9 @@ class HttpModel:
             body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **prompt_fields}
             try:
                 return self._ask(body, reservation, request.key, sampling.top_logprobs)
+            except WithheldError as withheld:
+                reply = Reply(finish="withheld", error=str(withheld), raw=None if ids is None else "")
+                return Served(reply=reply, prompt_count=None, output_count=None, reasoning_count=None)
             except RejectedError as rejected:
                 message = str(rejected)
                 if self._renamed(message):

@@ -82,7 +82,7 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
         limit: the token limit of the request; a response of so many tokens was cut off, whatever else it says.
 
     Raises:
-        GarbledError: a malformed response, or one that is empty although nothing says why.
+        GarbledError: a response that is malformed, or empty although nothing says why.
     """
     choice, finish, error, common = _choice(body, limit)
     message = choice.get("message")
@@ -135,7 +135,7 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
     """Read a response of ``/completions`` to a request with a token limit.
 
     Raises:
-        GarbledError: a malformed response, or one that is empty although nothing says why.
+        GarbledError: a response that is malformed, or empty although nothing says why.
     """
     choice, finish, error, common = _choice(body, limit)
     text = choice.get("text")
@@ -219,8 +219,8 @@ def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[
     usage = body.get("usage")
     usage_fields = usage if isinstance(usage, Mapping) else {}
     details = usage_fields.get("completion_tokens_details")
-    reason = choices[0].get("finish_reason")
     finish = _finish(choices[0], _count(usage_fields.get("completion_tokens")), limit)
+    reason = str(choices[0].get("finish_reason"))
     return (
         choices[0],
         finish,
@@ -234,15 +234,6 @@ def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[
     )
 
 
-def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
-    """Raise a `GarbledError` for an output without content of which no tokens are counted: the server has failed.
-
-    A model that ends its output at once writes at least the token that ends it.
-    """
-    if not written and finish == "stop" and not output_count:
-        raise GarbledError("a response holds no content, and counts no tokens of an output")
-
-
 def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -> Finish:
     """Return how a response ended.
 
@@ -250,14 +241,22 @@ def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -
     many tokens as it may have was cut off, unless the server names the stop that ended it.
     """
     reason = choice.get("finish_reason")
-    if isinstance(reason, str):
-        name = reason.lower().replace("-", "_")
-        if name in _AT_THE_LIMIT:
-            return "length"
-        if name in _WITHHELD:
-            return "withheld"
-    stopped = any(choice.get(name) is not None for name in _STOPS)
+    name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
+    if name in _AT_THE_LIMIT:
+        return "length"
+    if name in _WITHHELD:
+        return "withheld"
+    stopped = any(choice.get(key) is not None for key in _STOPS)
     return "length" if limit is not None and written is not None and written >= limit and not stopped else "stop"
+
+
+def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
+    """Raise a `GarbledError` for an output without content of which no tokens are counted: the server has failed.
+
+    A model that ends its output at once writes at least the token that ends it.
+    """
+    if not written and finish == "stop" and not output_count:
+        raise GarbledError("a response holds no content, and counts no tokens of an output")
 
 
 def _answered_by(body: Mapping[str, Any]) -> str:

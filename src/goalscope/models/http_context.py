@@ -1,13 +1,13 @@
 """Notice a server that cuts long prompts without saying so.
 
-Some servers (Ollama, by default) drop the beginning of a prompt that is longer than the context that they were started
-with, and answer as if nothing had happened. The server's own count of the tokens of a prompt shows it: the count no longer
-grows with the prompt. Two things are done with it:
+Some servers (Ollama, by default) drop the beginning of a prompt that is longer than the context that they were
+started with, and answer as if nothing had happened. The server's own count of the tokens of a prompt shows it: the
+count no longer grows with the prompt. Two things are done with it:
 
 * A trial before the run sends one long prompt with a word at its head, and asks for that word.
-* During the run, the count of each prompt is compared with its length, at the greatest number of tokens per byte so far. A
-  count that is too small is no proof, since some servers leave out the tokens that they still had in their cache. The
-  trial is then made again, with a prompt of that length, and decides.
+* During the run, the count of each prompt is compared with its length, at the greatest number of tokens per byte so
+  far. A count that is too small is no proof, since some servers leave out the tokens that they still had in their
+  cache. The trial is then made again, with a prompt of that length, and decides.
 """
 
 import threading
@@ -19,8 +19,8 @@ from goalscope.models.http_budget import CHAT_ALLOWANCE
 MOST_WORDS: Final = 4096
 """Most words that the trial of a study adds to the length of the study's own prompt."""
 RAISE: Final = (
-    "Start the server with a longer context: num_ctx or OLLAMA_CONTEXT_LENGTH (Ollama), -c (llama.cpp), --max-model-len "
-    "(vLLM), --context-length (SGLang)"
+    "Start the server with a longer context: num_ctx or OLLAMA_CONTEXT_LENGTH (Ollama), -c (llama.cpp), "
+    "--max-model-len (vLLM), --context-length (SGLang)"
 )
 """What to do where prompts are cut."""
 
@@ -30,7 +30,7 @@ _LEAST_OF_EXPECTED: Final = 0.8  # of the tokens that a prompt of a study should
 _LEAST_BYTES: Final = 400  # of a prompt; in shorter ones the tokens of the chat template weigh too much
 _MOST_BYTES_PER_TOKEN: Final = 12  # of a prompt of a study
 _GROWTH: Final = 1.5  # of prompts, before a trial is made again
-_FILLER: Final = "the river runs past an old mill and then into a lake where two men fish all day long".split()
+_FILLER: Final = ("the", "river", "runs", "past", "an", "old", "mill", "and", "then", "on", "into", "a", "lake")
 _LETTERS: Final = "bcdfghjklmnprstvz"
 _VOWELS: Final = "aeiou"
 

@@ -17,6 +17,8 @@ _MOST_READ: Final = 4  # times the longest text: of a longer message, the beginn
 _PASSING = frozenset({408, 409, 425, 429})
 _TURNED_AWAY = _PASSING | {503}
 """Statuses of requests for which nothing was drawn."""
+_FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
+"""Codes, in lower case, of requests that a content filter stopped."""
 _BROKEN_OFF = frozenset(
     {"error", "abort", "aborted", "cancelled", "canceled", "failed", "insufficient_system_resource"}
 )
@@ -42,6 +44,10 @@ class RejectedError(ValueError):
             return self.parameter
         found = [name for name in sent if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(self))]
         return max(found, key=len) if found else None
+
+
+class WithheldError(ValueError):
+    """The server withholds an answer and says so by a failure status or an error object; holds its own words."""
 
 
 class MissingError(ValueError):
@@ -109,6 +115,8 @@ def raise_failure(
     message = scrub(str(fields.get("message") or fields.get("detail") or raw), key, LONGEST_TEXT)
     if status == 429 and fields.get("code") == "insufficient_quota":
         raise PermissionError(f"the key must have quota left at {where}, the server says: {message}")
+    if status in (400, 403) and str(fields.get("code")).lower() in _FILTERED:
+        raise WithheldError(message)
     if status in _PASSING or status >= 500:
         raise PassingError(f"{place}: {message}", seconds, drawn=status not in _TURNED_AWAY)
     if status in (401, 403):
@@ -146,6 +154,8 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
         return
     fields = error if isinstance(error, Mapping) else {"message": error} if isinstance(error, str) else {}
     sentence = fields.get("message") or f"the reply was broken off (finish_reason: {reason})"
+    if str(fields.get("code")).lower() in _FILTERED:
+        raise WithheldError(scrub(str(sentence), key, LONGEST_TEXT))
     code = _code(fields)
     if code is None or code >= 500:
         number = "" if code is None else f" {code}"

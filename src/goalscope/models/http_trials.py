@@ -149,7 +149,7 @@ class Trials:
     def _trying(
         self, name: str, *failures: type[Exception], max_characters: int = 200, state: State = "no"
     ) -> Iterator[None]:
-        """Record some failures as "no", or as another state; before a run, an unreachable server is an error instead."""
+        """Record some failures as "no" or another state; before a run, an unreachable server is an error instead."""
         failures = failures or ((ValueError, ConnectionError) if self.needs.everything else (ValueError,))
         try:
             yield
@@ -176,7 +176,7 @@ class Trials:
                 "messages": [{"role": turn.role, "content": turn.content} for turn in messages]
             }
         else:
-            prompt_fields = {"prompt": dialect.encode(dialect.render(messages, sampling))}
+            prompt_fields = {"prompt": dialect.prompt_ids([dialect.render(messages, sampling)])[0]}
         while True:
             sent = {name: value for name, value in optional.items() if name not in self.rejected}
             try:

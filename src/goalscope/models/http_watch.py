@@ -2,13 +2,13 @@
 
 Each request has a deadline of its own (`server.timeout`), which must be long because a single answer may take long. A
 server that has stopped can be noticed much earlier, since it sends nothing on any connection. The watch of a client
-measures how long a server has sent nothing while at least one request was waiting for it. After `server.silence` seconds
-it asks for the page of models, which costs nothing and which a working server returns at once:
+measures how long a server has sent nothing while at least one request was waiting for it. After `server.silence`
+seconds it asks for the page of models, which costs nothing and which a working server returns at once:
 
 * No answer: the server has stopped.
-* An answer: the server runs, but its model may hang. The watch then waits only as long as an answer can take. Before the
-  first answer that is `server.timeout`, since the weights may still be loading. Later it is the greatest number of tokens
-  of an answer times the mean time per token so far, and at most `server.timeout`.
+* An answer: the server runs, but its model may hang. The watch then waits only as long as an answer can take. Before
+  the first answer that is `server.timeout`, since the weights may still be loading. Later it is the greatest number of
+  tokens of an answer times the mean time per token so far, and at most `server.timeout`.
 """
 
 import threading
@@ -148,8 +148,8 @@ class ServerWatch:
                 requests = [] if waits else list(self._requests)
             if waits:
                 TALLY.tell(
-                    f"{self._server.base_url} has sent nothing for {duration(silent)}, but it answers at /models: it is "
-                    f"waited for up to {duration(may_take)}, since an answer may take that long"
+                    f"{self._server.base_url} has sent nothing for {duration(silent)}, but it answers at /models: the "
+                    f"run waits up to {duration(may_take)}, since an answer may take that long"
                 )
                 return False
             TALLY.tell(self.reason)

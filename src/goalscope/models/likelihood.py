@@ -115,7 +115,7 @@ def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Repl
     Raises:
         ValueError: see `alternatives`; the model does not set its reasoning apart, or its output has no exact ids.
     """
-    ids = dialect.encode(prompt)
+    [ids] = dialect.prompt_ids([prompt])
     if reasoned is None:
         return alternatives(dialect, ids, prompt + dialect.opening(prompt), answers)
     if reasoned.output_tokens is None or reasoned.reconstructed:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import lacking
-from goalscope.folder import Folder
+from goalscope.folder import Folder, NamedFile
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.chat_templates import ChatTemplateError
 from goalscope.models.folder_checks import ADVICE, brief, check_tokenizer
-from goalscope.models.folders import weight_octets
+from goalscope.models.folders import has_bundled_tokenizer, weight_octets
+from goalscope.models.tokenizer_contract import check_file
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
+_TOKENIZER: Final = "tokenizer.json"
 _SMALL: Final = 1 << 30  # bytes
 _PARAMETERS_PER_BYTE: Final = 4  # weights of two bits
 
@@ -41,34 +43,53 @@ def check_device(torch: Any, device: str) -> None:
         )
 
 
-def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> Any:
-    """Return the tokenizer of a folder, or of the hub where it is None; a ValueError says why it cannot be read.
+def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> tuple[Any, Path | None]:
+    """Return a tokenizer, and the tokenizer.json that must agree with it; a ValueError says why it cannot be read.
 
-    ``where`` holds further arguments of ``from_pretrained``.
+    A tokenizer.json is loaded as it stands, whatever class the files beside it name: for the class of another model
+    transformers would build another tokenizer from the same vocabulary. A file that does not come with the package is
+    tried in a bounded process first.
+
+    Args:
+        source: the folder, or the model's name on the hub.
+        where: further arguments of ``from_pretrained``.
+        folder: the folder, None for the hub.
+
+    Returns:
+        The tokenizer of transformers, and its file: None where there is none, and where the very files come with the
+        package, which need no comparison.
     """
     configuration = check_tokenizer(folder) if folder is not None else {}
+    file = _tokenizer_file(source, where, folder)
+    trusted = folder is not None and has_bundled_tokenizer(folder)
+    if file is not None and not trusted:
+        check_file(file, source)
     with explained(folder):
-        if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
-            # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.
+        # A tokenizer with code of its own is left to the library, which refuses it.
+        if file is not None and "auto_map" not in configuration:
+            # Without torch, which the choice of a class takes seconds to import.
             from transformers import PreTrainedTokenizerFast
 
-            return PreTrainedTokenizerFast.from_pretrained(source, **where)
+            return PreTrainedTokenizerFast.from_pretrained(source, **where), None if trusted else file
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(source, **where)
+        return AutoTokenizer.from_pretrained(source, **where), file
 
 
-def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
-    """Return the ids of a text, to which nothing is added; a ValueError where an expression of the tokenizer fails."""
-    try:
-        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of compiled code, which is no Exception
-            raise
-        raise ValueError(
-            f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular "
-            "expressions of its tokenizer.json"
-        ) from None
+def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
+    """Return the tokenizer.json of a folder, or that of a model on the hub, which is fetched now; None without one."""
+    if folder is None:
+        from transformers.utils.hub import cached_file
+
+        try:
+            path = cached_file(source, _TOKENIZER, revision=where.get("revision"))
+        except OSError:
+            return None  # there is none, or the hub is out of reach, which loading will say
+        return None if path is None else Path(path)
+    if NamedFile(folder).is_there():
+        return None  # a GGUF file
+    place = Folder(folder, links=True)
+    return place.file(_TOKENIZER) if place.has_file(_TOKENIZER) else None
 
 
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:

@@ -53,7 +53,7 @@ class LocalModel(Answering):
         revision: commit, tag or branch on the hub; name a commit where results must last.
         slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
             where a small model runs on a CPU.
-        reasoning, today, template_options, thinking: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
         random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
@@ -82,6 +82,7 @@ class LocalModel(Answering):
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
         name: str | None = None,
     ) -> None:
         if dtype not in DTYPES:
@@ -100,6 +101,7 @@ class LocalModel(Answering):
             today=today,
             template_options=template_options,
             thinking=thinking,
+            chat_template=chat_template,
         )
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
@@ -125,6 +127,7 @@ class LocalModel(Answering):
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
+        chat_template: str | None = None,
     ) -> Self:
         """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
 
@@ -132,7 +135,7 @@ class LocalModel(Answering):
             ValueError: see `LocalModel`.
         """
         self = cls.__new__(cls)
-        self._set(reasoning, today, template_options, thinking)
+        self._set(reasoning, today, template_options, thinking, chat_template)
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots
@@ -280,7 +283,7 @@ class LocalModel(Answering):
             dtype = torch.float32
         if self._folder is not None:
             check_folder(self._folder)
-        tokenizer = load_tokenizer(source, arguments, folder=self._folder)
+        tokenizer, file = load_tokenizer(source, arguments, folder=self._folder)
         device_map = None if self._untrained is not None else self._device_map
         if self._untrained is not None:
             model = self._random(source, arguments, torch.float32 if dtype == "auto" else dtype)
@@ -289,7 +292,7 @@ class LocalModel(Answering):
         else:
             model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
         model = (model if device_map is not None else model.to(device)).eval()
-        return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None))
+        return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None), file)
 
     def _random(self, source: str, arguments: Mapping[str, Any], dtype: Any) -> Any:
         """Return the architecture with random weights, drawn on the CPU so that a seed gives one model."""

@@ -38,12 +38,13 @@ class ModelDefaults:
     line: str
 
 
-def find_out(model: str, *, network: bool) -> ModelDefaults:
+def find_out(model: str, *, network: bool, chat_template: str | None = None) -> ModelDefaults:
     """Return the default parameters of a model from its name or its tokenizer; its weights are not read.
 
     Args:
         model: a name of `ready_models`, a folder, a GGUF file, a bundled model or a name on the hub.
         network: whether the tokenizer of a model on the hub may be fetched.
+        chat_template: the name of its chat template, of a model that has several.
 
     Raises:
         FileNotFoundError, ValueError: no such model, or a tokenizer that cannot be read.
@@ -58,9 +59,9 @@ def find_out(model: str, *, network: bool) -> ModelDefaults:
         return ModelDefaults(name=model, style=None, parameters=deepcopy(dict(ready)), line=line)
     model = model if ready is None else ready["model"]
     folder = model_folder(model)
-    dialect = Dialect(model)
+    dialect = Dialect(model, chat_template=chat_template)
     name = dialect.name.rpartition("/")[2]
-    common: dict[str, Any] = {"model": model}
+    common: dict[str, Any] = {"model": model, **({"chat_template": chat_template} if chat_template else {})}
     if folder is None and not network:
         line = (
             f"{name}: a model on the hub, of which nothing is read before it runs: counted as one that reasons, with "

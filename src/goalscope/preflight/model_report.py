@@ -112,12 +112,15 @@ class ModelReport:
     meaning: tuple[str, ...]
 
 
-def report_model(model: str, *, device: str = "auto", step: Step | None = None) -> ModelReport:
+def report_model(
+    model: str, *, device: str = "auto", chat_template: str | None = None, step: Step | None = None
+) -> ModelReport:
     """Load a model, ask it about three grids, and return a report.
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
         device: its device, see `LocalModel`.
+        chat_template: the name of its chat template, of a model that has several.
         step: called with the name of each piece of work as it begins.
 
     Raises:
@@ -127,7 +130,7 @@ def report_model(model: str, *, device: str = "auto", step: Step | None = None) 
     """
     say = step or (lambda text: None)
     say("reading the tokenizer")
-    defaults = find_out(model, network=True)
+    defaults = find_out(model, network=True, chat_template=chat_template)
     agent: Any = build_agent(CHAT, {**defaults.parameters, "device": device})
     assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel)
     local = agent.model

@@ -61,7 +61,7 @@ def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, s
         return characters, f"as characters / {_CHARACTERS}, without the chat template: {problem}"
 
     def exact(messages: tuple[Message, ...]) -> int:
-        return len(dialect.encode(dialect.render(messages, agent.sampling)))
+        return len(dialect.prompt_ids([dialect.render(messages, agent.sampling)])[0])
 
     return exact, "by the model's own tokenizer and chat template"
 
@@ -85,9 +85,8 @@ def _local_dialect(parameters: Mapping[str, Any]) -> Dialect | None:
     source = str(parameters.get("model"))
     if "server" in parameters or model_folder(source) is None:
         return None
-    options = {
-        key: parameters[key] for key in ("reasoning", "today", "template_options", "thinking") if key in parameters
-    }
+    names = ("reasoning", "today", "template_options", "thinking", "chat_template")
+    options = {name: parameters[name] for name in names if name in parameters}
     return _read_dialect(source, json.dumps(options))
 
 

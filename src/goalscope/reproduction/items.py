@@ -13,7 +13,7 @@ from goalscope.checks import near_miss
 from goalscope.folder import package_text
 from goalscope.rows import Tag
 from goalscope.runs import Study
-from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.kinds import StudyPart, sequence
 from goalscope.yaml_text import read_yaml_text
 
 PAPERS: Final[Mapping[str, str]] = {
@@ -43,7 +43,7 @@ MIDDLE: Final = "middle"
 """As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
 
 
-class ItemReading(Part):
+class ItemReading(StudyPart):
     """One line of an item, or one for each value of a tag.
 
     Attributes:
@@ -82,7 +82,7 @@ class ItemReading(Part):
         return self
 
 
-class QuotedClaim(Part):
+class QuotedClaim(StudyPart):
     """A sentence of a paper that is tested.
 
     Attributes:
@@ -127,7 +127,7 @@ class QuotedClaim(Part):
         return self
 
 
-class Item(Part):
+class Item(StudyPart):
     """A figure, a table or a passage of a paper.
 
     Attributes:

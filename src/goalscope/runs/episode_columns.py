@@ -283,10 +283,9 @@ class _Heads:
 
     def columns(self, **steps: npt.NDArray[Any]) -> EpisodeColumns:
         """Return all columns; ``steps``: those of the steps, and the last states."""
-        cells: dict[str, Any] = {name: freeze(column) for name, column in steps.items()}
+        columns: dict[str, Any] = {**self._columns, **{name: freeze(column) for name, column in steps.items()}}
         return EpisodeColumns(
-            **self._columns,
-            **cells,
+            **columns,
             worlds=tuple(world for _, world in self._worlds.values()),
             world=freeze(np.array(self._world, dtype=np.int64)),
             length=freeze(np.array(self._length, dtype=np.int64)),

@@ -64,13 +64,13 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {**{key: value for key, value in mapping.items() if key != TWINS}, "agents": [*agents, *twins]}
 
 
-class Part(BaseModel):
+class StudyPart(BaseModel):
     """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Phased(Part):
+class Phased(StudyPart):
     """Settings of worlds that may name a phase, a tag of all of them.
 
     Attributes:
@@ -248,7 +248,7 @@ def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
 
 
 @world_kind("recorded", world=RecordedWorld)
-class RecordedWorlds(Part):
+class RecordedWorlds(StudyPart):
     """Recorded episodes of somebody else's environment, which `goalscope import` makes."""
 
     kind: Literal["recorded"]

@@ -19,7 +19,7 @@ from pydantic import (
 from goalscope import registry
 from goalscope.checks import near_miss
 from goalscope.models.initialisation import RandomWeights
-from goalscope.runs.kinds import STORED, Interventions, Part, listed, sequence
+from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
 from goalscope.untrusted import explain, shorten
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
@@ -70,7 +70,7 @@ Curve = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False), 
 DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Distinct]
 
 
-class Probes(Part):
+class Probes(StudyPart):
     """Training of probes; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
     `validation` is the fraction of the training grids that selects the epoch (0 for the last one) and, from
@@ -86,7 +86,7 @@ class Probes(Part):
     penalties: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), strict=False)
 
 
-class Decoders(Part):
+class Decoders(StudyPart):
     """Training of plan decoders; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
 
     With `stepwise` decoders that are given the tokens decoded so far stand beside the one-shot ones.
@@ -101,7 +101,7 @@ class Decoders(Part):
     stepwise: bool = False
 
 
-class RandomNetworks(Part):
+class RandomNetworks(StudyPart):
     """The random networks a model is compared with: `seeds` of each of `kinds`, the first with the seed `first`.
 
     See `goalscope.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
@@ -121,7 +121,7 @@ class RandomNetworks(Part):
         return tuple((kind, self.first + at) for kind in self.kinds for at in range(self.seeds))
 
 
-class Full(Part):
+class Full(StudyPart):
     """Settings of the complete table; an omitted key keeps its usual value."""
 
     sites: Sites | None = None
@@ -133,7 +133,7 @@ class Full(Part):
     decoders: Decoders | None = None
 
 
-class Inside(Part):
+class Inside(StudyPart):
     """Probing of an agent's activations: what is read, at which sites and layers, with which controls and training.
 
     Without `sites`, those of pre and post that the agent's steps have are read; a named site is omitted, with a
@@ -177,7 +177,7 @@ class Inside(Part):
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], name: str = "analysis.inside") -> Self:
         """Read a declaration from plain values; a ValueError has one line for each problem."""
-        parts: dict[str, type[Part]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
+        parts: dict[str, type[StudyPart]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
         parts["random"] = RandomNetworks
         keys = {name: list(part.model_fields) for name, part in parts.items()}
         try:
@@ -200,7 +200,7 @@ def _different(pair: tuple[str, str]) -> tuple[str, str]:
 Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different)]
 
 
-class Invariance(Part):
+class Invariance(StudyPart):
     """Tests of transforms against the original grids: the measures, each with its equivalence margin.
 
     The tests of one agent, each measure under each transform, are one family. `margin` names the measures of the
@@ -225,7 +225,7 @@ FailedTurns = Literal["wrong", "left out", "both"]
 """How turns without an action count in a share of turns."""
 
 
-class Analysis(Part):
+class Analysis(StudyPart):
     """The declared analysis of a study.
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the

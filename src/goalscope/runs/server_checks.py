@@ -80,8 +80,8 @@ def noted_of_answers(store: Store) -> list[str]:
             f"which counts at the most that a call can take, or more than that, which counts up to {BELIEVED} times it"
         )
         again = (
-            f"{redrawn} of {answers} answers were drawn again ({redraws} earlier replies to the same requests were lost, "
-            "broken off or unreadable): if that depended on what the model wrote, the answers are a selection"
+            f"{redrawn} of {answers} answers were drawn again ({redraws} earlier replies to the same requests were "
+            "lost, broken off or unreadable): if that depended on what the model wrote, the answers are a selection"
         )
         kept_back = (
             f"{withheld} of {answers} answers were withheld by the server (a content filter, or a refusal): they are "

@@ -17,7 +17,7 @@ from goalscope.checks import check_texts
 from goalscope.ids import canonical_json, content_id
 from goalscope.planning.oracle import oracle
 from goalscope.runs import kinds
-from goalscope.runs.kinds import STORED, Part, sequence
+from goalscope.runs.kinds import STORED, StudyPart, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import decode_object, explain, shorten
@@ -38,7 +38,7 @@ def _named(world: World) -> str:
     return f"the world {source}{f' with {shorten(parameters)}' if parameters else ''}"
 
 
-class FailurePolicy(Part):
+class FailurePolicy(StudyPart):
     """Treatment of a turn without an action.
 
     "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` applies.
@@ -66,7 +66,7 @@ class FailurePolicy(Part):
 _ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
-class AgentEntry(Part):
+class AgentEntry(StudyPart):
     """An agent: its kind, the parameters of that kind, and the treatment of its turns without an action."""
 
     kind: str
@@ -109,7 +109,7 @@ class AgentEntry(Part):
         return {**self.model_dump(mode="json", include=set(_ENTRY_KEYS), exclude_none=True), **parameters}
 
 
-class Horizon(Part):
+class Horizon(StudyPart):
     """Maximum number of actions of an episode: a factor of the shortest path (rounded up), or a number of steps."""
 
     factor: float | None = Field(default=None, gt=0, le=1000)
@@ -158,7 +158,7 @@ class StudySize:
     steps: int
 
 
-class Study(Part):
+class Study(StudyPart):
     """What is run: worlds x agents x trajectories, and the rules of an episode.
 
     Read it with `load`, `parse` or `restore`. All raise a ValueError with one line for each problem.

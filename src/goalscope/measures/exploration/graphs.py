@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints
 from goalscope.ids import content_id
 from goalscope.measures.exploration.score import Outcome, Summary, counted
 from goalscope.measures.exploration.view import StaleScore
-from goalscope.runs.kinds import Part
+from goalscope.runs.kinds import StudyPart
 from goalscope.worlds.tasks.knowledge import Rejection
 
 _MOST: Final = 100_000
@@ -28,7 +28,7 @@ _Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 _Names = Annotated[tuple[_Name, ...], Field(strict=False, max_length=_MOST)]
 
 
-class TaskGraph(Part):
+class TaskGraph(StudyPart):
     """A graph and its tasks, complete and checked.
 
     Attributes:
